@@ -1,0 +1,55 @@
+# One word for everything: `make demo`, `make test`. A fresh clone needs nothing before them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+CLIENT := build/claude-code
+CLIENT_VERSION := $(shell cat tests/client/version.txt)
+
+.PHONY: demo test run lint types docs bench client clean wheel lock
+
+demo: $(READY)
+	@$(BIN)/python demo/replay.py
+
+test: $(READY) client lint types
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+run: $(READY)
+	$(BIN)/claude-mem serve
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+bench: $(READY)
+	$(BIN)/python bench/run.py
+
+# The real Claude Code, at the version the tests are written against. The native binary does not need node to run.
+client: $(CLIENT)/.$(CLIENT_VERSION)
+$(CLIENT)/.$(CLIENT_VERSION): tests/client/version.txt
+	npm install --silent --no-fund --no-audit --ignore-scripts --prefix $(CLIENT) @anthropic-ai/claude-code@$(CLIENT_VERSION)
+	touch $@
+
+# Byte-compiled, because imports then cost half; from the lock, so that everyone tests the same.
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+wheel: $(READY)
+	$(BIN)/python -m hatchling build -t wheel -d build/wheel
+
+# Anyone with `uv` may renew the lock.
+lock:
+	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,146 @@
+"""What a capture hook costs, in times of an interpreter that does nothing.
+
+All kinds of samples are shuffled together: whatever else the machine does meets them all alike, and their ratio
+stands. One thing it does not cancel out: the hook syncs to the disk and the bare interpreter does not. So what the
+disk alone takes is sampled too; where it is slow because others write, the ratio is theirs as well as ours.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from figures import Figure, at_most, median, percentile
+from lab import BARE, Broken, Home, Lab, Run, end_started, forget_start, hook, timed, wait_until
+from work import Session
+
+from claude_mem.hook import ANSWER
+from claude_mem.spool import Spool
+
+SAMPLES, QUICK_SAMPLES = 200, 40
+WARM_UP = 5
+REST_SECONDS = 0.015  # between two samples, what the last one has set in motion comes to rest
+P50, P95 = 1.5, 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A state of the worker: how to bring it about before a sample, and what to tidy up after it."""
+
+    name: str
+    home: Home
+    before: Callable[[Home], None]
+    after: Callable[[Home], None]
+    runs: list[Run] = field(default_factory=list)
+
+    def sample(self, payload: bytes) -> Run:
+        self.before(self.home)
+        run = timed(hook("save"), self.home.env, payload)
+        self.after(self.home)
+        if run.answer != ANSWER:
+            raise Broken(f"{self.name}: the hook answered {run.answer[:80]!r}")
+        return run
+
+
+class Bare:
+    """An interpreter that does nothing, in the same surroundings."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.runs: list[Run] = []
+
+    def sample(self, payload: bytes) -> Run:
+        return timed(BARE, self.home.env, payload)
+
+
+class Disk:
+    """A file written, synced and renamed as the hook does it, by a process that runs already."""
+
+    def __init__(self, home: Home) -> None:
+        self.spool = Spool(home.data.with_name("disk"), home.data.with_name("disk"))
+        self.runs: list[Run] = []
+
+    def sample(self, payload: bytes) -> Run:
+        begin = time.perf_counter_ns()
+        self.spool.put({"command": "save"}, payload)
+        return Run((time.perf_counter_ns() - begin) / 1e6, 0.0, b"")
+
+
+def measure(lab: Lab, *, quick: bool) -> list[Figure]:
+    cases = _cases(lab)
+    bare, disk = Bare(cases[0].home), Disk(cases[0].home)
+    try:
+        _sample_all([bare, disk, *cases], lab.project("orders"), QUICK_SAMPLES if quick else SAMPLES)
+    finally:
+        for case in cases:
+            case.home.end()
+    found = _plain("bare interpreter", bare.runs) + _plain("one event synced to the disk", disk.runs)
+    return found + [figure for case in cases for figure in _figures(case, bare.runs)]
+
+
+def _cases(lab: Lab) -> list[Case]:
+    up, dead, paused, hung = (_lived_in(lab, name) for name in ("up", "dead", "paused", "hung"))
+    dead.end()
+    paused.end()
+    hung.hang()
+    return [
+        Case("worker up", up, _nothing, _drained),
+        Case("worker dead, the hook starts one", dead, forget_start, end_started),
+        Case("worker dead, one was started moments ago", paused, _started_moments_ago, _nothing),
+        Case("worker hung", hung, _nothing, _nothing),
+    ]
+
+
+def _lived_in(lab: Lab, name: str) -> Home:
+    """A home in which a worker has run: the very first event of all makes folders, and happens once."""
+    home = lab.home(name)
+    home.start()
+    return home
+
+
+def _nothing(_: Home) -> None:
+    pass
+
+
+def _drained(home: Home) -> None:
+    wait_until(lambda: not home.waiting(), 10, "the worker does not drain its spool", every=0.002)
+
+
+def _started_moments_ago(home: Home) -> None:
+    (home.data / "worker.starting").touch()
+
+
+def _sample_all(kinds: Sequence[Case | Bare | Disk], project: Path, count: int) -> None:
+    """The first few of each warm the caches and are not counted."""
+    session = Session(project, project / "none", seed=1)
+    order = list(kinds) * count
+    random.shuffle(order)
+    for number, kind in enumerate([*kinds] * WARM_UP + order):
+        payload = session.tool("Bash").payload
+        time.sleep(REST_SECONDS)
+        run = kind.sample(payload)
+        if number >= WARM_UP * len(kinds):
+            kind.runs.append(run)
+
+
+def _figures(case: Case, bare: list[Run]) -> list[Figure]:
+    ours, theirs = [run.wall_ms for run in case.runs], [run.wall_ms for run in bare]
+    name, count, p95 = f"capture, {case.name}", len(ours), percentile(ours, 95)
+    return [
+        Figure(f"{name}: p50 against bare", median(ours) / median(theirs), "× bare p50", count, at_most(P50)),
+        Figure(f"{name}: p95 against bare", p95 / percentile(theirs, 95), "× bare p95", count, at_most(P95)),
+        Figure(f"{name}: p95 against bare p50", p95 / median(theirs), "× bare p50", count),
+        *_plain(name, case.runs),
+    ]
+
+
+def _plain(name: str, runs: list[Run]) -> list[Figure]:
+    wall, cpu = [run.wall_ms for run in runs], median([run.cpu_ms for run in runs])
+    found = [
+        Figure(f"{name}: p50", median(wall), "ms", len(runs)),
+        Figure(f"{name}: p95", percentile(wall, 95), "ms", len(runs)),
+    ]
+    return [*found, Figure(f"{name}: processor time, p50", cpu, "ms", len(runs))] if cpu else found

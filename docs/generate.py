@@ -1,0 +1,91 @@
+"""Prints settings, commands, routes and the schema into the pages, so that they can't drift. `--check` only compares."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from claude_mem.cli.main import build_parser
+from claude_mem.config import Config, as_toml, names, reason
+from claude_mem.store.database import Database, rows
+from claude_mem.worker.api import ROUTES
+
+DOCS = Path(__file__).parent
+
+
+def settings() -> Iterator[str]:
+    yield "# Settings"
+    yield "Defaults, then `config.toml` in the data directory, then `CLAUDE_MEM_<NAME>` in the environment."
+    yield "`claude-mem config` shows every value, where it comes from and why. A value that makes no sense is named with its"
+    yield "file and line; hooks and the worker then go on with the default."
+    yield "\n| setting | default | environment | why |\n|---|---|---|---|"
+    for name in names():
+        default = as_toml(getattr(Config(), name)).replace("|", "\\|")
+        yield f"| `{name}` | `{default}` | `CLAUDE_MEM_{name.upper()}` | {reason(name)} |"
+    yield "\n`data_dir` can only be set by its variable: the hook reads no file."
+    yield "\nA project's own switch is a file `.claude-mem.toml` in its folder or above:\n"
+    yield '```toml\nenabled = false        # remember nothing here\nproject = "payments"   # share one memory under this name\n```'
+
+
+def commands() -> Iterator[str]:
+    os.environ["COLUMNS"] = "100"  # argparse wraps at the terminal's width; a page has none
+    parser = build_parser()
+    yield "# Commands"
+    yield "Exit 0 done, 1 could not, 2 misused. Results on stdout, talk on stderr; listings have `--json`, one object a line."
+    yield f"\n```\n{parser.format_help().strip()}\n```"
+    for name, command in _subcommands(parser):
+        yield f"\n## claude-mem {name}\n\n```\n{command.format_help().strip()}\n```"
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from sorted(action.choices.items())
+
+
+def routes() -> Iterator[str]:
+    yield "# HTTP"
+    yield "On 127.0.0.1, port and token in `worker.json`. Every route but the bare `/healthz` needs `Authorization: Bearer"
+    yield "<token>`; all need the exact Host, and no Origin but our own. JSON; times in milliseconds UTC; errors are"
+    yield '`{"error", "hint"}` with 400 (misused), 401 (token), 403 (host, origin), 404, 413 (over 8 MB) or 503.'
+    yield "\n| path | methods | |\n|---|---|---|"
+    for path, handlers in ROUTES.items():
+        said = {(handler.__doc__ or "").split("\n")[0] for handler in handlers.values()} - {""}
+        yield f"| `{path}` | {', '.join(sorted(handlers))} | {' '.join(sorted(said))} |"
+
+
+def schema() -> Iterator[str]:
+    yield "-- Printed from a migrated database, for reading. The truth is in src/claude_mem/store/migrations.\n"
+    with tempfile.TemporaryDirectory() as folder:
+        db = Database(Path(folder, "x.db"), backups=Path(folder, "backups"))
+        found = db.read_now(
+            lambda conn: rows(conn, "select sql from sqlite_schema where sql is not null order by rowid")
+        )
+        db.close()
+    for row in found:
+        yield f"{row['sql']};\n"
+
+
+PAGES = {"settings.md": settings, "commands.md": commands, "api.md": routes, "schema.sql": schema}
+
+
+def main() -> int:
+    stale = []
+    for name, page in PAGES.items():
+        text = "\n".join(page()).rstrip() + "\n"
+        path = DOCS / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text, "utf-8")
+    if stale and "--check" in sys.argv:
+        sys.exit(f"stale: {', '.join(stale)}; run `make docs`")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+-- Printed from a migrated database, for reading. The truth is in src/claude_mem/store/migrations.
+
+CREATE TABLE projects (
+    id          integer primary key autoincrement,
+    name        text not null,
+    root        text not null,
+    created_at  integer not null
+) strict;
+
+CREATE TABLE sqlite_sequence(name,seq);
+
+CREATE TABLE project_aliases (
+    identity    text primary key,
+    project_id  integer not null references projects (id) on delete cascade
+) strict, without rowid;
+
+CREATE TABLE project_dirs (
+    dir         text primary key,
+    project_id  integer not null references projects (id) on delete cascade
+) strict, without rowid;
+
+CREATE TABLE sdk_sessions (
+    id                  integer primary key autoincrement,
+    host                text not null,
+    content_session_id  text not null,
+    memory_session_id   text,               -- the compressor's own session; NULL until one has been captured
+    project_id          integer not null references projects (id),
+    first_prompt        text,
+    prompt_counter      integer not null default 0,
+    title               text,
+    subtitle            text,
+    status              text not null default 'initialized'
+                        check (status in ('initialized', 'active', 'completed', 'failed', 'interrupted')),
+    transcript_path     text not null default '',
+    transcript_offset   integer not null default 0,   -- bytes of the transcript that have been taken in
+    host_pid            integer,            -- the agent's process; if it is gone, so is its turn
+    informed_upto       integer not null default 0,   -- the newest observation this session has been told
+    started_at          integer not null,
+    last_event_at       integer not null,
+    ended_at            integer,
+    unique (host, content_session_id)
+) strict;
+
+CREATE INDEX sdk_sessions_by_project on sdk_sessions (project_id, last_event_at);
+
+CREATE INDEX sdk_sessions_by_status on sdk_sessions (status, last_event_at);
+
+CREATE TABLE turns (
+    id           integer primary key autoincrement,
+    session_id   integer not null references sdk_sessions (id) on delete cascade,
+    number       integer not null,
+    prompt_id    text,                      -- the host's id of the prompt, where it gives one
+    private      integer not null default 0,   -- the whole prompt was private: nothing of this turn is kept
+    opened_at    integer not null,
+    last_at      integer not null,
+    closed_at    integer,
+    closed_by    text,                      -- stop | prompt | session_start | session_end | silence | host_gone
+    digested_at  integer,
+    unique (session_id, number)
+) strict;
+
+CREATE UNIQUE INDEX turns_by_prompt on turns (session_id, prompt_id) where prompt_id is not null;
+
+CREATE INDEX turns_open on turns (last_at) where closed_at is null;
+
+CREATE INDEX turns_undigested on turns (session_id) where closed_at is not null and digested_at is null;
+
+CREATE TABLE user_prompts (
+    id             integer primary key autoincrement,
+    session_id     integer not null references sdk_sessions (id) on delete cascade,
+    turn_id        integer not null unique references turns (id) on delete cascade,
+    prompt_number  integer not null,
+    text           text not null,
+    created_at     integer not null
+) strict;
+
+CREATE TABLE receipts (
+    event_id  text primary key,
+    outcome   text not null check (outcome in ('stored', 'filtered', 'set_aside')),
+    rule      text not null default '',     -- which rule filtered it, or why it was set aside
+    at        integer not null
+) strict, without rowid;
+
+CREATE INDEX receipts_by_outcome on receipts (outcome, rule);
+
+CREATE TABLE events (
+    seq          integer primary key autoincrement,
+    event_id     text not null unique,
+    session_id   integer not null references sdk_sessions (id) on delete cascade,
+    turn_id      integer references turns (id) on delete cascade,
+    kind         text not null,
+    at           integer not null,
+    tool_use_id  text,
+    source       text not null,             -- hook | transcript | api
+    body         text not null
+) strict;
+
+CREATE UNIQUE INDEX events_by_tool_use on events (session_id, tool_use_id) where tool_use_id is not null;
+
+CREATE INDEX events_any_tool_use on events (tool_use_id) where tool_use_id is not null;
+
+CREATE INDEX events_by_turn on events (turn_id, at, seq);
+
+CREATE TABLE jobs (
+    id          integer primary key autoincrement,
+    kind        text not null,
+    subject     text not null,
+    due_at      integer not null,
+    attempts    integer not null default 0,
+    dead        integer not null default 0,
+    error       text,
+    created_at  integer not null,
+    unique (kind, subject)
+) strict;
+
+CREATE INDEX jobs_due on jobs (due_at, id) where not dead;
+
+CREATE TABLE observations (
+    id                 integer primary key autoincrement,
+    session_id         integer references sdk_sessions (id) on delete cascade,   -- NULL: saved by hand
+    project_id         integer not null references projects (id),
+    turn_id            integer references turns (id) on delete cascade,
+    prompt_number      integer,
+    key                text not null,
+    type               text not null,
+    title              text,
+    subtitle           text,
+    narrative          text,
+    facts              text not null default '[]',
+    concepts           text not null default '[]',
+    files_read         text not null default '[]',
+    files_modified     text not null default '[]',
+    memory_session_id  text,
+    provider           text not null,
+    model              text,
+    tokens             integer,             -- what reading it costs
+    trust              text not null default 'agent',
+    commit_id          text,
+    hash               text not null,       -- of the content, to notice damage
+    forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
+    created_at         integer not null,    -- when the work was done
+    updated_at         integer not null
+) strict;
+
+CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
+
+CREATE INDEX observations_by_project on observations (project_id, created_at desc) where not forgotten;
+
+CREATE INDEX observations_by_session on observations (session_id);
+
+CREATE TABLE session_summaries (
+    id                 integer primary key autoincrement,
+    session_id         integer not null references sdk_sessions (id) on delete cascade,
+    project_id         integer not null references projects (id),
+    turn_id            integer not null unique references turns (id) on delete cascade,
+    prompt_number      integer not null,
+    request            text,
+    investigated       text,
+    learned            text,
+    completed          text,
+    next_steps         text,
+    notes              text,
+    files_read         text not null default '[]',
+    files_edited       text not null default '[]',
+    memory_session_id  text,
+    provider           text not null,
+    created_at         integer not null,
+    updated_at         integer not null
+) strict;
+
+CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);

@@ -1,0 +1,1 @@
+"""The command line. Commands ask and show; they decide nothing. Only `output` prints."""

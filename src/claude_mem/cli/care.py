@@ -1,0 +1,208 @@
+"""doctor, config: is it well, and how is it set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from claude_mem import hook
+from claude_mem.cli import output
+from claude_mem.cli.run import gather_status
+from claude_mem.client import Client
+from claude_mem.config import Config, as_toml, load_forgiving, names, reason
+from claude_mem.errors import MemError
+from claude_mem.hosts import claude_settings
+
+LEAST_DISK = 200 << 20
+SLOW_HOOK_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    found: str
+    hint: str = ""
+
+
+def add_commands(commands: Any) -> None:
+    doctor_ = commands.add_parser("doctor", help="check everything that can be checked, and say what to do")
+    doctor_.add_argument("--json", action="store_true", help="one JSON object a line")
+    doctor_.set_defaults(run=doctor)
+    config_ = commands.add_parser("config", help="every setting: its value, where it comes from, and why")
+    config_.add_argument("--json", action="store_true", help="one JSON object a line")
+    config_.set_defaults(run=config)
+
+
+def config(options: argparse.Namespace) -> int:
+    loaded = load_forgiving()
+    rows = [
+        {
+            "name": name,
+            "value": as_toml(getattr(loaded.config, name)),
+            "source": loaded.sources[name],
+            "reason": reason(name),
+        }
+        for name in names()
+    ]
+    if options.json:
+        output.json_lines(rows)
+    else:
+        output.table(("setting", "value", "source", "reason"), [tuple(row.values()) for row in rows])
+        output.say(f"change them in {loaded.config.data_dir / 'config.toml'} or with CLAUDE_MEM_<NAME>")
+    for problem in loaded.problems:
+        output.error(str(problem), problem.hint)
+    return 2 if loaded.problems else 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    checks = list(examine())
+    if options.json:
+        output.json_lines(asdict(check) for check in checks)
+    else:
+        for check in checks:
+            output.line(f"{'ok ' if check.ok else 'BAD'}  {check.name:<10} {check.found}")
+            if check.hint:
+                output.line(f"     {'':<10} → {check.hint}")
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def examine() -> Iterator[Check]:
+    loaded = load_forgiving()
+    config = loaded.config
+    yield _settings(loaded.problems)
+    yield _folder(config)
+    yield _disk(config)
+    yield _sqlite()
+    yield _hooks()
+    yield _latency()
+    yield from _worker(config)
+
+
+def _settings(problems: tuple[MemError, ...]) -> Check:
+    if not problems:
+        return Check("settings", True, "all valid")
+    return Check("settings", False, str(problems[0]), problems[0].hint)
+
+
+def _folder(config: Config) -> Check:
+    folder = config.data_dir
+    try:
+        hook.make_private(str(folder))
+        owner, mode = folder.stat().st_uid, folder.stat().st_mode & 0o777
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Check("folder", False, f"{folder}: {error.strerror}", "make it writable, or set CLAUDE_MEM_DATA_DIR")
+    if owner != os.geteuid():
+        return Check(
+            "folder", False, f"{folder} belongs to another user", "set CLAUDE_MEM_DATA_DIR to a folder of yours"
+        )
+    if mode & 0o077:
+        return Check("folder", False, f"{folder} can be read by others", f"chmod 700 {folder}")
+    return Check("folder", True, f"{folder}, yours alone")
+
+
+def _disk(config: Config) -> Check:
+    free = shutil.disk_usage(_existing(config.data_dir)).free
+    used = sum(path.stat().st_size for path in config.data_dir.rglob("*") if path.is_file())
+    hint = "" if free > LEAST_DISK else "free some space: capture stops when the disk is full"
+    return Check("disk", free > LEAST_DISK, f"{output.size(used)} used, {output.size(free)} free", hint)
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)
+
+
+def _sqlite() -> Check:
+    import apsw
+
+    from claude_mem.store.database import SAFE_SQLITE
+
+    found = apsw.sqlite_lib_version()
+    safe = tuple(int(part) for part in found.split(".")) >= SAFE_SQLITE
+    return Check(
+        "sqlite", safe, found, "" if safe else "pip install --upgrade apsw: this version can damage a database"
+    )
+
+
+def _hooks() -> Check:
+    path = claude_settings.path(os.environ)
+    try:
+        there = claude_settings.installed(claude_settings.read(path))
+    except MemError as error:
+        return Check("hooks", False, str(error), error.hint)
+    missing = [event for event in claude_settings.EVENTS if event not in there]
+    if not missing:
+        return Check("hooks", True, f"all {len(there)} in {path}")
+    return Check("hooks", False, f"{len(missing)} missing in {path}", "`claude-mem install` adds them")
+
+
+def _latency() -> Check:
+    """The real hook, as the agent runs it, on a payload of 4 KB, into a folder that is thrown away."""
+    payload = json.dumps({"session_id": "doctor", "hook_event_name": "PostToolUse", "tool_input": "x" * 4000}).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "spool").mkdir()
+        Path(folder, "worker.starting").touch()  # it must not start a worker there
+        env = {**os.environ, "CLAUDE_MEM_DATA_DIR": folder}
+        took = [_time([sys.executable, "-I", "-S", str(Path(hook.__file__)), "save"], payload, env) for _ in range(7)]
+    middle = statistics.median(took)
+    ok = middle < SLOW_HOOK_MS
+    return Check("hook", ok, f"{middle:.0f} ms", "" if ok else "the machine is busy, or the disk is slow to sync")
+
+
+def _time(command: list[str], payload: bytes, env: dict[str, str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, input=payload, env=env, capture_output=True, check=False)
+    return (time.perf_counter() - start) * 1000
+
+
+def _worker(config: Config) -> Iterator[Check]:
+    found = gather_status(config)
+    running = found["worker"] in ("running", "stopped")
+    text = f"{found['worker']}, port {found['port']}" if found["port"] else str(found["worker"])
+    hint = "" if running else "`claude-mem restart`"
+    if found["worker"] == "running" and found["port"] != config.worker_port and config.worker_port:
+        hint = f"port {config.worker_port} is taken by another program; clients find the new one by themselves"
+    yield Check("worker", running, text, hint or ("the next hook starts it" if found["worker"] == "stopped" else ""))
+    yield _token(config)
+    balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))
+    account = ", ".join(
+        f"{found[name]} {name.replace('_', ' ')}" for name in ("captured", "stored", "queued", "filtered")
+    )
+    yield Check("account", balanced, account, "" if balanced else "events were lost or doubled: please report this")
+    yield _set_aside(config, found)
+    if found["worker"] == "running":
+        last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
+        yield Check("capture", True, f"last event {output.when(last)}")
+
+
+def _token(config: Config) -> Check:
+    loose = [
+        path.name
+        for name in ("token", "worker.json", "claude-mem.db")
+        if (path := config.data_dir / name).exists() and path.stat().st_mode & 0o077
+    ]
+    if loose:
+        return Check("token", False, f"others can read {', '.join(loose)}", f"chmod 600 in {config.data_dir}")
+    return Check("token", True, "readable by you alone")
+
+
+def _set_aside(config: Config, found: dict[str, Any]) -> Check:
+    count = found["set_aside"]
+    reasons = ", ".join(f"{number} × {name}" for name, number in sorted(found["set_aside_by"].items()))
+    hint = f"they lie in {config.aside}; look, then delete them" if count else ""
+    if "dead_job" in found["set_aside_by"]:
+        hint = "`claude-mem logs` says why; after mending the cause: `claude-mem retry`"
+    return Check("set aside", "dead_job" not in found["set_aside_by"], reasons or "nothing", hint)

@@ -1,0 +1,66 @@
+"""Parses the command line and calls one function. Exit 0 done, 1 could not, 2 misused."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+
+from claude_mem import __version__
+from claude_mem.cli import output
+from claude_mem.errors import MemError, Misuse
+
+Run = Callable[[argparse.Namespace], int]
+
+HOOKS = {
+    "context": "SessionStart: answer with what earlier sessions did",
+    "new": "UserPromptSubmit: note what was asked",
+    "save": "PostToolUse, PostToolUseFailure: note what was done",
+    "summary": "Stop, SubagentStop: a turn is over",
+    "cleanup": "SessionEnd: the session is over",
+    "compact": "PreCompact: the conversation is about to be compacted",
+}
+
+EPILOG = """\
+Hook commands (an agent runs them; each reads one JSON payload on stdin and always exits 0):
+""" + "\n".join(f"  {name:<10} {text}" for name, text in HOOKS.items())
+
+
+def main(arguments: Sequence[str]) -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help()
+        return 0
+    try:
+        run: Run = options.run
+        return run(options)
+    except MemError as problem:
+        output.error(str(problem), problem.hint)
+        return 2 if isinstance(problem, Misuse) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except OSError as problem:
+        output.error(str(problem), "`claude-mem doctor` looks for the cause")
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    from claude_mem.cli import care, look, run, setup
+
+    parser = argparse.ArgumentParser(
+        prog="claude-mem",
+        description="A memory for coding agents: what one session did, the next one knows.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for family in (setup, run, look, care):
+        family.add_commands(commands)
+    return parser

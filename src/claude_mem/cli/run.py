@@ -1,0 +1,214 @@
+"""start, stop, restart, status, serve, drain, logs, routes: the worker's life."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from claude_mem import __version__, process
+from claude_mem.cli import output
+from claude_mem.client import Client
+from claude_mem.config import Config, load, load_forgiving
+from claude_mem.errors import MemError, WorkerDown, WorkerHeld
+from claude_mem.spool import Spool
+
+
+def add_commands(commands: Any) -> None:
+    add = commands.add_parser
+    add("start", help="start the worker, if none is running").set_defaults(run=start)
+    add("stop", help="stop the worker; what waits stays in the spool").set_defaults(run=stop)
+    add("restart", help="stop the worker and start it again").set_defaults(run=restart)
+    add("serve", help="run the worker in the foreground").set_defaults(run=serve)
+    add("drain", help="work off what waits, then exit; for when no worker runs").set_defaults(run=drain)
+    add("retry", help="give turns that could not be digested another chance").set_defaults(run=retry)
+    status_ = add("status", help="is it running, and where is every event it captured")
+    status_.add_argument("--json", action="store_true", help="one JSON object")
+    status_.set_defaults(run=status)
+    logs_ = add("logs", help="the worker's log")
+    logs_.add_argument("-n", "--lines", type=int, default=50, help="how many lines (default: 50)")
+    logs_.add_argument("-f", "--follow", action="store_true", help="go on showing new lines until ^C")
+    logs_.set_defaults(run=logs)
+    routes_ = add("routes", help="what the worker's HTTP API offers")
+    routes_.add_argument("--json", action="store_true", help="one JSON list of path and methods")
+    routes_.set_defaults(run=routes)
+
+
+def start(_: argparse.Namespace) -> int:
+    config = load()
+    worker = process.start(config.data_dir)
+    output.line(f"worker running: process {worker.pid}, http://127.0.0.1:{worker.port}")
+    return 0
+
+
+def stop(_: argparse.Namespace) -> int:
+    stopped = process.stop(load_forgiving().config.data_dir)
+    output.line("worker stopped" if stopped else "no worker was running")
+    return 0
+
+
+def restart(options: argparse.Namespace) -> int:
+    process.stop(load_forgiving().config.data_dir)
+    return start(options)
+
+
+def serve(_: argparse.Namespace) -> int:
+    from claude_mem.worker.serve import serve as run
+
+    loaded = load_forgiving()
+    for problem in loaded.problems:
+        output.error(f"{problem}; using the default", problem.hint)
+    try:
+        run(loaded.config)
+    except WorkerHeld:
+        output.say("a worker is running already")
+    return 0
+
+
+def drain(_: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    lock = process.take_lock(config.data_dir)
+    try:
+        asyncio.run(_work_off(config))
+    finally:
+        lock.release()
+    return 0
+
+
+def retry(_: argparse.Namespace) -> int:
+    count = Client.of(load_forgiving().config.data_dir).post("/api/queue/retry")["retried"]
+    output.line(f"{count} job(s) will be tried again")
+    return 0
+
+
+async def _work_off(config: Config) -> None:
+    from claude_mem.worker.service import Service
+
+    service = Service(config)
+    try:
+        await service.work_off()
+    finally:
+        service.close()
+
+
+def status(options: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    found = gather_status(config)
+    if options.json:
+        output.json(found)
+    else:
+        _show_status(found)
+    return 0
+
+
+def gather_status(config: Config) -> dict[str, Any]:
+    """From the worker; if none runs, from the files it left."""
+    totals, state, worker = _offline(config), "stopped", process.running(config.data_dir)
+    if worker is not None:
+        try:
+            totals, state = Client(worker, seconds=3).get("/api/health"), "running"
+        except MemError:
+            totals, state = _spool_only(config), "hung"
+    elif process.holder(config.data_dir) is not None:
+        state = "starting"
+    names = ("captured", "stored", "queued", "set_aside", "filtered", "filtered_by", "set_aside_by")
+    return {
+        "worker": state,
+        "pid": worker.pid if worker else None,
+        "port": worker.port if worker else None,
+        "version": worker.version if worker else __version__,
+        "started_at": worker.started_at if worker else None,
+        "data_dir": str(config.data_dir),
+        **{name: totals[name] for name in names},
+    }
+
+
+def _offline(config: Config) -> dict[str, Any]:
+    """With no worker, we may open the database ourselves, under the same lock."""
+    from claude_mem.store import account
+    from claude_mem.store.database import Database
+
+    if process.holder(config.data_dir) is not None or not config.database.exists():
+        return _spool_only(config)
+    try:
+        lock = process.take_lock(config.data_dir)
+    except WorkerHeld:
+        return _spool_only(config)
+    try:
+        db = Database(config.database, backups=config.backups)
+        waiting = len(Spool(config.spool, config.aside).pending())
+        found = db.read_now(account.totals, in_spool=waiting)
+        db.close()
+    finally:
+        lock.release()
+    return found
+
+
+def _spool_only(config: Config) -> dict[str, Any]:
+    waiting = len(_names(config.spool))
+    empty: dict[str, Any] = dict.fromkeys(("stored", "set_aside", "filtered"), 0)
+    return {**empty, "captured": waiting, "queued": waiting, "filtered_by": {}, "set_aside_by": {}}
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _show_status(found: dict[str, Any]) -> None:
+    where = f"process {found['pid']}, http://127.0.0.1:{found['port']}" if found["pid"] else ""
+    output.line(f"worker      {found['worker']}  {where}".rstrip())
+    output.line(f"data        {found['data_dir']}")
+    output.line()
+    output.line(f"captured    {found['captured']:>8,}  events, of which")
+    for name, meaning in (
+        ("stored", "in the database, digested or in an open turn"),
+        ("queued", "waiting in the spool or for a job"),
+        ("set_aside", "could not be read or digested"),
+        ("filtered", "left out by a rule"),
+    ):
+        output.line(f"  {name.replace('_', ' '):<10}{found[name]:>8,}  {meaning}")
+        for rule, count in sorted((found.get(f"{name}_by") or {}).items()):
+            output.line(f"    {rule:<14}{count:>6,}")
+    if found["worker"] == "hung":
+        output.error("the worker does not answer", "`claude-mem restart` ends it and starts a new one")
+
+
+def logs(options: argparse.Namespace) -> int:
+    path = load_forgiving().config.log_file
+    if not path.exists():
+        raise WorkerDown("there is no log yet", hint="`claude-mem start` starts the worker")
+    lines = path.read_text("utf-8", "replace").splitlines()
+    for text in lines[-max(options.lines, 0) :] if options.lines else []:
+        output.line(text)
+    if options.follow:
+        _follow(path)
+    return 0
+
+
+def _follow(path: Path) -> None:
+    position = path.stat().st_size
+    while True:
+        time.sleep(0.5)
+        size = path.stat().st_size if path.exists() else 0
+        position = 0 if size < position else position  # the log was rotated
+        if size > position:
+            with path.open("rb") as file:
+                file.seek(position)
+                output.line(file.read().decode("utf-8", "replace").rstrip("\n"))
+            position = size
+
+
+def routes(options: argparse.Namespace) -> int:
+    from claude_mem.worker.api import ROUTES
+
+    found = [{"path": path, "methods": sorted(handlers)} for path, handlers in ROUTES.items()]
+    if options.json:
+        output.json(found)
+    else:
+        output.table(("path", "methods"), [(row["path"], ", ".join(row["methods"])) for row in found])
+    return 0

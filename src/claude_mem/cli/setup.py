@@ -1,0 +1,94 @@
+"""install, uninstall: our lines in the agent's settings, and out again without a trace."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from claude_mem import ids, process
+from claude_mem.cli import output
+from claude_mem.config import Config, load_forgiving
+from claude_mem.hosts import claude_settings
+
+
+def add_commands(commands: Any) -> None:
+    install_ = commands.add_parser("install", help="connect Claude Code: add our hooks to its user settings")
+    install_.add_argument("--yes", action="store_true", help="never ask")
+    install_.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
+    install_.set_defaults(run=install)
+    uninstall_ = commands.add_parser("uninstall", help="take our hooks out again and stop the worker")
+    uninstall_.add_argument("--yes", action="store_true", help="never ask; the memory is kept")
+    uninstall_.add_argument("--delete-data", action="store_true", help="also delete everything that is remembered")
+    uninstall_.set_defaults(run=uninstall)
+
+
+def install(options: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    path = claude_settings.path(os.environ)
+    before = claude_settings.read(path)
+    after = claude_settings.with_ours(before, _unusual(config))
+    if after == before:
+        output.line(f"already installed in {path}")
+        return 0
+    output.say(f"{path}: {len(claude_settings.EVENTS)} hooks, each at most {claude_settings.TIMEOUT_SECONDS} s:")
+    for event, name in claude_settings.EVENTS.items():
+        output.say(f"  {event:<20} {claude_settings.command(name, _unusual(config))}")
+    if options.dry_run:
+        return 0
+    if not options.yes and not output.ask("add them?"):
+        output.say("nothing was changed (`--yes` adds them without asking)")
+        return 1
+    claude_settings.write(path, after, backup=_backup(config))
+    process.start(config.data_dir)
+    output.line(f"installed: new Claude Code sessions are remembered in {config.data_dir}")
+    output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+    return 0
+
+
+def uninstall(options: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    path = claude_settings.path(os.environ)
+    before = claude_settings.read(path)
+    after = claude_settings.without_ours(before)
+    if not options.yes and not output.ask(f"take our hooks out of {path} and stop the worker?"):
+        output.say("nothing was changed (`--yes` does it without asking)")
+        return 1
+    if after != before:
+        claude_settings.write(path, after, backup=_backup(config))
+        _remove_if_only_ours(path, after)
+    stopped = process.stop(config.data_dir)
+    delete = options.delete_data or (not options.yes and output.ask(f"also delete all memories in {config.data_dir}?"))
+    if delete:
+        shutil.rmtree(config.data_dir, ignore_errors=True)
+    _prove(config, path, stopped=stopped, deleted=delete)
+    return 0
+
+
+def _unusual(config: Config) -> Path | None:
+    """Where the data lies, if the hook would not find it by itself."""
+    return config.data_dir if os.environ.get("CLAUDE_MEM_DATA_DIR") else None
+
+
+def _backup(config: Config) -> Path:
+    return config.backups / f"claude-settings-{ids.now()}.json"
+
+
+def _remove_if_only_ours(path: Path, after: dict[str, Any]) -> None:
+    """A settings file that has nothing left in it was most likely made by us."""
+    if not after:
+        path.unlink(missing_ok=True)
+
+
+def _prove(config: Config, path: Path, *, stopped: bool, deleted: bool) -> None:
+    left = claude_settings.installed(claude_settings.read(path))
+    output.line(f"hooks of ours in {path}: {len(left)}")
+    output.line(
+        f"worker running: {'yes' if process.holder(config.data_dir) else 'no'}{' (stopped)' if stopped else ''}"
+    )
+    if deleted:
+        output.line(f"{config.data_dir}: {'still there' if config.data_dir.exists() else 'deleted'}")
+    else:
+        output.line(f"memories kept in {config.data_dir} (`--delete-data` deletes them)")

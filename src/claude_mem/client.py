@@ -1,0 +1,63 @@
+"""The typed client of the worker's API, for everything of ours that is not the worker."""
+
+from __future__ import annotations
+
+import http.client
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from claude_mem import process
+from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, WorkerDown
+from claude_mem.process import Worker
+
+SECONDS = 10.0
+_ERRORS = {400: Misuse, 404: NotFound}
+
+
+class Client:
+    def __init__(self, worker: Worker, *, seconds: float = SECONDS) -> None:
+        self.worker = worker
+        self.seconds = seconds
+
+    @classmethod
+    def of(cls, data_dir: Path, *, seconds: float = SECONDS) -> Client:
+        """The client of the worker that holds this data directory."""
+        worker = process.running(data_dir)
+        if worker is None:
+            raise WorkerDown("the worker is not running", hint="start it with `claude-mem start`")
+        return cls(worker, seconds=seconds)
+
+    def get(self, path: str, **query: Any) -> Any:
+        given = {name: item for name, item in query.items() if item not in (None, "")}
+        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        return self._ask("POST", path, msgspec.json.encode(body if body is not None else {}))
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
+        headers = {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            raw, status = answer.read(), answer.status
+        except OSError as error:
+            raise WorkerDown(
+                f"the worker does not answer ({error})", hint="`claude-mem restart` ends it and starts a new one"
+            ) from error
+        finally:
+            connection.close()
+        return self._result(status, raw, answer.getheader("content-type") or "")
+
+    @staticmethod
+    def _result(status: int, raw: bytes, content_type: str) -> Any:
+        if not content_type.startswith("application/json"):
+            return raw.decode("utf-8", "replace")
+        found = msgspec.json.decode(raw)
+        if status >= 400:
+            kind: type[MemError] = _ERRORS.get(status, CannotDo)
+            raise kind(found.get("error", f"HTTP {status}"), hint=found.get("hint", ""))
+        return found

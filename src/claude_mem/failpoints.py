@@ -1,0 +1,57 @@
+"""Named points where a test may kill the process. In production a point costs one comparison.
+
+`CLAUDE_MEM_FAILPOINT=drain.committed:3` dies at the third pass. `POINTS` is the list the kill test works through; the
+points of the hook are in `hook.POINTS`, because the hook imports nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = (
+    "drain.listed",
+    "drain.read",
+    "drain.receipt",
+    "drain.event",
+    "drain.batch",
+    "drain.committed",
+    "drain.unlinked",
+    "drain.all_unlinked",
+    "drain.refused",
+    "drain.put_aside",
+    "jobs.claimed",
+    "jobs.finished",
+    "jobs.asked",
+    "reconcile.read",
+    "reconcile.added",
+    "reconcile.offset",
+    "compress.loaded",
+    "compress.drafted",
+    "store.summary",
+    "store.observation",
+    "store.swept",
+    "store.digested",
+    "write.begun",
+    "write.before_commit",
+    "write.committed",
+    "render.read",
+    "render.written",
+    "sweep.closed",
+    "sweep.stale",
+    "serve.opened",
+    "serve.stopping",
+    "migrate.applied",
+)
+
+_armed, _, _count = os.environ.get("CLAUDE_MEM_FAILPOINT", "").partition(":")
+_left = int(_count) if _count.isdigit() else 1
+
+
+def failpoint(name: str) -> None:
+    global _left  # noqa: PLW0603 -- the countdown belongs to the process, like the death it announces
+    if name != _armed:
+        return
+    _left -= 1
+    if _left <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)

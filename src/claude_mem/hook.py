@@ -1,0 +1,363 @@
+"""The hook: a guest in another program.
+
+The host runs it as `<python> -I -S hook.py <command>` at every event, and waits for it. So on the capture path
+it imports nothing that the interpreter has not loaded anyway (`import json` alone would double its cost): it
+reads stdin, writes one file into the spool, nudges the worker without waiting for it, answers, and exits 0.
+Whatever goes wrong, it exits 0 with a valid answer. Only two rarer paths import more: a payload with a privacy
+tag in it, and the start of a session, which has to ask for its context.
+
+A spool file is a few `key value` lines, an empty line, and the payload as it came. Its name is the event's id.
+"""
+
+import _signal  # type: ignore[import-not-found]
+import posix
+import sys
+import time
+
+COMMANDS = ("context", "new", "save", "summary", "cleanup", "compact")
+ANSWER = b'{"continue": true, "suppressOutput": true}'
+COMPACT_ANSWER = b"{}"
+
+# SIGKILL points of the kill test; see failpoints.py.
+POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
+
+MAX_PAYLOAD = 8 * 1024 * 1024
+READ_SECONDS = 1.5  # a pipe that is never closed must not hold the user up
+WORK_SECONDS = 3.0  # together less than the 5 s after which the host would kill us
+ASK_SECONDS = 0.2  # with a hung worker a session start still stays under 300 ms
+START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at every event
+
+# A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
+_KEEP_ENV = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"TZ", b"TMPDIR", b"SSL_CERT_FILE", b"CLAUDE_CONFIG_DIR")
+_KEEP_ENV_PREFIXES = (b"LC_", b"XDG_", b"CLAUDE_MEM_")
+
+_FAILPOINT = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
+
+
+class Expired(Exception):
+    """The alarm rang."""
+
+
+def main(argv: "list[str]") -> None:
+    """Never returns, never raises, always exits 0 with an answer on stdout."""
+    answer = COMPACT_ANSWER if argv[1:2] == ["compact"] else ANSWER
+    try:
+        if argv[1] in COMMANDS and not posix.environ.get(b"CLAUDE_MEM_INTERNAL"):
+            answer = _capture(argv) or answer
+    except BaseException:
+        pass  # a guest does not complain; `doctor` finds out why
+    try:
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+        while answer:
+            answer = answer[posix.write(1, answer) :]
+    except BaseException:
+        pass  # nobody is listening
+    posix._exit(0)
+
+
+def _capture(argv: "list[str]") -> bytes:
+    """Keep the event. The answer, if it is a special one."""
+    _signal.signal(_signal.SIGALRM, _expire)
+    payload, whole = _read()
+    _point(b"hook.read")
+    _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
+    home = data_dir(argv[2] if len(argv) > 2 else "")
+    record = _record(argv[1], payload, whole)
+    _point(b"hook.scanned")
+    try:
+        _keep(home, record)
+    except OSError:
+        if argv[1] != "context":
+            raise
+        return _warning(home)
+    alive = nudge(home)
+    _point(b"hook.nudged")
+    return _context(home, payload, record, alive) if argv[1] == "context" else b""
+
+
+def _expire(*_: object) -> None:
+    raise Expired
+
+
+def _point(name: bytes) -> None:
+    if name == _FAILPOINT:
+        posix.kill(posix.getpid(), 9)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _read() -> "tuple[bytes, bool]":
+    """Everything on stdin, and whether it is whole: of a giant only the head and the tail are kept."""
+    kept: list[bytes] = []
+    size = 0
+    whole = True
+    _signal.setitimer(_signal.ITIMER_REAL, READ_SECONDS)
+    try:
+        while chunk := posix.read(0, 1 << 20):
+            kept.append(chunk)
+            size += len(chunk)
+            if size > MAX_PAYLOAD:
+                size -= len(kept.pop(len(kept) // 2))  # the middle: what came first and what came last stay
+                whole = False
+    except Expired:
+        whole = False
+    return b"".join(kept), whole
+
+
+def _record(command: str, payload: bytes, whole: bool) -> bytes:
+    """The spool file's bytes, without what the user marked as private."""
+    env = posix.environ
+    lines = [b"command " + command.encode(), b"host claude"]
+    for key, name in ((b"project_dir", b"CLAUDE_PROJECT_DIR"), (b"pid", b"CLAUDE_PID")):
+        if value := env.get(name):
+            lines.append(key + b" " + value.replace(b"%", b"%25").replace(b"\n", b"%0A"))
+    if not whole:
+        lines.append(b"cut yes")
+    if has_tag(payload):
+        payload, marks = _without_private(payload)
+        lines += marks
+    return b"\n".join(lines) + b"\n\n" + payload
+
+
+# --- privacy ---------------------------------------------------------------------------------------------------------
+
+
+def has_tag(payload: bytes) -> bool:
+    """Might a privacy tag be in this JSON text? A quick look; `privacy.strip` decides."""
+    text = payload.lower()
+    # Nobody escapes plain letters in JSON, but if someone does, a tag could hide behind it.
+    if any(text.find(escape) >= 0 for escape in (b"\\u002d", b"\\u004", b"\\u005", b"\\u006", b"\\u007")):
+        return True
+    for name in (b"private", b"claude-mem-context"):
+        found = text.find(name)
+        while found >= 0:
+            if _opens(text[max(0, found - 800) : found]):
+                return True
+            found = text.find(name, found + 1)
+    return False
+
+
+def _opens(before: bytes) -> bool:
+    """Does this text end in `<`, in any of its spellings, with nothing but space or a slash after it?"""
+    start = -1
+    for sign in (b"<", b"&lt;", b"60;", b"3c;", b"003c", b"x3c", b"%3c"):
+        if (found := before.rfind(sign)) >= 0:
+            start = max(start, found + len(sign))
+    if start < 0:
+        return False
+    between = before[start:].replace(b"%2f", b"/")
+    while (at := between.find(b"\\u")) >= 0:
+        between = between[:at] + between[at + 6 :]
+    for escape in (b"\\n", b"\\t", b"\\r", b"\\f", b"\\v", b"\\"):
+        between = between.replace(escape, b" ")
+    return not any(byte < 128 and chr(byte).isalnum() for byte in between)
+
+
+def _without_private(payload: bytes) -> "tuple[bytes, list[bytes]]":
+    """The payload without hidden parts. What can't be read as JSON can't be cut safely: it is withheld altogether."""
+    try:
+        import json
+
+        _find_ourselves()
+        from claude_mem import privacy
+
+        fields = json.loads(payload.decode("utf-8", "replace"))
+        private = isinstance(fields, dict) and privacy.hides_all(str(fields.get("prompt", "")))
+        text = json.dumps(privacy.strip_all(fields))
+        return text.encode("ascii"), [b"private yes"] if private else []
+    except Exception:
+        return b"", [b"withheld yes"]
+
+
+def _find_ourselves() -> None:
+    """Under `-I -S` the interpreter knows no packages; ours is the folder this file lies in."""
+    source = __file__.rpartition("/")[0].rpartition("/")[0]
+    if source and source not in sys.path:
+        sys.path.insert(0, source)
+
+
+# --- keeping ---------------------------------------------------------------------------------------------------------
+
+
+def data_dir(given: str = "") -> str:
+    """`CLAUDE_MEM_DATA_DIR`, then what the installer wrote into the command, then `~/.claude-mem`."""
+    if named := posix.environ.get(b"CLAUDE_MEM_DATA_DIR"):
+        path = named.decode("utf-8", "surrogateescape")
+        return path if path.startswith("/") else posix.getcwd() + "/" + path
+    if given:
+        return given
+    return home_dir() + "/.claude-mem"
+
+
+def home_dir() -> str:
+    if home := posix.environ.get(b"HOME"):
+        return home.decode("utf-8", "surrogateescape")
+    import pwd
+
+    return pwd.getpwuid(posix.getuid()).pw_dir
+
+
+def _keep(home: str, record: bytes) -> None:
+    """Write, sync, rename: the event is either wholly in the spool or not at all."""
+    name = "%016x-%s" % (time.time_ns(), posix.urandom(4).hex())  # noqa: UP031 -- measured: no slower, no import
+    temp = home + "/spool/." + name
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
+    try:
+        if posix.stat(home).st_uid != posix.geteuid():
+            raise PermissionError(home)  # someone else's folder: nothing of this user's belongs there
+        fd = posix.open(temp, flags, 0o600)
+    except FileNotFoundError:
+        make_private(home)
+        make_private(home + "/spool")
+        fd = posix.open(temp, flags, 0o600)
+    left = memoryview(record)
+    while left:
+        left = left[posix.write(fd, left) :]
+    _point(b"hook.temp")
+    posix.fsync(fd)
+    posix.close(fd)
+    _point(b"hook.synced")
+    posix.rename(temp, home + "/spool/" + name)
+    folder = posix.open(home + "/spool", posix.O_RDONLY | posix.O_CLOEXEC)
+    posix.fsync(folder)  # the name too must survive a power cut
+    posix.close(folder)
+    _point(b"hook.renamed")
+
+
+def make_private(path: str) -> None:
+    """A folder that only its owner can enter, and the folders above it if they are missing."""
+    try:
+        posix.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        make_private(path.rpartition("/")[0])
+        posix.mkdir(path, 0o700)
+
+
+# --- the worker ------------------------------------------------------------------------------------------------------
+
+
+def nudge(home: str) -> bool:
+    """Wake the worker, or start one. Never waits: opening a pipe that no one reads fails at once."""
+    try:
+        fd = posix.open(home + "/worker.fifo", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+    except OSError:
+        start_worker(home)
+        return False
+    try:
+        posix.write(fd, b"\n")
+    except BlockingIOError:
+        pass  # it has nudges enough
+    posix.close(fd)
+    return True
+
+
+def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
+    """Start a worker that outlives us, unless one was started moments ago. If two race, its lock decides."""
+    make_private(home)
+    make_private(home + "/logs")
+    stamp = home + "/worker.starting"
+    try:
+        if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
+            return False
+    except FileNotFoundError:
+        pass
+    posix.close(posix.open(stamp, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC, 0o600))
+    posix.utime(stamp)
+    keep = {k: v for k, v in posix.environ.items() if k in _KEEP_ENV or k.startswith(_KEEP_ENV_PREFIXES)}
+    keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
+    # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
+    command = [sys.executable, "-E", "-P", "-m", "claude_mem", "serve"]
+    posix.posix_spawn(
+        sys.executable,
+        command,
+        keep,
+        file_actions=[
+            (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
+            (posix.POSIX_SPAWN_OPEN, 1, "/dev/null", posix.O_WRONLY, 0),
+            (
+                posix.POSIX_SPAWN_OPEN,
+                2,
+                home + "/logs/start.log",
+                posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC,
+                0o600,
+            ),
+        ],
+        setsid=True,
+    )
+    return True
+
+
+# --- the start of a session ------------------------------------------------------------------------------------------
+
+
+def _context(home: str, payload: bytes, record: bytes, alive: bool) -> bytes:
+    """The worker's answer if it comes in time; else the one it left on disk; else nothing."""
+    answer = b""
+    if alive:
+        try:
+            answer = _ask(home, record)
+        except (OSError, ValueError, KeyError):
+            pass  # dead or hung: its last words are on disk
+    return answer or _left_on_disk(home, payload)
+
+
+def _ask(home: str, record: bytes) -> bytes:
+    import _socket
+    import json
+
+    with open(home + "/worker.json", "rb") as file:
+        worker = json.loads(file.read())
+    where = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
+    head = (
+        f"POST /api/context/inject HTTP/1.0\r\nHost: {where}\r\nAuthorization: Bearer {worker['token']}\r\n"
+        f"Content-Type: application/octet-stream\r\nContent-Length: {len(record)}\r\n\r\n"
+    )
+    deadline = time.monotonic() + ASK_SECONDS
+    channel = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    channel.settimeout(ASK_SECONDS)
+    channel.connect(("127.0.0.1", worker["port"]))
+    channel.sendall(head.encode() + record)
+    reply = b""
+    while chunk := channel.recv(1 << 16):
+        reply += chunk
+        channel.settimeout(max(deadline - time.monotonic(), 0.001))
+    status, _, rest = reply.partition(b"\r\n")
+    body = rest.partition(b"\r\n\r\n")[2]
+    return body if b" 200 " in status + b" " and body.startswith(b"{") else b""
+
+
+def _left_on_disk(home: str, payload: bytes) -> bytes:
+    """The worker keeps each folder's start context ready, so that a session start needs no living worker."""
+    import json
+
+    try:
+        fields = json.loads(payload)
+        if fields.get("source", "startup") not in ("startup", "clear", "compact"):
+            return b""  # what is new to a resumed session, only the worker knows
+        folder = posix.environ.get(b"CLAUDE_PROJECT_DIR", b"").decode("utf-8", "surrogateescape") or fields["cwd"]
+        with open(home + "/starts/" + start_name(folder), "rb") as file:
+            return file.read()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return b""
+
+
+def start_name(folder: str) -> str:
+    """The file that holds a folder's start context."""
+    import hashlib
+
+    return hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
+
+
+def _warning(home: str) -> bytes:
+    """The one moment when a person can be told that nothing is being captured."""
+    import json
+
+    text = f"claude-mem cannot write to {home}: nothing is being remembered. `claude-mem doctor` says why."
+    return json.dumps({"continue": True, "suppressOutput": True, "systemMessage": text}).encode()
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,135 @@
+"""Our lines in Claude Code's user settings: put in, found again, taken out, and nothing else touched.
+
+A line is ours if its command runs our hook file. Timeouts are seconds, and small: whatever happens, the user
+waits no longer. Hooks are synchronous, because asynchronous ones are killed when a headless client exits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from claude_mem import hook
+from claude_mem.errors import CannotDo
+
+TIMEOUT_SECONDS = 5
+EVENTS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PostToolUse": "save",
+    "PostToolUseFailure": "save",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+_WITH_MATCHER = ("PostToolUse", "PostToolUseFailure")
+_MARK = "claude_mem/hook.py"
+
+Settings = dict[str, Any]
+
+
+def path(env: Mapping[str, str]) -> Path:
+    folder = env.get("CLAUDE_CONFIG_DIR")
+    return (
+        Path(folder) / "settings.json"
+        if folder
+        else Path(env.get("HOME") or hook.home_dir()) / ".claude" / "settings.json"
+    )
+
+
+def command(name: str, data_dir: Path | None) -> str:
+    """Absolute paths, `-I -S`: no shim, no site packages, no surprise. `data_dir` only if it is not the usual one."""
+    words = [sys.executable, "-I", "-S", str(Path(hook.__file__).resolve()), name]
+    return shlex.join([*words, str(data_dir)] if data_dir else words)
+
+
+def read(settings_path: Path) -> Settings:
+    try:
+        text = settings_path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise CannotDo(
+            f"{settings_path} is not valid JSON: {error}", hint="mend it first; nothing was changed"
+        ) from error
+    if not isinstance(found, dict) or not isinstance(found.get("hooks", {}), dict):
+        raise CannotDo(f"{settings_path} has an unexpected shape", hint="mend it first; nothing was changed")
+    return found
+
+
+def with_ours(settings: Settings, data_dir: Path | None) -> Settings:
+    """The settings with our lines in them, each once, wherever older ones of ours were."""
+    changed = without_ours(settings)
+    hooks = changed.setdefault("hooks", {})
+    for event, name in EVENTS.items():
+        entry: dict[str, Any] = {"matcher": "*"} if event in _WITH_MATCHER else {}
+        entry["hooks"] = [{"type": "command", "command": command(name, data_dir), "timeout": TIMEOUT_SECONDS}]
+        hooks.setdefault(event, []).append(entry)
+    return changed
+
+
+def without_ours(settings: Settings) -> Settings:
+    """The settings without our lines, and without what only they had needed."""
+    changed: Settings = json.loads(json.dumps(settings))
+    hooks = changed.get("hooks", {})
+    touched = False
+    for event in list(hooks):
+        if not isinstance(hooks[event], list):
+            continue
+        kept = [entry for entry in (_without(entry) for entry in hooks[event]) if entry is not None]
+        if kept != hooks[event]:
+            touched = True
+            hooks[event] = kept
+            if not kept:
+                del hooks[event]
+    if touched and not hooks:
+        del changed["hooks"]
+    return changed
+
+
+def _without(entry: Any) -> Any:
+    if not isinstance(entry, dict) or not isinstance(entry.get("hooks"), list):
+        return entry
+    kept = [item for item in entry["hooks"] if not is_ours(item)]
+    if len(kept) == len(entry["hooks"]):
+        return entry
+    return {**entry, "hooks": kept} if kept else None
+
+
+def is_ours(item: Any) -> bool:
+    return isinstance(item, dict) and _MARK in str(item.get("command", ""))
+
+
+def installed(settings: Settings) -> list[str]:
+    """The events that have a line of ours."""
+    found = []
+    for event, entries in settings.get("hooks", {}).items():
+        listed = entries if isinstance(entries, list) else []
+        items = [item for entry in listed if isinstance(entry, dict) for item in entry.get("hooks", [])]
+        if any(is_ours(item) for item in items):
+            found.append(event)
+    return found
+
+
+def write(settings_path: Path, settings: Settings, *, backup: Path) -> None:
+    """All at once, keeping the file's mode and, if it is a link, the link. The old one is kept beside our data."""
+    target = Path(os.path.realpath(settings_path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = 0o600
+    if target.exists():
+        mode = target.stat().st_mode & 0o777
+        hook.make_private(str(backup.parent))
+        backup.write_bytes(target.read_bytes())
+        backup.chmod(0o600)
+    temp = target.with_name(f".{target.name}.claude-mem")
+    temp.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    temp.chmod(mode)
+    temp.rename(target)

@@ -1,0 +1,297 @@
+"""Spool file → event row, and a job when a turn ends.
+
+`read` looks at a file, with no database at hand; `take` decides what becomes of it, in a transaction. Every
+event gets one receipt: stored, filtered by a named rule, or set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from claude_mem import ids, privacy
+from claude_mem.config import Config
+from claude_mem.errors import BadRecord
+from claude_mem.failpoints import failpoint
+from claude_mem.hosts import claude
+from claude_mem.projects import Project, named, resolve
+from claude_mem.records import (
+    STORED,
+    Body,
+    Compacting,
+    Event,
+    News,
+    Noticed,
+    Outcome,
+    Prompted,
+    Session,
+    SessionEnded,
+    SessionStarted,
+    Status,
+    Stopped,
+    SubagentStopped,
+    ToolUsed,
+)
+from claude_mem.redact import redact
+from claude_mem.spool import Spool
+from claude_mem.store import events, jobs, observations, projects, sessions, turns
+from claude_mem.store.database import Connection, Database
+from claude_mem.text import clip, map_strings, shorten, storable
+
+BATCH = 100
+PROMPT_CHARS = 8_000
+HIDDEN = "turn_hidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An event that may be stored, cleaned, and where it belongs."""
+
+    event: Event
+    project: Project
+    source: str = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An event that may not, and why."""
+
+    event_id: str
+    outcome: Outcome
+
+
+Taken = Accepted | Refused
+
+
+async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[News]]:
+    """Take in what lies in the spool, oldest first: commit, then remove. How many there were, and what is new."""
+    names = spool.pending(BATCH)
+    failpoint("drain.listed")
+    if not names:
+        return 0, []
+    found = [read(spool, name, config) for name in names]
+    failpoint("drain.read")
+    news, outcomes = await db.write(take_batch, found, now=ids.now())
+    failpoint("drain.committed")
+    for name, outcome in zip(names, outcomes, strict=True):
+        if outcome.what == "set_aside":
+            failpoint("drain.refused")
+            spool.set_aside(name)
+            failpoint("drain.put_aside")
+        else:
+            spool.remove(name)  # after the commit: a crash here only costs a second look
+            failpoint("drain.unlinked")
+    failpoint("drain.all_unlinked")
+    return len(names), news
+
+
+def read(spool: Spool, name: str, config: Config) -> Taken:
+    """The file as an event, cleaned of what must not be stored; or the reason why it can't be one."""
+    try:
+        event = claude.read(spool.load(name))
+    except BadRecord as problem:
+        return Refused(name, Outcome("set_aside", problem.reason))
+    if _inside(event.cwd, config.data_dir):
+        return Refused(name, Outcome("filtered", "observer"))
+    project = named(event.project) if event.project else resolve(event.cwd, excluded=config.excluded_projects)
+    if not project.enabled:
+        return Refused(name, Outcome("filtered", "project_off"))
+    if isinstance(event.body, ToolUsed) and event.body.name in config.skip_tools:
+        return Refused(name, Outcome("filtered", "skip_tool"))
+    return Accepted(clean(event, config), project)
+
+
+def _inside(folder: str, data_dir: Path) -> bool:
+    """Our own observer sessions run in our own folder."""
+    return bool(folder) and Path(folder).is_relative_to(data_dir)
+
+
+def clean(event: Event, config: Config) -> Event:
+    """Private parts and secrets out, unstorable characters replaced, long texts clipped. In this order: half a secret
+    would not be recognised."""
+
+    def change(text: str) -> str:
+        text = clip(storable(privacy.strip(text)), config.event_chars * 10)
+        return clip(redact(text) if config.redact_secrets else text, config.event_chars)
+
+    body: Body = msgspec.convert(map_strings(msgspec.to_builtins(event.body), change), Body)
+    return replace(
+        event,
+        body=body,
+        content_session_id=storable(event.content_session_id),
+        cwd=storable(event.cwd),
+        prompt_id=storable(event.prompt_id),
+        tool_use_id=storable(event.tool_use_id),
+        transcript_path=storable(event.transcript_path),
+    )
+
+
+def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[list[News], list[Outcome]]:
+    news: list[News] = []
+    outcomes: list[Outcome] = []
+    for item in batch:
+        outcomes.append(take(conn, item, news, now=now))
+    failpoint("drain.batch")
+    return news, outcomes
+
+
+def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:
+    """What becomes of one event. Seen before (we died between commit and unlink): the same as then."""
+    event_id = item.event.id if isinstance(item, Accepted) else item.event_id
+    event_id = storable(event_id)
+    if before := events.receipt(conn, event_id):
+        return before
+    outcome = store(conn, item, news, now=now) if isinstance(item, Accepted) else item.outcome
+    events.acknowledge(conn, event_id, outcome, at=now)
+    return outcome
+
+
+def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Outcome:
+    event = item.event
+    session = sessions.find(conn, event.host, event.content_session_id)
+    if session is None:
+        project_id = projects.know(conn, item.project, event.cwd, now=now)
+        session = sessions.open_(conn, event.host, event.content_session_id, project_id=project_id, at=event.at)
+    elif isinstance(event.body, SessionStarted):
+        projects.know(conn, item.project, event.cwd, now=now)
+    if item.source != "transcript":  # what is only read back now does not mean that anyone is there
+        path, pid = event.transcript_path, event.host_pid
+        sessions.touch(conn, session.id, at=event.at, transcript_path=path, host_pid=pid)
+    match event.body:
+        case SessionStarted():
+            return _session_started(conn, session, item, now=now)
+        case Prompted():
+            return _prompted(conn, session, item, news, now=now)
+        case Noticed():
+            return _noticed(conn, session, item)
+        case Compacting():  # it belongs to no turn: it may come between two, with a prompt id of its own
+            events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
+            return STORED
+        case SessionEnded():
+            return _session_ended(conn, session, item, news, now=now)
+        case _:
+            return _in_turn(conn, session, item, news, now=now)
+
+
+def _session_started(conn: Connection, session: Session, item: Accepted, *, now: int) -> Outcome:
+    event, body = item.event, item.event.body
+    assert isinstance(body, SessionStarted)
+    seq = events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
+    if body.source != "compact" and session.prompt_counter:  # compaction happens in the middle of a turn
+        turns.close_open(conn, session.id, by="session_start", at=event.at)
+        ask_reconcile(conn, session.id, seq, now=now)
+    if body.source in ("startup", "clear", "compact"):
+        sessions.informed(conn, session.id, observations.newest_id(conn))
+    return STORED
+
+
+def _prompted(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
+    event, body = item.event, item.event.body
+    assert isinstance(body, Prompted)
+    turn = turns.by_prompt(conn, session.id, event.prompt_id)
+    if turn is None:
+        if turns.close_open(conn, session.id, by="prompt", at=event.at):
+            ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+        turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id, private=event.private)
+    elif event.private:
+        hide(conn, turn, news)
+    elif turn.private or events.has_kind(conn, turn.id, "prompt"):
+        return Outcome("filtered", "private" if turn.private else "duplicate")
+    if item.source != "transcript":
+        sessions.set_status(conn, session.id, Status.ACTIVE)
+    if event.private:
+        return Outcome("filtered", "private")
+    text = clip(body.text, PROMPT_CHARS)
+    events.add(conn, event, session_id=session.id, turn_id=turn.id, source=item.source)
+    observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=event.at)
+    sessions.note_first_prompt(conn, session.id, text, title=shorten(text, 80))
+    news.append(_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
+    return STORED
+
+
+def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
+    """The host speaks, not the user. If it goes on with a private turn, what follows is private too."""
+    latest = turns.latest(conn, session.id)
+    if latest is not None and latest.private:
+        if turns.by_prompt(conn, session.id, item.event.prompt_id) is None:
+            turns.open_(conn, session.id, at=item.event.at, prompt_id=item.event.prompt_id, private=True)
+        return Outcome("filtered", "private")
+    events.add(conn, item.event, session_id=session.id, turn_id=None, source=item.source)
+    return STORED
+
+
+def hide(conn: Connection, turn: turns.OpenTurn, news: list[News]) -> None:
+    """The prompt turned out to be private. Whoever hears of it has to scrub the files too."""
+    turns.hide(conn, turn.id)
+    news.append(News(HIDDEN, {"turn_id": turn.id}))
+
+
+def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
+    """Tool calls, stops, compactions: what happens between a prompt and the next."""
+    event = item.event
+    turn = turns.by_prompt(conn, session.id, event.prompt_id)
+    if turn is None and event.prompt_id:
+        # Its prompt was missed. The turn is opened in its place; the transcript will tell what was asked.
+        if turns.close_open(conn, session.id, by="prompt", at=event.at):
+            ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+        turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id)
+    turn = turn or turns.latest(conn, session.id)
+    if turn is None and isinstance(event.body, ToolUsed):
+        turn = turns.open_(conn, session.id, at=event.at)
+    if turn is not None and turn.private:
+        if isinstance(event.body, Stopped):
+            turns.close(conn, turn.id, by="stop", at=event.at)
+        return Outcome("filtered", "private")
+    seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
+    if seq is None:
+        return Outcome("filtered", "duplicate")
+    if item.source == "transcript":
+        if turn is not None:
+            turns.add_late(conn, turn.id, at=event.at)
+        return STORED
+    if turn is not None:
+        _continue(conn, session, turn, event, now=now)
+    if isinstance(event.body, Stopped):
+        if turn is not None:
+            turns.close(conn, turn.id, by="stop", at=event.at)
+        ask_reconcile(conn, session.id, seq, now=now)
+        news.append(_news(conn, "turn_ended", session))
+    if isinstance(event.body, SubagentStopped):
+        ask_reconcile(conn, session.id, seq, now=now, also=f"agent-{event.body.agent_id}")
+    return STORED
+
+
+def _continue(conn: Connection, session: Session, turn: turns.OpenTurn, event: Event, *, now: int) -> None:
+    """An event for the newest turn keeps it open; one for an older turn only makes that one be digested again."""
+    newest = turns.latest(conn, session.id)
+    if newest is None or newest.id == turn.id:
+        turns.touch(conn, turn.id, at=event.at)
+    elif turn.closed:
+        turns.add_late(conn, turn.id, at=event.at)
+        ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+
+
+def _session_ended(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
+    event = item.event
+    seq = events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
+    turns.close_open(conn, session.id, by="session_end", at=event.at)
+    sessions.set_status(conn, session.id, Status.COMPLETED, at=event.at)
+    ask_reconcile(conn, session.id, seq, now=now, also="agents")
+    news.append(_news(conn, "session_completed", session))
+    return STORED
+
+
+def _news(conn: Connection, what: str, session: Session, **more: int | str) -> News:
+    project = projects.get(conn, session.project_id)
+    return News(what, {"session_id": session.id, "project": project["name"] if project else "", **more})
+
+
+def ask_reconcile(conn: Connection, session_id: int, seq: int | None, *, now: int, also: str = "") -> None:
+    """Read the transcript for what was missed; digesting follows. Keyed by the event that made it necessary.
+
+    `also`: which subagents' files to read, `agent-<id>` or all `agents`.
+    """
+    jobs.ask(conn, "reconcile", f"{session_id}.{seq or 0}.{also}".rstrip("."), now=now)

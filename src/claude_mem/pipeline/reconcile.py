@@ -1,0 +1,127 @@
+"""What a hook missed is read back from the host's own transcript, exactly once and in order.
+
+Hooks are not to be trusted to fire: an interrupt fires no Stop, a refused tool call no hook at all, a killed
+client nothing. Afterwards every turn that is over and not digested gets its job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from claude_mem import ids
+from claude_mem.config import Config
+from claude_mem.errors import NotFound
+from claude_mem.failpoints import failpoint
+from claude_mem.hosts import claude_transcript
+from claude_mem.pipeline import ingest
+from claude_mem.pipeline.ingest import Accepted
+from claude_mem.pipeline.stage import Commit, nothing
+from claude_mem.projects import Project
+from claude_mem.records import Event, Job, News, Prompted, Session, Status, ToolUsed
+from claude_mem.store import events, jobs, sessions, turns
+from claude_mem.store.database import Connection, Database
+from claude_mem.text import clip
+
+_NO_PROJECT = Project("", "", ())  # the session has one already; this one is never looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the session's files tell beyond what was read before, cleaned, in order."""
+
+    events: tuple[Event, ...]
+    closings: dict[str, Event]
+    offset: int
+
+
+async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
+    session_id, _, rest = job.subject.partition(".")
+    try:
+        session = await db.read(sessions.get, int(session_id))
+    except NotFound:
+        return nothing
+    found = await asyncio.to_thread(_read, session, rest.partition(".")[2], config)
+    failpoint("reconcile.read")
+    return lambda conn: _add(conn, session, found, config)
+
+
+def _read(session: Session, also: str, config: Config) -> Read:
+    if not session.transcript_path:
+        return Read((), {}, session.transcript_offset)
+    path = Path(session.transcript_path)
+    read = partial(claude_transcript.read, host=session.host, content_session_id=session.content_session_id)
+    main = read(path, offset=session.transcript_offset)
+    told = list(main.events)
+    for agent_id, file in claude_transcript.agents(path) if also else ():
+        if also in ("agents", f"agent-{agent_id}"):
+            told += read(file, agent_id=agent_id).events
+    closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}
+    return Read(tuple(ingest.clean(event, config) for event in told), closings, main.offset)
+
+
+def _add(conn: Connection, session: Session, found: Read, config: Config) -> Sequence[News]:
+    news: list[News] = []
+    now = ids.now()
+    for event in found.events:
+        if _missing(conn, session, event, config, news):
+            _take(conn, event, news, now=now)
+            failpoint("reconcile.added")
+    if sessions.get(conn, session.id).status == Status.COMPLETED:
+        turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
+    for prompt_id, closing in found.closings.items():
+        _add_last_words(conn, session, prompt_id, closing, news, now=now)
+    sessions.set_offset(conn, session.id, found.offset)
+    failpoint("reconcile.offset")
+    for turn_id, seq in turns.undigested(conn, session.id):
+        jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
+    return news
+
+
+def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None:
+    ingest.take(conn, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
+
+
+def _missing(conn: Connection, session: Session, event: Event, config: Config, news: list[News]) -> bool:
+    match event.body:
+        case ToolUsed(name=name):
+            known = name in config.skip_tools or events.has_tool_use(conn, event.host, event.tool_use_id)
+            return not known and not _in_private_turn(conn, session, event)
+        case Prompted():
+            return not _known_prompt(conn, session, event, news)
+    return False
+
+
+def _in_private_turn(conn: Connection, session: Session, event: Event) -> bool:
+    turn = turns.by_prompt(conn, session.id, event.prompt_id) or turns.latest(conn, session.id)
+    return event.private or (turn is not None and turn.private)
+
+
+def _known_prompt(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
+    """By the host's prompt id; where it gives none, by the words. A prompt found to be private hides its turn."""
+    assert isinstance(event.body, Prompted)
+    turn = turns.by_prompt(conn, session.id, event.prompt_id)
+    if turn is None:
+        text = clip(event.body.text, ingest.PROMPT_CHARS)
+        turn = turns.untold(conn, session.id, text, event.at)
+        if turn is not None:
+            turns.name_prompt(conn, turn.id, event.prompt_id)
+    if turn is None:
+        return turns.prompt_elsewhere(conn, session.host, event.prompt_id)
+    if event.private and not turn.private:
+        ingest.hide(conn, turn, news)
+        return True
+    return turn.private or events.has_kind(conn, turn.id, "prompt")
+
+
+def _add_last_words(
+    conn: Connection, session: Session, prompt_id: str, closing: Event, news: list[News], *, now: int
+) -> None:
+    """A turn that ended without a Stop still had last words."""
+    turn = turns.by_prompt(conn, session.id, prompt_id) if prompt_id else turns.latest(conn, session.id)
+    if turn is None or turn.private or not turn.closed or events.has_kind(conn, turn.id, "stop"):
+        return
+    _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)

@@ -1,0 +1,35 @@
+"""Keeps each project's start context ready on disk, so that a session can start without a living worker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from claude_mem import hook
+from claude_mem.config import Config
+from claude_mem.failpoints import failpoint
+from claude_mem.hosts import claude
+from claude_mem.pipeline import context
+from claude_mem.pipeline.stage import Commit, nothing
+from claude_mem.process import write_private
+from claude_mem.records import Job
+from claude_mem.store import projects
+from claude_mem.store.database import Database
+
+
+async def render(job: Job, *, db: Database, config: Config) -> Commit:
+    project_id = int(job.subject.partition(".")[0])
+    known = await db.read(context.gather, [project_id], limit=config.context_observations)
+    folders = await db.read(projects.folders, project_id)
+    failpoint("render.read")
+    if known is not None:
+        answer = claude.start_answer(context.render(known, budget_tokens=config.context_tokens))
+        await asyncio.to_thread(_write, config.starts, folders, answer)
+    return nothing
+
+
+def _write(starts: Path, folders: list[str], answer: bytes) -> None:
+    hook.make_private(str(starts))
+    for folder in folders:
+        write_private(starts / hook.start_name(folder), answer)
+        failpoint("render.written")

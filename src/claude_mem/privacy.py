@@ -1,0 +1,65 @@
+"""Cuts `<private>…</private>` and our own injected `<claude-mem-context>…</claude-mem-context>` out of text.
+
+It fails closed: an opening tag that is never closed hides everything to the end of the field, and so does the
+hundred-and-first tag. It is one pass, so its time grows with the text and with nothing else. The hook uses it before
+the first byte reaches the disk, and ingest uses it again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MAX_TAGS = 100
+
+# A tag may come in any case, with spaces and attributes, and its brackets as HTML entities or JSON escapes (text of
+# text). The possessive quantifiers keep a run of spaces from being tried twice.
+_TAG = re.compile(
+    r"(?:<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)\s{0,64}+(?P<close>/|\\/|\\u002f|%2f)?+\s{0,64}+"
+    r"(?P<name>private|claude-mem-context)(?![\w-])",
+    re.IGNORECASE,
+)
+_TAG_END = re.compile(r">|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
+
+
+def strip(text: str) -> str:
+    """The text without its hidden parts; the text itself if there are none."""
+    kept: list[str] = []
+    position = depth = 0
+    hiding = ""
+    for count, tag in enumerate(_TAG.finditer(text), start=1):
+        name, closing = tag["name"].lower(), tag["close"]
+        if hiding and name != hiding:
+            continue
+        if not hiding:
+            kept.append(text[position : tag.start()])
+        if count > MAX_TAGS:
+            return "".join(kept)
+        if not closing:
+            hiding, depth = name, depth + 1
+            continue
+        depth = max(depth - 1, 0)
+        if depth == 0:
+            end = _TAG_END.search(text, tag.end())
+            if end is None:
+                return "".join(kept)
+            hiding, position = "", end.end()
+    if not hiding:
+        kept.append(text[position:])
+    return "".join(kept)
+
+
+def strip_all(value: Any) -> Any:
+    """The same for every string in a JSON value, keys included."""
+    if isinstance(value, str):
+        return strip(value)
+    if isinstance(value, dict):
+        return {strip(str(key)): strip_all(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [strip_all(item) for item in value]
+    return value
+
+
+def hides_all(text: str) -> bool:
+    """Was there something to say, and all of it private?"""
+    return bool(text.strip()) and not strip(text).strip()

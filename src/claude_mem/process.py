@@ -1,0 +1,140 @@
+"""Is a worker running? Start it, stop it.
+
+The lock decides, never a pid file: `flock` is held as long as its process lives and not a moment longer, so
+nothing can be stale. `worker.json` (0600) says where the holder listens.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from claude_mem import hook
+from claude_mem.errors import CannotDo, WorkerHeld
+
+START_SECONDS = 10.0
+STOP_SECONDS = 10.0
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """`worker.json`."""
+
+    pid: int
+    port: int
+    token: str
+    version: str
+    started_at: int
+
+
+@dataclass(slots=True)
+class Lock:
+    """Held from `take` to the end of the process, or `release`."""
+
+    fd: int
+
+    def release(self) -> None:
+        os.close(self.fd)
+
+
+def take_lock(data_dir: Path) -> Lock:
+    """Become the one process that may open the database."""
+    hook.make_private(str(data_dir))
+    if data_dir.stat().st_uid == os.geteuid():
+        data_dir.chmod(0o700)  # it may have been made by hand
+    fd = os.open(data_dir / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if not _lock_exclusive(fd):
+        os.close(fd)
+        raise WorkerHeld("another claude-mem process is using this data directory", hint="`claude-mem status` shows it")
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return Lock(fd)
+
+
+def _lock_exclusive(fd: int) -> bool:
+    """Try for a fifth of a second: whoever asks `holder` has the lock for an instant too."""
+    for _ in range(10):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+    return False
+
+
+def holder(data_dir: Path) -> int | None:
+    """The pid of the process that holds the lock, if one does."""
+    try:
+        fd = os.open(data_dir / "worker.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(fd, 32, 0)
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(fd)
+    return None
+
+
+def read_worker(data_dir: Path) -> Worker | None:
+    """Where the worker says it listens; trust it only while the lock is held."""
+    try:
+        return msgspec.json.decode((data_dir / "worker.json").read_bytes(), type=Worker)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def running(data_dir: Path) -> Worker | None:
+    """The worker that holds the lock and has said where it listens."""
+    pid = holder(data_dir)
+    worker = read_worker(data_dir)
+    return worker if pid is not None and worker is not None and worker.pid == pid else None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file that only its owner may read, all at once."""
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        file.write(data)
+    temp.rename(path)
+
+
+def start(data_dir: Path, *, seconds: float = START_SECONDS) -> Worker:
+    """Start a worker if none runs, and wait until it listens."""
+    deadline = time.monotonic() + seconds
+    if holder(data_dir) is None:
+        hook.start_worker(str(data_dir), pause=0)
+    while time.monotonic() < deadline:
+        if worker := running(data_dir):
+            return worker
+        time.sleep(0.02)
+    raise CannotDo("the worker did not start", hint=f"its last words are in {data_dir / 'logs' / 'start.log'}")
+
+
+def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
+    """Ask the holder of the lock to stop; if it can't hear us any more, end it. True if one was running."""
+    pid = holder(data_dir)
+    if not pid:
+        return False
+    for sign, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+        if holder(data_dir) == pid:  # still the same process: never signal a stranger who got its number
+            os.kill(pid, sign)
+        if _gone(data_dir, pid, patience):
+            return True
+    raise CannotDo(f"process {pid} does not end", hint="it may be stuck in the kernel; look at its disk")
+
+
+def _gone(data_dir: Path, pid: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holder(data_dir) != pid:
+            return True
+        time.sleep(0.02)
+    return False

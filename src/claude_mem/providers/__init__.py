@@ -1,0 +1,1 @@
+"""The outside world: whatever can make memories out of a turn."""

@@ -1,0 +1,197 @@
+"""The values that travel between the steps. Frozen: a step returns a new one, it does not change what it was given.
+
+What is kept as JSON in a table (the body of an event) is a tagged msgspec struct, so that reading it back checks it.
+Times are milliseconds, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class SessionStarted(msgspec.Struct, frozen=True, tag="session_start"):
+    source: str = "startup"
+
+
+class Prompted(msgspec.Struct, frozen=True, tag="prompt"):
+    text: str
+
+
+class Noticed(msgspec.Struct, frozen=True, tag="notice"):
+    """The host's own words in the place of a prompt, such as the end of a background task. They are not kept."""
+
+
+class ToolUsed(msgspec.Struct, frozen=True, tag="tool", omit_defaults=True):
+    name: str
+    input: dict[str, Any]
+    output: Any = None
+    failed: bool = False
+    agent_id: str = ""
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stop"):
+    """The end of a turn. The agent's last words usually are a summary already."""
+
+    message: str = ""
+
+
+class SubagentStopped(msgspec.Struct, frozen=True, tag="subagent_stop"):
+    message: str = ""
+    agent_id: str = ""
+    transcript_path: str = ""
+
+
+class Compacting(msgspec.Struct, frozen=True, tag="compact"):
+    trigger: str = ""
+
+
+class SessionEnded(msgspec.Struct, frozen=True, tag="session_end"):
+    reason: str = ""
+
+
+Body = SessionStarted | Prompted | Noticed | ToolUsed | Stopped | SubagentStopped | Compacting | SessionEnded
+
+
+def kind(body: Body) -> str:
+    return str(body.__struct_config__.tag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened, as a host told it."""
+
+    id: str
+    host: str
+    content_session_id: str
+    at: int
+    body: Body
+    cwd: str = ""
+    project: str = ""  # a name given by a client that knows no folder
+    prompt_id: str = ""
+    tool_use_id: str = ""
+    transcript_path: str = ""
+    host_pid: int | None = None
+    private: bool = False  # a prompt of which nothing was left
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an event: every one of them gets exactly one."""
+
+    what: str  # stored | filtered | set_aside
+    rule: str = ""
+
+
+STORED = Outcome("stored")
+
+
+class Status(StrEnum):
+    INITIALIZED = "initialized"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    id: int
+    host: str
+    content_session_id: str
+    project_id: int
+    status: str
+    prompt_counter: int
+    transcript_path: str
+    transcript_offset: int
+    host_pid: int | None
+    informed_upto: int
+    last_event_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    id: int
+    kind: str
+    subject: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A prompt and what followed, as the compressor sees it."""
+
+    id: int
+    session_id: int
+    project_id: int
+    number: int
+    prompt: str
+    root: str
+    started_at: int
+    ended_at: int
+    bodies: Sequence[Body]
+    newest_seq: int
+
+
+class Type(StrEnum):
+    DECISION = "decision"
+    BUGFIX = "bugfix"
+    FEATURE = "feature"
+    REFACTOR = "refactor"
+    DISCOVERY = "discovery"
+    CHANGE = "change"
+
+
+CONCEPTS = (
+    "how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off"
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An observation before it has a row. `key` says which evidence it comes from: the same turn digested again
+    finds the same key, and so updates the row instead of adding one."""
+
+    key: str
+    type: str
+    title: str
+    subtitle: str = ""
+    narrative: str = ""
+    facts: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    files_read: tuple[str, ...] = ()
+    files_modified: tuple[str, ...] = ()
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    request: str = ""
+    investigated: str = ""
+    learned: str = ""
+    completed: str = ""
+    next_steps: str = ""
+    notes: str = ""
+    files_read: tuple[str, ...] = ()
+    files_edited: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a compressor made of one turn."""
+
+    summary: Summary | None
+    observations: tuple[Draft, ...]
+    provider: str = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something the live stream should tell."""
+
+    type: str
+    data: dict[str, Any]

@@ -1,0 +1,107 @@
+"""The handoff between hook and worker: a directory, one file an event, its name the event's id.
+
+A rename needs no lock, no running worker and no database. The worker takes the files in the order of their
+names, commits, and only then removes them: a crash costs a second look, never an event.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from claude_mem import hook, ids
+from claude_mem.errors import BadRecord
+
+MAX_BYTES = hook.MAX_PAYLOAD + (1 << 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A spool file: what the hook wrote above the payload, and the payload."""
+
+    id: str
+    header: Mapping[str, str]
+    payload: bytes
+
+
+class Spool:
+    def __init__(self, folder: Path, aside: Path) -> None:
+        self.folder = folder
+        self.aside = aside
+        for path in (folder, aside):
+            hook.make_private(str(path))
+
+    def put(self, header: Mapping[str, str], payload: bytes) -> str:
+        """What the hook does, for events that come in by HTTP. When it returns, the event is safe."""
+        name = ids.new()
+        lines = "".join(f"{key} {_escape(value)}\n" for key, value in header.items())
+        temp = self.folder / f".{name}"
+        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(lines.encode("utf-8", "surrogateescape") + b"\n" + payload)
+            file.flush()
+            os.fsync(file.fileno())
+        temp.rename(self.folder / name)
+        sync_folder(self.folder)
+        return name
+
+    def pending(self, limit: int | None = None) -> list[str]:
+        """Names, oldest first. A hook's unfinished file begins with a dot and is nobody's business."""
+        names = sorted(entry.name for entry in os.scandir(self.folder) if not entry.name.startswith("."))
+        return names if limit is None else names[:limit]
+
+    def load(self, name: str) -> Envelope:
+        try:
+            with os.fdopen(os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise BadRecord("unreadable", str(error)) from error
+        if not raw:
+            raise BadRecord("empty")
+        return parse(name, raw)
+
+    def remove(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+    def set_aside(self, name: str) -> None:
+        """Out of the way, but there for whoever wants to know what it was."""
+        try:
+            (self.folder / name).rename(self.aside / name)
+        except FileNotFoundError:
+            pass  # done before the crash that brought us here again
+
+    def sweep(self, *, older_than_seconds: float, now: float) -> int:
+        """Remove what hooks left half written when they were killed: they never reported it as kept."""
+        gone = 0
+        for entry in os.scandir(self.folder):
+            if entry.name.startswith(".") and now - entry.stat(follow_symlinks=False).st_mtime > older_than_seconds:
+                Path(entry.path).unlink(missing_ok=True)
+                gone += 1
+        return gone
+
+
+def parse(name: str, raw: bytes) -> Envelope:
+    head, separator, payload = raw.partition(b"\n\n")
+    if not separator or len(raw) > MAX_BYTES:
+        raise BadRecord("garbage")
+    header = {}
+    for line in head.decode("utf-8", "surrogateescape").split("\n"):
+        key, _, value = line.partition(" ")
+        header[key] = value.replace("%0A", "\n").replace("%25", "%")
+    if "command" not in header:
+        raise BadRecord("garbage")
+    return Envelope(name, header, payload)
+
+
+def sync_folder(folder: Path) -> None:
+    """A rename is only safe from a power cut when its folder has been written too."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _escape(value: str) -> str:
+    return value.replace("%", "%25").replace("\n", "%0A")

@@ -1,0 +1,54 @@
+"""The account of every event: captured = stored + queued + set aside + filtered, at every instant.
+
+`captured` is counted from the receipts and the spool, the other four from where the events are. So the sum can
+fail, and if it ever does, something was lost or doubled.
+"""
+
+from __future__ import annotations
+
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+# Events of a turn that is over but not digested wait for a job; if that job is dead, they are set aside, visibly.
+_PLACES = """
+    select count(*) filter (where t.id is null or t.closed_at is null or t.digested_at is not null) as stored,
+           count(*) filter (where t.closed_at is not null and t.digested_at is null and dead.turn_id is null) as queued,
+           count(*) filter (where t.closed_at is not null and t.digested_at is null and dead.turn_id > 0) as dead
+      from events e
+      left join turns t on t.id = e.turn_id
+      left join (
+          select distinct t.id as turn_id
+            from jobs j
+            join turns t on j.subject like iif(j.kind = 'compress', t.id, t.session_id) || '.%'
+           where j.dead and j.kind in ('compress', 'reconcile')
+      ) dead on dead.turn_id = t.id
+"""
+
+
+def totals(conn: Connection, *, in_spool: int) -> Row:
+    receipts = rows(conn, "select outcome, rule, count(*) as n from receipts group by outcome, rule")
+    places = one(conn, _PLACES)
+    assert places is not None
+    filtered = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "filtered"}
+    refused = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "set_aside"}
+    if places["dead"]:
+        refused["dead_job"] = places["dead"]
+    return {
+        "captured": sum(row["n"] for row in receipts) + in_spool,
+        "stored": places["stored"],
+        "queued": places["queued"] + in_spool,
+        "set_aside": sum(refused.values()),
+        "filtered": sum(filtered.values()),
+        "filtered_by": filtered,
+        "set_aside_by": refused,
+    }
+
+
+def counts(conn: Connection) -> Row:
+    """How much there is of everything."""
+    tables = ("projects", "sdk_sessions", "turns", "user_prompts", "events", "session_summaries")
+    found = {name: value(conn, f"select count(*) from {name}") for name in tables}
+    found["observations"] = value(conn, "select count(*) from observations where not forgotten")
+    found["jobs"] = value(conn, "select count(*) from jobs where not dead")
+    found["dead_jobs"] = value(conn, "select count(*) from jobs where dead")
+    found["last_event_at"] = value(conn, "select max(last_event_at) from sdk_sessions")
+    return found

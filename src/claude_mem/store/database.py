@@ -1,0 +1,138 @@
+"""Connections and transactions. One thread writes; readers have connections that cannot.
+
+Functions of `store/` take a connection and never commit. Whoever calls `write` owns the transaction, and
+whatever is in it happens altogether or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import apsw
+
+from claude_mem import hook
+from claude_mem.errors import CannotDo
+from claude_mem.failpoints import failpoint
+from claude_mem.store.migrate import migrate
+
+Connection = apsw.Connection
+Row = dict[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SAFE_SQLITE = (3, 51, 3)  # older ones can corrupt a WAL database when a checkpoint meets a reset
+READERS = 2
+
+
+class Database:
+    """Open it, close it; in between `write` and `read` run functions of `store/`."""
+
+    def __init__(self, path: Path, *, backups: Path) -> None:
+        _check_sqlite()
+        hook.make_private(str(path.parent))
+        if not path.exists():
+            path.touch(0o600)
+        self.path = path
+        self._writing = ThreadPoolExecutor(1, "writer")
+        self._reading = ThreadPoolExecutor(READERS, "reader")
+        self._local = threading.local()
+        self._readers: list[Connection] = []
+        self._writer = self._writing.submit(self._open_writer, backups).result()
+
+    def _open_writer(self, backups: Path) -> Connection:
+        conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE)
+        conn.pragma("journal_mode", "wal")
+        # FULL, not NORMAL: what we acknowledge must survive a power cut. It costs a sixth of a millisecond.
+        conn.pragma("synchronous", "full")
+        conn.pragma("foreign_keys", "on")
+        conn.pragma("secure_delete", "on")
+        conn.pragma("journal_size_limit", 4 << 20)
+        migrate(conn, backups=backups)
+        return conn
+
+    def _reader(self) -> Connection:
+        if not hasattr(self._local, "conn"):
+            self._local.conn = _connect(self.path, apsw.SQLITE_OPEN_READONLY)
+            self._readers.append(self._local.conn)
+        conn: Connection = self._local.conn
+        return conn
+
+    def write_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._writing.submit(_in_transaction, self._writer, fn, args, kwargs).result()
+
+    async def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._writing.submit(_in_transaction, self._writer, fn, args, kwargs))
+
+    def read_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._reading.submit(lambda: fn(self._reader(), *args, **kwargs)).result()
+
+    async def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._reading.submit(lambda: fn(self._reader(), *args, **kwargs)))
+
+    async def scrub(self) -> None:
+        """Move everything from the log into the database, where deleted rows are overwritten, and empty the log."""
+        await asyncio.wrap_future(self._writing.submit(self._writer.pragma, "wal_checkpoint", "truncate"))
+
+    def close(self) -> None:
+        """Waits for what is being written; afterwards no file is open."""
+        self._reading.shutdown(wait=True)
+        for conn in self._readers:
+            conn.close()
+        self._writing.submit(self._writer.close).result()
+        self._writing.shutdown(wait=True)
+
+
+def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+    conn.execute("begin immediate")
+    try:
+        failpoint("write.begun")
+        result = fn(conn, *args, **kwargs)
+        failpoint("write.before_commit")
+        conn.execute("commit")
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute("rollback")
+        raise
+    failpoint("write.committed")
+    return result
+
+
+def _connect(path: Path, flags: int) -> Connection:
+    try:
+        conn = Connection(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        conn.set_busy_timeout(5000)
+        conn.row_trace = _as_dict
+        conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read
+    except apsw.Error as error:
+        raise CannotDo(f"can't open {path}: {error}", hint="`claude-mem doctor` looks at it closely") from error
+    return conn
+
+
+def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
+    return {column[0]: value for column, value in zip(cursor.get_description(), row, strict=True)}
+
+
+def _check_sqlite() -> None:
+    have = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if have < SAFE_SQLITE:
+        raise CannotDo(f"SQLite {apsw.sqlite_lib_version()} can damage a database", hint="pip install --upgrade apsw")
+
+
+def one(conn: Connection, sql: str, params: Any = ()) -> Row | None:
+    row: Row | None = conn.execute(sql, params).fetchone()
+    return row
+
+
+def rows(conn: Connection, sql: str, params: Any = ()) -> list[Row]:
+    return list(conn.execute(sql, params))
+
+
+def value(conn: Connection, sql: str, params: Any = ()) -> Any:
+    """The single value a query gives, or None."""
+    row = one(conn, sql, params)
+    return next(iter(row.values())) if row else None

@@ -1,0 +1,74 @@
+"""What happened, and the receipt for everything that was ever handed over."""
+
+from __future__ import annotations
+
+import msgspec
+
+from claude_mem.failpoints import failpoint
+from claude_mem.records import Event, Outcome, kind
+from claude_mem.store.database import Connection, Row, rows, value
+
+
+def receipt(conn: Connection, event_id: str) -> Outcome | None:
+    """What became of an event, if it was seen before."""
+    found = rows(conn, "select outcome, rule from receipts where event_id = ?", (event_id,))
+    return Outcome(found[0]["outcome"], found[0]["rule"]) if found else None
+
+
+def acknowledge(conn: Connection, event_id: str, outcome: Outcome, *, at: int) -> None:
+    conn.execute("insert into receipts values (?, ?, ?, ?)", (event_id, outcome.what, outcome.rule, at))
+    failpoint("drain.receipt")
+
+
+def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None, source: str) -> int | None:
+    """The row's number, or None if the same tool call is there already."""
+    conn.execute(
+        """
+        insert into events (event_id, session_id, turn_id, kind, at, tool_use_id, source, body)
+        values (?, ?, ?, ?, ?, nullif(?, ''), ?, ?)
+        on conflict do nothing
+        """,
+        (
+            event.id,
+            session_id,
+            turn_id,
+            kind(event.body),
+            event.at,
+            event.tool_use_id,
+            source,
+            msgspec.json.encode(event.body).decode(),
+        ),
+    )
+    failpoint("drain.event")
+    return conn.last_insert_rowid() if conn.changes() else None
+
+
+def has_tool_use(conn: Connection, host: str, tool_use_id: str) -> bool:
+    """In any session of the host: a forked session's transcript begins with a copy of another's."""
+    return bool(
+        value(
+            conn,
+            "select 1 from events e join sdk_sessions s on s.id = e.session_id where e.tool_use_id = ? and s.host = ?",
+            (tool_use_id, host),
+        )
+    )
+
+
+def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
+    return bool(value(conn, "select 1 from events where turn_id = ? and kind = ?", (turn_id, wanted)))
+
+
+def newest(conn: Connection, session_id: int) -> int:
+    return int(value(conn, "select coalesce(max(seq), 0) from events where session_id = ?", (session_id,)))
+
+
+def listing(conn: Connection, session_id: int) -> list[Row]:
+    return rows(
+        conn,
+        """
+        select seq, event_id, turn_id, kind, at, tool_use_id, source, json_extract(body, '$.name') as tool,
+               coalesce(json_extract(body, '$.failed'), 0) as failed
+          from events where session_id = ? order by at, seq
+        """,
+        (session_id,),
+    )

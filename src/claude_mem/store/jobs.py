@@ -1,0 +1,87 @@
+"""Work owed. A job names something that no longer changes, so asking twice is asking once."""
+
+from __future__ import annotations
+
+from claude_mem.errors import LeaseLost
+from claude_mem.failpoints import failpoint
+from claude_mem.records import Job
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+MAX_ATTEMPTS = 3
+
+
+def ask(conn: Connection, kind: str, subject: str, *, now: int) -> None:
+    conn.execute(
+        "insert or ignore into jobs (kind, subject, due_at, created_at) values (?, ?, ?, ?)", (kind, subject, now, now)
+    )
+    failpoint("jobs.asked")
+
+
+def claim(conn: Connection, *, now: int, lease: int) -> Job | None:
+    """Take the oldest due job. If we die, it falls due again when the lease ends."""
+    row = one(
+        conn,
+        """
+        update jobs set attempts = attempts + 1, due_at = :now + :lease
+         where id = (select id from jobs where due_at <= :now and not dead order by due_at, id limit 1)
+        returning id, kind, subject, attempts
+        """,
+        {"now": now, "lease": lease},
+    )
+    return Job(**row) if row else None
+
+
+def finish(conn: Connection, job: Job) -> None:
+    """Done. If someone else has claimed it since, nothing of ours may be written."""
+    conn.execute("delete from jobs where id = ? and attempts = ?", (job.id, job.attempts))
+    failpoint("jobs.finished")
+    if not conn.changes():
+        raise LeaseLost(f"{job.kind} {job.subject} was claimed again")
+
+
+def give_back(conn: Connection, job: Job, *, error: str, now: int) -> bool:
+    """Try again later, or bury it with its reason. True if it was buried."""
+    dead = job.attempts >= MAX_ATTEMPTS
+    wait = 1000 * 4**job.attempts
+    conn.execute(
+        "update jobs set due_at = ?, dead = ?, error = ? where id = ? and attempts = ?",
+        (now + wait, int(dead), error[:2000], job.id, job.attempts),
+    )
+    return dead
+
+
+def release_all(conn: Connection, *, now: int) -> None:
+    """At the start no one else can be at work: only one process opens the database. So no lease is worth waiting for.
+
+    A job that has used up its attempts was killed with its worker each time; it may be what kills it.
+    """
+    conn.execute(
+        "update jobs set dead = 1, error = coalesce(error, 'the worker died at it') where attempts >= ? and not dead",
+        (MAX_ATTEMPTS,),
+    )
+    conn.execute("update jobs set due_at = min(due_at, ?) where not dead", (now,))
+
+
+def retry_dead(conn: Connection, *, now: int) -> int:
+    """Someone has mended the cause: give the buried ones another chance."""
+    conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead", (now,))
+    return conn.changes()
+
+
+def next_due(conn: Connection) -> int | None:
+    due = value(conn, "select min(due_at) from jobs where not dead")
+    return None if due is None else int(due)
+
+
+def waiting(conn: Connection) -> int:
+    """Jobs that will be done in a moment; those that failed before are in no hurry."""
+    return int(value(conn, "select count(*) from jobs where not dead and error is null"))
+
+
+def listing(conn: Connection, *, limit: int = 200) -> list[Row]:
+    return rows(
+        conn,
+        "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
+        " order by dead desc, due_at limit ?",
+        (limit,),
+    )

@@ -1,0 +1,57 @@
+"""Applies `migrations/NNNN_name.sql`, each once, each with its version number in one transaction."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import apsw
+
+from claude_mem import hook
+from claude_mem.errors import TooNew
+from claude_mem.failpoints import failpoint
+
+
+def scripts() -> list[tuple[int, str]]:
+    """Every migration there is, in order: its number and its SQL."""
+    folder = resources.files("claude_mem.store") / "migrations"
+    found = sorted((entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name.partition("_")[0]), sql) for name, sql in found]
+
+
+def version(conn: apsw.Connection) -> int:
+    return int(conn.pragma("user_version"))
+
+
+def migrate(conn: apsw.Connection, *, backups: Path) -> None:
+    """Bring the database up to date. A backup comes first, unless there is nothing to lose."""
+    have = version(conn)
+    wanted = scripts()
+    newest = wanted[-1][0]
+    if have > newest:
+        raise TooNew(
+            f"the database is of version {have}, this program knows {newest}",
+            hint="install the newer claude-mem again, or restore a backup",
+        )
+    todo = [(number, sql) for number, sql in wanted if number > have]
+    if todo and have:
+        backup(conn, backups / f"before-{newest:04d}.db")
+    for number, sql in todo:
+        with conn:
+            conn.execute(sql)
+            conn.pragma("user_version", number)
+            failpoint("migrate.applied")
+
+
+def backup(conn: apsw.Connection, path: Path) -> None:
+    """A whole copy, made by SQLite itself: copying the file would miss what is still in the WAL."""
+    hook.make_private(str(path.parent))
+    temp = path.with_suffix(".part")
+    temp.unlink(missing_ok=True)
+    temp.touch(0o600)
+    copy = apsw.Connection(str(temp))
+    with copy.backup("main", conn, "main") as step:
+        while not step.done:
+            step.step(1000)
+    copy.close()
+    temp.rename(path)

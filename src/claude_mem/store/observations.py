@@ -1,0 +1,293 @@
+"""What is worth keeping: observations, and beside them summaries and prompts."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from claude_mem.errors import NotFound
+from claude_mem.failpoints import failpoint
+from claude_mem.records import Draft, Summary, Turn
+from claude_mem.store.database import Connection, Row, one, rows
+from claude_mem.text import tokens
+
+_LISTS = ("facts", "concepts", "files_read", "files_modified", "files_edited")
+_EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
+
+
+def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) -> int:
+    """Add an observation, or update the one from the same evidence. A forgotten one stays forgotten."""
+    content = {
+        "type": draft.type,
+        "title": draft.title,
+        "subtitle": draft.subtitle or None,
+        "narrative": draft.narrative or None,
+        "facts": _dump(draft.facts),
+        "concepts": _dump(draft.concepts),
+        "files_read": _dump(draft.files_read),
+        "files_modified": _dump(draft.files_modified),
+        "commit_id": draft.commit or None,
+    }
+    row = one(
+        conn,
+        """
+        insert into observations (session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative,
+                                  facts, concepts, files_read, files_modified, commit_id, provider, tokens, hash,
+                                  created_at, updated_at)
+        values (:session_id, :project_id, :turn_id, :number, :key, :type, :title, :subtitle, :narrative,
+                :facts, :concepts, :files_read, :files_modified, :commit_id, :provider, :tokens, :hash, :at, :now)
+        on conflict (turn_id, key) where turn_id is not null do update set
+            type = excluded.type, title = excluded.title, subtitle = excluded.subtitle, narrative = excluded.narrative,
+            facts = excluded.facts, concepts = excluded.concepts, files_read = excluded.files_read,
+            files_modified = excluded.files_modified, commit_id = excluded.commit_id, provider = excluded.provider,
+            tokens = excluded.tokens, hash = excluded.hash, updated_at = excluded.updated_at
+         where not forgotten
+        returning id
+        """,
+        {
+            **content,
+            "session_id": turn.session_id,
+            "project_id": turn.project_id,
+            "turn_id": turn.id,
+            "number": turn.number,
+            "key": draft.key,
+            "provider": provider,
+            "tokens": _cost(content),
+            "hash": fingerprint(content),
+            "at": turn.ended_at,
+            "now": now,
+        },
+    )
+    failpoint("store.observation")
+    return int(row["id"]) if row else 0
+
+
+def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
+    """Remove what an earlier digest of the turn made and this one did not."""
+    conn.execute(
+        "delete from observations where turn_id = ? and not forgotten and key not in (select value from json_each(?))",
+        (turn_id, _dump(keys)),
+    )
+    failpoint("store.swept")
+
+
+def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, now: int) -> int:
+    """Something a person wants remembered."""
+    content = {"type": "discovery", "title": title, "narrative": text, "facts": "[]", "concepts": "[]"}
+    row = one(
+        conn,
+        """
+        insert into observations (project_id, key, type, title, narrative, provider, trust, tokens, hash, created_at,
+                                  updated_at)
+        values (:project_id, :key, :type, :title, :narrative, 'user', 'user', :tokens, :hash, :now, :now) returning id
+        """,
+        {
+            **content,
+            "project_id": project_id,
+            "key": key,
+            "tokens": _cost(content),
+            "hash": fingerprint(content),
+            "now": now,
+        },
+    )
+    assert row is not None
+    return int(row["id"])
+
+
+def put_summary(conn: Connection, turn: Turn, summary: Summary, *, provider: str, now: int) -> int:
+    row = one(
+        conn,
+        """
+        insert into session_summaries (session_id, project_id, turn_id, prompt_number, request, investigated, learned,
+                                       completed, next_steps, notes, files_read, files_edited, provider, created_at,
+                                       updated_at)
+        values (:session_id, :project_id, :turn_id, :number, :request, :investigated, :learned, :completed, :next_steps,
+                :notes, :files_read, :files_edited, :provider, :at, :now)
+        on conflict (turn_id) do update set
+            request = excluded.request, investigated = excluded.investigated, learned = excluded.learned,
+            completed = excluded.completed, next_steps = excluded.next_steps, notes = excluded.notes,
+            files_read = excluded.files_read, files_edited = excluded.files_edited, provider = excluded.provider,
+            created_at = excluded.created_at, updated_at = excluded.updated_at
+        returning id
+        """,
+        {
+            "session_id": turn.session_id,
+            "project_id": turn.project_id,
+            "turn_id": turn.id,
+            "number": turn.number,
+            "request": summary.request or None,
+            "investigated": summary.investigated or None,
+            "learned": summary.learned or None,
+            "completed": summary.completed or None,
+            "next_steps": summary.next_steps or None,
+            "notes": summary.notes or None,
+            "files_read": _dump(summary.files_read),
+            "files_edited": _dump(summary.files_edited),
+            "provider": provider,
+            "at": turn.ended_at,
+            "now": now,
+        },
+    )
+    failpoint("store.summary")
+    assert row is not None
+    return int(row["id"])
+
+
+def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, text: str, at: int) -> None:
+    conn.execute(
+        """
+        insert or ignore into user_prompts (session_id, turn_id, prompt_number, text, created_at)
+        values (?, ?, ?, ?, ?)
+        """,
+        (session_id, turn_id, number, text, at),
+    )
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+_OBSERVATIONS = """
+    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+           o.type, o.title, o.subtitle, o.narrative, o.facts, o.concepts, o.files_read, o.files_modified,
+           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.commit_id, o.created_at, o.updated_at
+      from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
+     where not o.forgotten
+"""
+_SUMMARIES = """
+    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+           o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
+           o.provider, o.created_at, o.updated_at
+      from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
+     where true
+"""
+_PROMPTS = """
+    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+           o.text, o.created_at
+      from user_prompts o join sdk_sessions s on s.id = o.session_id join projects p on p.id = s.project_id
+     where true
+"""
+_QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
+
+
+def listing(conn: Connection, kind: str, *, limit: int, offset: int, project: str = "") -> list[Row]:
+    """Newest first."""
+    where = "and p.name = :project" if project else ""
+    found = rows(
+        conn,
+        f"{_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
+        {"project": project, "limit": limit, "offset": offset},
+    )
+    return [_loaded(row) for row in found]
+
+
+def get(conn: Connection, kind: str, row_id: int) -> Row:
+    row = one(conn, f"{_QUERIES[kind]} and o.id = ?", (row_id,))
+    if row is None:
+        raise NotFound(f"there is no {kind} {row_id}", hint="`claude-mem list` shows what there is")
+    return _loaded(row)
+
+
+def get_many(conn: Connection, ids: list[int]) -> list[Row]:
+    """In the order asked for; what does not exist is left out."""
+    found = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (_dump(ids),))
+    by_id = {row["id"]: _loaded(row) for row in found}
+    return [by_id[wanted] for wanted in ids if wanted in by_id]
+
+
+def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
+    found = rows(conn, f"{_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
+    return [_loaded(row) for row in found]
+
+
+def recent(
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+) -> list[Row]:
+    """A project's newest observations that may be shown unasked."""
+    found = rows(
+        conn,
+        f"""{_OBSERVATIONS} and o.project_id in (select value from json_each(?)) and o.id > ?
+            and coalesce(o.session_id, -1) != ? and o.trust in ('user', 'agent', 'repo', 'tool')
+            order by o.created_at desc, o.id desc limit ?""",
+        (_dump(project_ids), after_id, but_session, limit),
+    )
+    return [_loaded(row) for row in found]
+
+
+def last_summary(conn: Connection, project_ids: list[int], *, but_session: int = 0) -> Row | None:
+    found = rows(
+        conn,
+        f"""{_SUMMARIES} and o.project_id in (select value from json_each(?)) and o.session_id != ?
+            order by o.created_at desc, o.id desc limit 1""",
+        (_dump(project_ids), but_session),
+    )
+    return _loaded(found[0]) if found else None
+
+
+def newest_id(conn: Connection) -> int:
+    row = one(conn, "select coalesce(max(id), 0) as id from observations")
+    assert row is not None
+    return int(row["id"])
+
+
+def total(conn: Connection, project_ids: list[int]) -> int:
+    row = one(
+        conn,
+        "select count(*) as n from observations where not forgotten and project_id in (select value from json_each(?))",
+        (_dump(project_ids),),
+    )
+    assert row is not None
+    return int(row["n"])
+
+
+# --- correcting ------------------------------------------------------------------------------------------------------
+
+
+def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int) -> Row:
+    """A person corrects what we thought."""
+    get(conn, "observation", row_id)
+    for name, given in fields.items():
+        assert name in _EDITABLE, name
+        stored = _dump(given) if name in _LISTS else given
+        conn.execute(f"update observations set {name} = ? where id = ?", (stored, row_id))
+    row = one(conn, "select * from observations where id = ?", (row_id,))
+    assert row is not None
+    conn.execute(
+        "update observations set hash = ?, tokens = ?, updated_at = ? where id = ?",
+        (fingerprint(row), _cost(row), now, row_id),
+    )
+    return get(conn, "observation", row_id)
+
+
+def forget(conn: Connection, row_id: int, *, now: int) -> None:
+    """Erase the content. The empty row stays, so that digesting its turn again does not bring it back."""
+    get(conn, "observation", row_id)
+    conn.execute(
+        """
+        update observations set forgotten = 1, title = null, subtitle = null, narrative = null, facts = '[]',
+               concepts = '[]', files_read = '[]', files_modified = '[]', commit_id = null, hash = '', updated_at = ?
+         where id = ?
+        """,
+        (now, row_id),
+    )
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def fingerprint(content: Row) -> str:
+    """SQLite notices few flipped bits by itself; this notices those in the text that matters."""
+    parts = [content.get(name) for name in ("type", "title", "subtitle", "narrative", "facts", "concepts")]
+    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+
+def _cost(content: Row) -> int:
+    return tokens(" ".join(str(content.get(name) or "") for name in ("title", "subtitle", "narrative", "facts")))
+
+
+def _dump(items: Any) -> str:
+    return msgspec.json.encode(items).decode()
+
+
+def _loaded(row: Row) -> Row:
+    return {name: msgspec.json.decode(item) if name in _LISTS else item for name, item in row.items()}

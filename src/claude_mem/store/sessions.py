@@ -1,0 +1,145 @@
+"""Sessions of the hosts. The same `content_session_id` always is the same row."""
+
+from __future__ import annotations
+
+from claude_mem.errors import NotFound
+from claude_mem.records import Session, Status
+from claude_mem.store.database import Connection, Row, one, rows
+
+_COLUMNS = (
+    "id, host, content_session_id, project_id, status, prompt_counter, transcript_path, transcript_offset, host_pid,"
+    " informed_upto, last_event_at"
+)
+
+
+def find(conn: Connection, host: str, content_session_id: str) -> Session | None:
+    row = one(
+        conn,
+        f"select {_COLUMNS} from sdk_sessions where host = ? and content_session_id = ?",
+        (host, content_session_id),
+    )
+    return Session(**row) if row else None
+
+
+def get(conn: Connection, session_id: int) -> Session:
+    row = one(conn, f"select {_COLUMNS} from sdk_sessions where id = ?", (session_id,))
+    if row is None:
+        raise NotFound(f"there is no session {session_id}", hint="create one with POST /api/sessions/init")
+    return Session(**row)
+
+
+def open_(conn: Connection, host: str, content_session_id: str, *, project_id: int, at: int) -> Session:
+    """The session, created at its first event. Whoever comes back to one that was over wakes it up."""
+    conn.execute(
+        """
+        insert or ignore into sdk_sessions (host, content_session_id, project_id, started_at, last_event_at)
+        values (?, ?, ?, ?, ?)
+        """,
+        (host, content_session_id, project_id, at, at),
+    )
+    found = find(conn, host, content_session_id)
+    assert found is not None
+    return found
+
+
+def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, host_pid: int | None) -> None:
+    """Something happened: it is not interrupted, whatever we thought. (Completed and failed stay until a prompt.)"""
+    conn.execute(
+        """
+        update sdk_sessions
+           set last_event_at = max(last_event_at, ?1),
+               transcript_path = iif(?2 = '', transcript_path, ?2),
+               host_pid = coalesce(?3, host_pid),
+               status = iif(status = 'interrupted', 'active', status)
+         where id = ?4
+        """,
+        (at, transcript_path, host_pid, session_id),
+    )
+
+
+def set_status(conn: Connection, session_id: int, status: Status, *, at: int | None = None) -> None:
+    conn.execute("update sdk_sessions set status = ?, ended_at = ? where id = ?", (str(status), at, session_id))
+
+
+def count_prompt(conn: Connection, session_id: int) -> int:
+    """The number of the next prompt."""
+    row = one(
+        conn,
+        "update sdk_sessions set prompt_counter = prompt_counter + 1 where id = ? returning prompt_counter",
+        (session_id,),
+    )
+    assert row is not None
+    return int(row["prompt_counter"])
+
+
+def note_first_prompt(conn: Connection, session_id: int, text: str, *, title: str) -> None:
+    """What the session set out to do is its title, and stays."""
+    conn.execute(
+        "update sdk_sessions set first_prompt = ?, title = ? where id = ? and first_prompt is null",
+        (text, title, session_id),
+    )
+
+
+def set_subtitle(conn: Connection, session_id: int, subtitle: str, *, number: int) -> None:
+    """Where the session got to: what its newest turn did, in whatever order the turns are digested."""
+    conn.execute(
+        """
+        update sdk_sessions set subtitle = ?1
+         where id = ?2 and ?1 != ''
+           and ?3 >= (select max(prompt_number) from session_summaries where session_id = ?2)
+        """,
+        (subtitle, session_id, number),
+    )
+
+
+def set_offset(conn: Connection, session_id: int, offset: int) -> None:
+    conn.execute("update sdk_sessions set transcript_offset = ? where id = ?", (offset, session_id))
+
+
+def informed(conn: Connection, session_id: int, upto: int) -> None:
+    """This session has been told everything up to that observation."""
+    conn.execute("update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (upto, session_id))
+
+
+def unfinished(conn: Connection) -> list[Session]:
+    """Sessions whose agent may still be at work, or died without a word."""
+    return [
+        Session(**row)
+        for row in rows(
+            conn,
+            f"select {_COLUMNS} from sdk_sessions where status in ('initialized', 'active') order by id",
+        )
+    ]
+
+
+def interrupt_idle(conn: Connection, *, before: int) -> int:
+    conn.execute(
+        "update sdk_sessions set status = 'interrupted'"
+        " where status in ('initialized', 'active') and last_event_at < ?",
+        (before,),
+    )
+    return conn.changes()
+
+
+_LISTED = """
+    select s.id, s.host, s.content_session_id, s.memory_session_id, p.name as project, s.first_prompt, s.prompt_counter,
+           s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
+           (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations
+      from sdk_sessions s join projects p on p.id = s.project_id
+"""
+
+
+def listing(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[Row]:
+    where = "where p.name = :project" if project else ""
+    return rows(
+        conn,
+        f"{_LISTED} {where} order by s.last_event_at desc, s.id desc limit :limit offset :offset",
+        {"project": project, "limit": limit, "offset": offset},
+    )
+
+
+def show(conn: Connection, session_id: int) -> Row:
+    row = one(conn, f"{_LISTED} where s.id = ?", (session_id,))
+    if row is None:
+        raise NotFound(f"there is no session {session_id}", hint="`claude-mem list sessions` shows what there is")
+    return row

@@ -1,0 +1,196 @@
+"""Turns: which are open, what is in them, which still wait to be digested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from claude_mem.failpoints import failpoint
+from claude_mem.records import Body, Prompted, Turn
+from claude_mem.store import sessions
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+_DECODE = msgspec.json.Decoder(Body)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """As much of a turn as is needed to decide where an event goes."""
+
+    id: int
+    number: int
+    private: bool
+    closed: bool
+    prompt_id: str | None
+
+
+def _row(row: Row | None) -> OpenTurn | None:
+    if row is None:
+        return None
+    return OpenTurn(row["id"], row["number"], bool(row["private"]), row["closed_at"] is not None, row["prompt_id"])
+
+
+def latest(conn: Connection, session_id: int) -> OpenTurn | None:
+    return _row(one(conn, "select * from turns where session_id = ? order by number desc limit 1", (session_id,)))
+
+
+def by_prompt(conn: Connection, session_id: int, prompt_id: str) -> OpenTurn | None:
+    found = "select * from turns where session_id = ? and prompt_id = ?"
+    return _row(one(conn, found, (session_id, prompt_id))) if prompt_id else None
+
+
+def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", private: bool = False) -> OpenTurn:
+    number = sessions.count_prompt(conn, session_id)
+    row = one(
+        conn,
+        """
+        insert into turns (session_id, number, prompt_id, private, opened_at, last_at)
+        values (?, ?, nullif(?, ''), ?, ?, ?) returning *
+        """,
+        (session_id, number, prompt_id, int(private), at, at),
+    )
+    turn = _row(row)
+    assert turn is not None
+    return turn
+
+
+def touch(conn: Connection, turn_id: int, *, at: int) -> None:
+    """Something happened in it. A turn that was thought to be over goes on, and will be digested again."""
+    conn.execute(
+        "update turns set last_at = max(last_at, ?), closed_at = null, closed_by = null, digested_at = null"
+        " where id = ?",
+        (at, turn_id),
+    )
+
+
+def add_late(conn: Connection, turn_id: int, *, at: int) -> None:
+    """Something was added to a turn that may be over: digest it again, but do not wait for more."""
+    conn.execute("update turns set last_at = max(last_at, ?), digested_at = null where id = ?", (at, turn_id))
+
+
+def close(conn: Connection, turn_id: int, *, by: str, at: int) -> None:
+    conn.execute("update turns set closed_at = ?, closed_by = ? where id = ? and closed_at is null", (at, by, turn_id))
+
+
+def close_open(conn: Connection, session_id: int, *, by: str, at: int) -> bool:
+    conn.execute(
+        "update turns set closed_at = ?, closed_by = ? where session_id = ? and closed_at is null", (at, by, session_id)
+    )
+    return conn.changes() > 0
+
+
+def silent(conn: Connection, *, before: int) -> list[Row]:
+    """Open turns in which nothing has happened since then."""
+    return rows(
+        conn, "select id, session_id, last_at from turns where closed_at is null and last_at < ? order by id", (before,)
+    )
+
+
+def has_open(conn: Connection, session_id: int) -> bool:
+    return bool(value(conn, "select 1 from turns where session_id = ? and closed_at is null", (session_id,)))
+
+
+def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
+    """Turns that are over and not digested, each with its newest event: what makes asking for it unique."""
+    found = rows(
+        conn,
+        """
+        select t.id, coalesce(max(e.seq), 0) as seq
+          from turns t left join events e on e.turn_id = t.id
+         where t.session_id = ? and t.closed_at is not null and t.digested_at is null and not t.private
+         group by t.id order by t.number
+        """,
+        (session_id,),
+    )
+    return [(row["id"], row["seq"]) for row in found]
+
+
+def digested(conn: Connection, turn: Turn, *, now: int) -> None:
+    """Unless something came in meanwhile: then the turn stays undigested, and another job will see to it."""
+    conn.execute(
+        "update turns set digested_at = ?1 where id = ?2 and ?3 = (select max(seq) from events where turn_id = ?2)",
+        (now, turn.id, turn.newest_seq),
+    )
+    failpoint("store.digested")
+
+
+def hide(conn: Connection, turn_id: int) -> None:
+    """It turned out that the prompt was private: nothing of the turn stays but the fact that it was filtered."""
+    conn.execute(
+        "update receipts set outcome = 'filtered', rule = 'private'"
+        " where event_id in (select event_id from events where turn_id = ?)",
+        (turn_id,),
+    )
+    for table in ("events", "user_prompts", "observations", "session_summaries"):
+        conn.execute(f"delete from {table} where turn_id = ?", (turn_id,))
+    conn.execute("update turns set private = 1, digested_at = null where id = ?", (turn_id,))
+
+
+def untold(conn: Connection, session_id: int, text: str, at: int) -> OpenTurn | None:
+    """The turn of a prompt whose host gives no prompt ids: same words, nearest in time."""
+    return _row(
+        one(
+            conn,
+            """
+            select t.* from turns t join user_prompts p on p.turn_id = t.id
+             where t.session_id = ? and t.prompt_id is null and p.text = ? order by abs(p.created_at - ?) limit 1
+            """,
+            (session_id, text, at),
+        )
+    )
+
+
+def prompt_elsewhere(conn: Connection, host: str, prompt_id: str) -> bool:
+    """In any session of the host: a forked session's transcript begins with a copy of another's."""
+    return bool(
+        value(
+            conn,
+            "select 1 from turns t join sdk_sessions s on s.id = t.session_id where t.prompt_id = ? and s.host = ?",
+            (prompt_id, host),
+        )
+    )
+
+
+def name_prompt(conn: Connection, turn_id: int, prompt_id: str) -> None:
+    conn.execute("update turns set prompt_id = ? where id = ? and prompt_id is null", (prompt_id, turn_id))
+
+
+def load(conn: Connection, turn_id: int) -> Turn | None:
+    """Everything the compressor needs to know about a turn; None if it has vanished or must not be looked at."""
+    row = one(
+        conn,
+        """
+        select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, p.root
+          from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
+         where t.id = ? and not t.private
+        """,
+        (turn_id,),
+    )
+    if row is None:
+        return None
+    found = rows(conn, "select seq, body from events where turn_id = ? order by at, seq", (turn_id,))
+    bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
+    return Turn(
+        id=row["id"],
+        session_id=row["session_id"],
+        project_id=row["project_id"],
+        number=row["number"],
+        prompt=next((body.text for body in bodies if isinstance(body, Prompted)), ""),
+        root=row["root"],
+        started_at=row["opened_at"],
+        ended_at=row["last_at"],
+        bodies=tuple(bodies),
+        newest_seq=max((event["seq"] for event in found), default=0),
+    )
+
+
+def listing(conn: Connection, session_id: int) -> list[Row]:
+    return rows(
+        conn,
+        """
+        select id, number, private, opened_at, closed_at, closed_by, digested_at from turns
+         where session_id = ? order by number
+        """,
+        (session_id,),
+    )

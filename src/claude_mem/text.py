@@ -1,0 +1,63 @@
+"""Pure functions on text: clip it, clean it, count its tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Lone surrogates can't be encoded and NUL ends a C string: either would poison a row for every later reader.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# What could drive a terminal, hide text from people, or reverse it: never injected.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+
+
+def clip(text: str, limit: int) -> str:
+    """At most about `limit` characters: the head and the tail, and in between how much was left out."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    return f"{text[:head]}\n… {len(text) - head - tail:,} characters left out …\n{text[-tail:]}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, cut at a word where that is possible."""
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    space = cut.rfind(" ")
+    return (cut[:space] if space > limit // 2 else cut).rstrip(" ,;:.-–—") + "…"
+
+
+def storable(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def plain(text: str) -> str:
+    """Without control, zero-width and direction-changing characters."""
+    return _INVISIBLE.sub("", text)
+
+
+def tokens(text: str) -> int:
+    """A fair guess without a tokenizer: four bytes a token, which also holds for other scripts."""
+    return (len(text.encode("utf-8", "replace")) + 3) // 4
+
+
+def first_sentence(text: str, limit: int = 160) -> str:
+    line = " ".join(text.split())
+    match = re.match(r"(.{20,}?[.!?])(?:\s|$)", line)
+    return shorten(match[1] if match else line, limit)
+
+
+def map_strings(value: Any, change: Any) -> Any:
+    """The JSON value with `change` applied to each of its strings, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(str(key)): map_strings(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_strings(item, change) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""The only place that puts parts together and keeps them running."""

@@ -1,0 +1,553 @@
+"""JSON over HTTP: read the request, call one function, answer. Errors are `{"error", "hint"}`, times milliseconds
+UTC.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from claude_mem import __version__, ids, projects, spool
+from claude_mem.config import as_toml, names, reason
+from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
+from claude_mem.hosts import claude
+from claude_mem.pipeline import context
+from claude_mem.records import News, SessionStarted, Status, Type
+from claude_mem.redact import redact
+from claude_mem.store import account, events, jobs, observations, sessions, turns
+from claude_mem.store import projects as project_rows
+from claude_mem.store.database import Connection, Row
+from claude_mem.text import first_sentence, map_strings, storable
+from claude_mem.worker.guard import Guard
+from claude_mem.worker.service import Service
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 8 * 1024 * 1024
+INIT_SECONDS = 2.0
+
+Handler = Callable[[Service, Request], Awaitable[Any]]
+
+
+def build_app(service: Service, *, token: str, port: int) -> Starlette:
+    """The app over an open service."""
+    routes = [Route(path, _endpoint(service, handlers), methods=list(handlers)) for path, handlers in ROUTES.items()]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token, port=port)],
+        exception_handlers={HTTPException: _http_error},
+    )
+
+
+def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            return _answer(await handlers[method](service, request))
+        except MemError as error:
+            return _json({"error": str(error), "hint": error.hint}, status=_status(error))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            log.exception("%s %s", request.method, request.url.path)
+            return _json({"error": "something went wrong", "hint": "`claude-mem logs` has the details"}, status=500)
+
+    return endpoint
+
+
+def _answer(result: Any) -> Response:
+    return result if isinstance(result, Response) else _json(result)
+
+
+def _json(value: Any, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _status(error: MemError) -> int:
+    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 503)):
+        if isinstance(error, kind):
+            return status
+    return 500
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    hint = "`claude-mem routes` lists what there is" if error.status_code in (404, 405) else ""
+    return _json({"error": error.detail.lower(), "hint": hint}, status=error.status_code)
+
+
+# --- reading requests -------------------------------------------------------------------------------------------------
+
+
+async def _raw(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise TooLarge("the body is larger than 8 MB", hint="send the parts that matter")
+    return bytes(body)
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(await _raw(request) or b"{}")
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Misuse(f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Misuse("the body is not a JSON object")
+    return found
+
+
+def _number(request: Request, name: str, default: int, *, low: int = 0, high: int = 1_000_000_000) -> int:
+    given = request.query_params.get(name, str(default))
+    if not given.isdigit() or not given.isascii() or len(given) > 10 or not low <= int(given) <= high:
+        raise Misuse(f"{name} must be a whole number from {low} to {high}")
+    return int(given)
+
+
+def _id(request: Request) -> int:
+    given = request.path_params["id"]
+    if not given.isdigit() or not given.isascii() or len(given) > 18:
+        raise Misuse("an id is a whole number")
+    return int(given)
+
+
+def _text(body: dict[str, Any], *given: str, required: bool = False, limit: int = 1_000_000) -> str:
+    """A text under the first of these names that is there."""
+    for name in given:
+        if isinstance(found := body.get(name), str) and found.strip():
+            return storable(found[:limit])
+    if required:
+        raise Misuse(f"`{given[0]}` is missing", hint="it must be a text that is not empty")
+    return ""
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+async def healthz(_: Service, __: Request) -> Any:
+    """`ok`, and nothing else."""
+    return PlainTextResponse("ok")
+
+
+async def health(service: Service, _: Request) -> Any:
+    """Version, process, uptime, and where every event is."""
+    return {
+        "status": "ok",
+        "version": __version__,
+        "pid": os.getpid(),
+        "started_at": service.started_at,
+        "uptime_ms": ids.now() - service.started_at,
+        "listeners": service.stream.listeners,
+        **await service.totals(),
+    }
+
+
+async def readiness(service: Service, _: Request) -> Any:
+    """200 when it works, 503 when it is about to stop."""
+    ready = not service.stop.is_set()
+    return _json({"status": "ready" if ready else "stopping"}, status=200 if ready else 503)
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+_SESSION_ID = ("contentSessionId", "content_session_id", "claudeSessionId", "sessionId", "session_id")
+
+
+async def _hand_over(
+    service: Service, command: str, payload: dict[str, Any], *, body: dict[str, Any], host: str
+) -> str:
+    """An event from another editor takes the same way as one from a hook."""
+    header = {"command": command, "host": host or "api", "source": "api"}
+    if cwd := _text(body, "cwd", limit=4096):
+        header["project_dir"] = cwd
+    elif name := _text(body, "project", limit=100):
+        header["project"] = name
+    return await service.take_in(header, msgspec.json.encode(payload))
+
+
+def _host(body: dict[str, Any]) -> str:
+    return _text(body, "platformSource", "host", limit=40) or "api"
+
+
+async def init(service: Service, request: Request) -> Any:
+    """A prompt: `{contentSessionId, prompt, project or cwd}` → `{sessionDbId, promptNumber, skipped, reason}`."""
+    body = await _object(request)
+    return await _init(service, body, _text(body, *_SESSION_ID, required=True), _host(body))
+
+
+async def _init(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
+    prompt = _text(body, "prompt", "userPrompt", "user_prompt")
+    payload = {"session_id": session_id, "hook_event_name": "UserPromptSubmit", "prompt": prompt}
+    event_id = await _hand_over(service, "new", payload, body=body, host=host)
+    await service.settle(INIT_SECONDS)
+    outcome = await service.db.read(events.receipt, event_id)
+    session = await service.db.read(sessions.find, host, session_id)
+    skipped = outcome is not None and outcome.what != "stored"
+    return {
+        "sessionDbId": session.id if session else None,
+        "promptNumber": session.prompt_counter if session else None,
+        "skipped": skipped,
+        "reason": outcome.rule if outcome and skipped else None,
+        "status": "skipped" if skipped else "initialized",
+    }
+
+
+async def add_tool_use(service: Service, request: Request) -> Any:
+    """A tool call: `{contentSessionId, tool_name, tool_input, tool_response, tool_use_id?}` → `{status}`."""
+    body = await _object(request)
+    return await _add_tool_use(service, body, _text(body, *_SESSION_ID, required=True), _host(body))
+
+
+async def _add_tool_use(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
+    payload = {
+        "session_id": session_id,
+        "hook_event_name": "PostToolUse",
+        "tool_name": _text(body, "tool_name", "toolName", required=True, limit=200),
+        "tool_input": _maybe_json(body.get("tool_input", body.get("toolInput"))),
+        "tool_response": _maybe_json(body.get("tool_response", body.get("tool_output", body.get("toolResponse")))),
+        "tool_use_id": _text(body, "tool_use_id", "toolUseId", limit=200),
+    }
+    if payload["tool_name"] in service.config.skip_tools:
+        return {"status": "skipped", "reason": "skip_tool"}
+    await _hand_over(service, "save", payload, body=body, host=host)
+    return {"status": "queued", "queueLength": len(service.spool.pending())}
+
+
+def _maybe_json(given: Any) -> Any:
+    """Older clients send JSON as text."""
+    if isinstance(given, str) and given[:1] in "{[":
+        try:
+            return msgspec.json.decode(given)
+        except (msgspec.MsgspecError, RecursionError):
+            return given
+    return given
+
+
+async def summarize(service: Service, request: Request) -> Any:
+    """A turn is over: `{contentSessionId, last_assistant_message?}`."""
+    body = await _object(request)
+    return await _summarize(service, body, _text(body, *_SESSION_ID, required=True), _host(body))
+
+
+async def _summarize(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
+    message = _text(body, "last_assistant_message", "lastAssistantMessage")
+    payload = {"session_id": session_id, "hook_event_name": "Stop", "last_assistant_message": message}
+    await _hand_over(service, "summary", payload, body=body, host=host)
+    return {"status": "queued", "queueLength": len(service.spool.pending())}
+
+
+async def complete(service: Service, request: Request) -> Any:
+    """A session is over: `{contentSessionId, reason?}`."""
+    body = await _object(request)
+    session_id = _text(body, *_SESSION_ID, required=True)
+    payload = {"session_id": session_id, "hook_event_name": "SessionEnd", "reason": _text(body, "reason", limit=100)}
+    await _hand_over(service, "cleanup", payload, body=body, host=_host(body))
+    return {"status": "queued"}
+
+
+async def processing(service: Service, request: Request) -> Any:
+    """An editor tells that it has begun or finished; status lines and the stream show it."""
+    body = await _object(request)
+    active = body.get("isProcessing") is True
+    service.show_activity(active, _text(body, "project", limit=100))
+    await service.tell([News("processing_status", {"isProcessing": active})])
+    return {"status": "ok", "isProcessing": active}
+
+
+async def init_by_id(service: Service, request: Request) -> Any:
+    """A prompt in a known session: `{prompt}`."""
+    session = await service.db.read(sessions.get, _id(request))
+    return await _init(service, await _object(request), session.content_session_id, session.host)
+
+
+async def add_tool_use_by_id(service: Service, request: Request) -> Any:
+    """A tool call in a known session: `{tool_name, tool_input, tool_output}`."""
+    session = await service.db.read(sessions.get, _id(request))
+    return await _add_tool_use(service, await _object(request), session.content_session_id, session.host)
+
+
+async def summarize_by_id(service: Service, request: Request) -> Any:
+    """A turn of a known session is over: `{last_assistant_message?}`."""
+    session = await service.db.read(sessions.get, _id(request))
+    return await _summarize(service, await _object(request), session.content_session_id, session.host)
+
+
+async def session_status(service: Service, request: Request) -> Any:
+    """Where a session stands and how much of it still waits."""
+    found = await service.db.read(sessions.show, _id(request))
+    pending = await service.db.read(turns.undigested, found["id"])
+    waiting = len(service.spool.pending())
+    return {
+        **found,
+        "sessionDbId": found["id"],
+        "contentSessionId": found["content_session_id"],
+        "memorySessionId": found["memory_session_id"],
+        "promptNumber": found["prompt_counter"],
+        "queueLength": waiting + len(pending),
+    }
+
+
+async def delete_session(service: Service, request: Request) -> Any:
+    """Marked, not thrown away: what waits in its queue is still digested."""
+    session_id = _id(request)
+    await service.db.write(_mark_failed, session_id)
+    service.runner.wake.set()
+    return {"status": "failed", "sessionDbId": session_id, "kept": True}
+
+
+def _mark_failed(conn: Connection, session_id: int) -> None:
+    sessions.get(conn, session_id)
+    now = ids.now()
+    turns.close_open(conn, session_id, by="deleted", at=now)
+    sessions.set_status(conn, session_id, Status.FAILED, at=now)
+    jobs.ask(conn, "reconcile", f"{session_id}.{events.newest(conn, session_id)}", now=now)
+
+
+# --- context ----------------------------------------------------------------------------------------------------------
+
+
+async def inject(service: Service, request: Request) -> Any:
+    """GET: as text, by name: `project=` or `projects=` (the last is the session's own)."""
+    given = request.query_params.get("projects") or request.query_params.get("project") or ""
+    wanted = [name.strip() for name in given.split(",") if name.strip()]
+    if not wanted:
+        raise Misuse("`project` is missing", hint="/api/context/inject?project=NAME")
+    known = await service.db.read(_gather_named, wanted, limit=service.config.context_observations)
+    text = context.render(known or context.Known(wanted[-1], (), None, 0), budget_tokens=service.config.context_tokens)
+    return PlainTextResponse(text)
+
+
+def _gather_named(conn: Connection, wanted: list[str], *, limit: int) -> context.Known | None:
+    found = [project_id for name in wanted for project_id in project_rows.by_name(conn, name)]
+    return context.gather(conn, found, limit=limit)
+
+
+async def inject_start(service: Service, request: Request) -> Any:
+    """POST: a hook's own record; the answer is what the host wants on stdout."""
+    event = claude.read(spool.parse(ids.new(), await _raw(request)))
+    if not isinstance(event.body, SessionStarted):
+        raise Misuse("only the start of a session is given context")
+    project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
+    if not project.enabled:
+        return Response(claude.start_answer(""), media_type="application/json")
+    text = await service.start_context(
+        project, host=event.host, content_session_id=event.content_session_id, source=event.body.source
+    )
+    return Response(claude.start_answer(text, notice=await service.notice()), media_type="application/json")
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def _listing(kind: str) -> Handler:
+    async def handler(service: Service, request: Request) -> Any:
+        """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`, newest first."""
+        limit, offset = _number(request, "limit", 20, low=1, high=100), _number(request, "offset", 0)
+        project = request.query_params.get("project", "")
+        found = await service.db.read(observations.listing, kind, limit=limit + 1, offset=offset, project=project)
+        return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
+
+    return handler
+
+
+def _single(kind: str) -> Handler:
+    async def handler(service: Service, request: Request) -> Any:
+        """One of them, in full."""
+        return await service.db.read(observations.get, kind, _id(request))
+
+    return handler
+
+
+async def list_sessions(service: Service, request: Request) -> Any:
+    """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`."""
+    limit, offset = _number(request, "limit", 20, low=1, high=100), _number(request, "offset", 0)
+    project = request.query_params.get("project", "")
+    found = await service.db.read(sessions.listing, limit=limit + 1, offset=offset, project=project)
+    return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
+
+
+async def show_session(service: Service, request: Request) -> Any:
+    """A whole session: its turns, events, prompts, observations and summaries."""
+    return await service.db.read(_whole_session, _id(request))
+
+
+def _whole_session(conn: Connection, session_id: int) -> Row:
+    found = sessions.show(conn, session_id)
+    return {
+        **found,
+        "turns": turns.listing(conn, session_id),
+        "events": events.listing(conn, session_id),
+        "prompts": observations.of_session(conn, "prompt", session_id),
+        "observations": observations.of_session(conn, "observation", session_id),
+        "summaries": observations.of_session(conn, "summary", session_id),
+    }
+
+
+async def batch(service: Service, request: Request) -> Any:
+    """Observations in full, in the order asked for: `{ids}`."""
+    wanted = (await _object(request)).get("ids")
+    if not isinstance(wanted, list) or len(wanted) > 200 or not all(_is_id(item) for item in wanted):
+        raise Misuse("`ids` must be a list of at most 200 whole numbers")
+    return {"items": await service.db.read(observations.get_many, wanted)}
+
+
+def _is_id(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and 0 < item < 1 << 62
+
+
+async def change_observation(service: Service, request: Request) -> Any:
+    """Correct type, title, subtitle, narrative, facts or concepts."""
+    fields = _corrections(await _object(request))
+    found = await service.db.write(observations.change, _id(request), fields, now=ids.now())
+    await _render_again(service, found["project"])
+    return found
+
+
+def _corrections(body: dict[str, Any]) -> Row:
+    shapes: dict[str, type] = dict.fromkeys(("type", "title", "subtitle", "narrative"), str)
+    shapes |= dict.fromkeys(("facts", "concepts"), list)
+    for name, item in body.items():
+        if name not in shapes or not isinstance(item, shapes[name]):
+            raise Misuse(f"`{name}` can't be set to that", hint="set " + ", ".join(shapes))
+        if isinstance(item, list) and not all(isinstance(part, str) for part in item):
+            raise Misuse(f"`{name}` must be a list of texts")
+    if "type" in body and body["type"] not in set(Type):
+        raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(Type))
+    return dict(map_strings(body, lambda text: redact(storable(text))))
+
+
+async def forget_observation(service: Service, request: Request) -> Any:
+    """DELETE erases its content for good."""
+    found = await service.db.read(observations.get, "observation", _id(request))
+    await service.db.write(observations.forget, found["id"], now=ids.now())
+    await service.db.scrub()
+    await _render_again(service, found["project"])
+    return {"status": "forgotten", "id": found["id"]}
+
+
+async def _render_again(service: Service, project: str) -> None:
+    """The contexts kept on disk must not tell what has been corrected or forgotten."""
+    for project_id in await service.db.read(project_rows.by_name, project):
+        await service.db.write(jobs.ask, "render", f"{project_id}.changed.{ids.new()}", now=ids.now())
+    service.runner.wake.set()
+
+
+async def save_memory(service: Service, request: Request) -> Any:
+    """Remember what a person says: `{text, title?, project?}`."""
+    body = await _object(request)
+    text = redact(_text(body, "text", required=True, limit=20_000))
+    title = redact(_text(body, "title", limit=200)) or first_sentence(text, 100)
+    name = _text(body, "project", limit=100) or "general"
+    row_id = await service.db.write(_save, name, title, text)
+    await _render_again(service, name)
+    return {"success": True, "id": row_id, "title": title, "project": name}
+
+
+def _save(conn: Connection, name: str, title: str, text: str) -> int:
+    now = ids.now()
+    known = project_rows.by_name(conn, name)
+    project_id = known[0] if known else project_rows.know(conn, projects.named(name), "", now=now)
+    return observations.save(conn, project_id=project_id, title=title, text=text, key=f"saved:{ids.new()}", now=now)
+
+
+async def list_projects(service: Service, _: Request) -> Any:
+    """Every project with its sessions and observations counted."""
+    return {"items": await service.db.read(project_rows.listing)}
+
+
+async def stats(service: Service, _: Request) -> Any:
+    """How much there is of everything, and where every event is."""
+    size = sum(path.stat().st_size for path in service.config.data_dir.glob("claude-mem.db*"))
+    return {
+        "worker": {"version": __version__, "uptime_ms": ids.now() - service.started_at, "pid": os.getpid()},
+        "database": {"size": size, **await service.db.read(account.counts)},
+        "events": await service.totals(),
+    }
+
+
+async def queue(service: Service, _: Request) -> Any:
+    """What waits: files in the spool, jobs, and jobs that were given up with their errors."""
+    return {
+        "spool": len(service.spool.pending()),
+        "jobs": await service.db.read(jobs.listing),
+        **await service.totals(),
+    }
+
+
+async def retry(service: Service, _: Request) -> Any:
+    """Give the jobs that were given up another chance."""
+    count = await service.db.write(jobs.retry_dead, now=ids.now())
+    service.runner.wake.set()
+    return {"retried": count}
+
+
+async def settings(service: Service, _: Request) -> Any:
+    """Every setting: its value and its reason."""
+    return {name: {"value": as_toml(getattr(service.config, name)), "reason": reason(name)} for name in names()}
+
+
+async def logs(service: Service, request: Request) -> Any:
+    """The log's last `lines` (1–10,000)."""
+    count = _number(request, "lines", 200, low=1, high=10_000)
+    try:
+        lines = service.config.log_file.read_text("utf-8", "replace").splitlines()[-count:]
+    except OSError:
+        lines = []
+    return {"lines": lines}
+
+
+async def stream(service: Service, _: Request) -> Any:
+    """Server-sent events: prompts, ends of turns, summaries, observations, as they happen."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(service.stream.listen(), media_type="text/event-stream", headers=headers)
+
+
+ROUTES: dict[str, dict[str, Handler]] = {
+    "/healthz": {"GET": healthz},
+    "/api/health": {"GET": health},
+    "/api/readiness": {"GET": readiness},
+    "/sessions/{id}": {"GET": session_status, "DELETE": delete_session},
+    "/sessions/{id}/status": {"GET": session_status},
+    "/sessions/{id}/init": {"POST": init_by_id},
+    "/sessions/{id}/observations": {"POST": add_tool_use_by_id},
+    "/sessions/{id}/summarize": {"POST": summarize_by_id},
+    "/api/sessions": {"GET": list_sessions},
+    "/api/sessions/init": {"POST": init},
+    "/api/sessions/observations": {"POST": add_tool_use},
+    "/api/sessions/summarize": {"POST": summarize},
+    "/api/sessions/complete": {"POST": complete},
+    "/api/processing": {"POST": processing},
+    "/api/context/inject": {"GET": inject, "POST": inject_start},
+    "/api/context/preview": {"GET": inject},
+    "/api/observations": {"GET": _listing("observation")},
+    "/api/observations/batch": {"POST": batch},
+    "/api/summaries": {"GET": _listing("summary")},
+    "/api/prompts": {"GET": _listing("prompt")},
+    "/api/observation/{id}": {
+        "GET": _single("observation"),
+        "PATCH": change_observation,
+        "DELETE": forget_observation,
+    },
+    "/api/summary/{id}": {"GET": _single("summary")},
+    "/api/prompt/{id}": {"GET": _single("prompt")},
+    "/api/session/{id}": {"GET": show_session},
+    "/api/memory/save": {"POST": save_memory},
+    "/api/projects": {"GET": list_projects},
+    "/api/stats": {"GET": stats},
+    "/api/queue": {"GET": queue},
+    "/api/queue/retry": {"POST": retry},
+    "/api/settings": {"GET": settings},
+    "/api/logs": {"GET": logs},
+    "/stream": {"GET": stream},
+}

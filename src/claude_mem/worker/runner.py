@@ -1,0 +1,76 @@
+"""Claim, work, commit: one job at a time, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from claude_mem import ids
+from claude_mem.errors import LeaseLost
+from claude_mem.failpoints import failpoint
+from claude_mem.pipeline.stage import Commit, Stage
+from claude_mem.records import Job, News
+from claude_mem.store import jobs
+from claude_mem.store.database import Connection, Database
+
+log = logging.getLogger(__name__)
+
+STAGE_SECONDS = 60
+LEASE_MS = 2 * STAGE_SECONDS * 1000  # longer than any stage may take, so a lease only ends when its holder is dead
+POLL_SECONDS = 5.0
+
+Tell = Callable[[Sequence[News]], Awaitable[None]]
+
+
+class Runner:
+    def __init__(self, db: Database, stages: Mapping[str, Stage], tell: Tell) -> None:
+        self.db = db
+        self.stages = stages
+        self.tell = tell
+        self.wake = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.wake.clear()  # before looking: a wake-up between the look and the wait must not be lost
+            while not stop.is_set() and await self.step():
+                pass
+            await wait_any(self.wake, stop, seconds=POLL_SECONDS)
+
+    async def step(self) -> bool:
+        """Work on one job. False if there was none."""
+        job = await self.db.write(jobs.claim, now=ids.now(), lease=LEASE_MS)
+        if job is None:
+            return False
+        failpoint("jobs.claimed")
+        try:
+            async with asyncio.timeout(STAGE_SECONDS):
+                commit = await self.stages[job.kind](job)
+            await self.tell(await self.db.write(_finish, job, commit))
+        except LeaseLost as lost:
+            log.warning("%s", lost)
+        except Exception as error:
+            await self._give_back(job, error)
+        return True
+
+    async def _give_back(self, job: Job, error: Exception) -> None:
+        log.exception("%s %s failed, attempt %d", job.kind, job.subject, job.attempts)
+        reason = f"{type(error).__name__}: {error}"
+        if await self.db.write(jobs.give_back, job, error=reason, now=ids.now()):
+            log.error("%s %s is given up: %s", job.kind, job.subject, reason)
+
+
+def _finish(conn: Connection, job: Job, commit: Commit) -> Sequence[News]:
+    """The job is done first: if it is no longer ours, nothing is written."""
+    jobs.finish(conn, job)
+    return commit(conn)
+
+
+async def wait_any(*events: asyncio.Event, seconds: float) -> None:
+    """Until one of them is set or the time is over: the wake-up is for speed, the time for truth."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()

@@ -1,0 +1,147 @@
+"""`claude-mem serve`: the lock, the signals, HTTP and the loops, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import logging.handlers
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from claude_mem import __version__, hook
+from claude_mem.config import Config
+from claude_mem.failpoints import failpoint
+from claude_mem.process import Worker, take_lock, write_private
+from claude_mem.worker.api import build_app
+from claude_mem.worker.service import Service, make_fifo
+
+log = logging.getLogger(__name__)
+
+LOG_BYTES = 2 << 20
+LOG_FILES = 5
+GRACE_SECONDS = 3
+
+
+class HttpServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The signals are ours: they stop the loops first, and then this."""
+        yield
+
+
+def serve(config: Config) -> None:
+    """Run until SIGTERM or SIGINT. `WorkerHeld` if there is a worker already."""
+    os.umask(0o077)
+    lock = take_lock(config.data_dir)
+    os.chdir(config.data_dir)  # we were started from someone's project; do not keep it busy
+    _log_to_file(config)
+    try:
+        log.info("worker %s starts, process %d", __version__, os.getpid())
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config))
+        log.info("worker stops")
+    except BaseException:
+        log.exception("worker dies")
+        raise
+    finally:
+        lock.release()
+
+
+async def _serve(config: Config) -> None:
+    service = Service(config)
+    fifo = make_fifo(config.data_dir)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(fifo, _nudged, fifo, service)
+    for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(sign, service.stop.set)
+    listener = _listen(config.worker_port)
+    port = listener.getsockname()[1]
+    token = _token(config.data_dir)
+    server = HttpServer(
+        uvicorn.Config(
+            build_app(service, token=token, port=port),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+    )
+    _announce(config.data_dir, Worker(os.getpid(), port, token, __version__, service.started_at))
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(service.run())
+            group.create_task(server.serve(sockets=[listener]))
+            await service.stop.wait()
+            failpoint("serve.stopping")
+            service.stream.close()
+            server.should_exit = True
+    finally:
+        loop.remove_reader(fifo)
+        os.close(fifo)
+        service.close()
+        (config.data_dir / "worker.json").unlink(missing_ok=True)
+        (config.data_dir / "worker.fifo").unlink(missing_ok=True)
+
+
+def _nudged(fifo: int, service: Service) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(fifo, 1 << 16)
+    service.wake.set()
+
+
+def _listen(port: int) -> socket.socket:
+    """127.0.0.1 and nothing else. If a stranger has our port, any other will do: worker.json says which."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        log.warning("port %d is taken (%s); using a free one", port, error)
+        listener.bind(("127.0.0.1", 0))
+    return listener
+
+
+def _token(data_dir: Path) -> str:
+    """Made once, so that clients which were given it go on working after a restart."""
+    path = data_dir / "token"
+    with contextlib.suppress(OSError):
+        known = path.read_text("ascii", "replace").strip()
+        if len(known) >= 43 and known.isascii():
+            return known
+    fresh = secrets.token_urlsafe(32)
+    write_private(path, fresh.encode())
+    return fresh
+
+
+def _announce(data_dir: Path, worker: Worker) -> None:
+    write_private(data_dir / "worker.json", msgspec.json.encode(worker))
+    (data_dir / "worker.starting").unlink(missing_ok=True)
+
+
+def _log_to_file(config: Config) -> None:
+    hook.make_private(str(config.log_file.parent))
+    handler = logging.handlers.RotatingFileHandler(
+        config.log_file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", errors="backslashreplace"
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(config.log_level)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,242 @@
+"""Opens everything, runs the loops, closes in reverse. The only place where parts are put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from claude_mem import ids
+from claude_mem.config import Config
+from claude_mem.failpoints import failpoint
+from claude_mem.pipeline import context, ingest
+from claude_mem.pipeline.compress import compress
+from claude_mem.pipeline.reconcile import reconcile
+from claude_mem.pipeline.render import render
+from claude_mem.process import write_private
+from claude_mem.projects import Project
+from claude_mem.providers.base import Compressor
+from claude_mem.providers.local import LocalCompressor
+from claude_mem.records import News, Session
+from claude_mem.spool import Spool
+from claude_mem.store import account, events, jobs, observations, projects, sessions, turns
+from claude_mem.store.database import Connection, Database, Row
+from claude_mem.worker.runner import Runner, wait_any
+from claude_mem.worker.stream import Stream
+
+log = logging.getLogger(__name__)
+
+DRAIN_POLL_SECONDS = 2.0
+SWEEP_SECONDS = 30.0
+STALE_TEMP_SECONDS = 600.0
+SETTLE_SECONDS = 0.1
+
+
+class Service:
+    """One worker's inside. It must be the holder of the data directory's lock."""
+
+    def __init__(self, config: Config, *, compressor: Compressor | None = None) -> None:
+        self.config = config
+        self.started_at = ids.now()
+        self.stop = asyncio.Event()
+        self.wake = asyncio.Event()
+        self.spool = Spool(config.spool, config.aside)
+        self.db = Database(config.database, backups=config.backups)
+        self.stream = Stream()
+        stages = {
+            "reconcile": partial(reconcile, db=self.db, config=config),
+            "compress": partial(compress, db=self.db, compressor=compressor or LocalCompressor()),
+            "render": partial(render, db=self.db, config=config),
+        }
+        self.runner = Runner(self.db, stages, self.tell)
+        failpoint("serve.opened")
+
+    def close(self) -> None:
+        self.stream.close()
+        self.db.close()
+
+    # --- loops -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
+        await self.recover()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._drain_loop())
+            group.create_task(self.runner.run(self.stop))
+            group.create_task(self._sweep_loop())
+
+    async def recover(self) -> None:
+        """At a start: no lease is valid, no half-written file is coming, and transcripts may have grown unseen."""
+        now = ids.now()
+        await self.db.write(jobs.release_all, now=now)
+        self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
+        await self.db.write(_ask_grown, now=now)
+
+    async def work_off(self) -> None:
+        """Everything that waits, then return: `claude-mem drain`, and the tests."""
+        await self.recover()
+        while await self.drain_once():
+            pass
+        await self.sweep()
+        while await self.runner.step():
+            pass
+
+    async def _drain_loop(self) -> None:
+        while not self.stop.is_set():
+            self.wake.clear()
+            while not self.stop.is_set() and await self.drain_once():
+                pass
+            await wait_any(self.wake, self.stop, seconds=DRAIN_POLL_SECONDS)
+
+    async def drain_once(self) -> int:
+        count, news = await ingest.drain(self.db, self.spool, self.config)
+        if count:
+            self._show_activity(news)
+            await self.tell(news)
+            self.runner.wake.set()
+        return count
+
+    async def _sweep_loop(self) -> None:
+        while not self.stop.is_set():
+            await self.sweep()
+            await wait_any(self.stop, seconds=SWEEP_SECONDS)
+
+    async def sweep(self) -> None:
+        """Close what nobody will close any more."""
+        now = ids.now()
+        closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
+        closed += await self.sweep_gone()
+        await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
+        failpoint("sweep.stale")
+        if closed:
+            self.runner.wake.set()
+
+    async def sweep_gone(self) -> int:
+        """Turns whose agent has died: they need not wait for the silence."""
+        left = [session for session in await self.db.read(sessions.unfinished) if _is_gone(session)]
+        closed = await self.db.write(_close_gone, [session.id for session in left], now=ids.now()) if left else 0
+        if closed:
+            self.runner.wake.set()
+        return closed
+
+    # --- what the API asks -----------------------------------------------------------------------------------
+
+    async def tell(self, news: Sequence[News]) -> None:
+        """What was committed is told to the listeners; what was erased is erased from the log as well."""
+        if any(item.type == ingest.HIDDEN for item in news):
+            await self.db.scrub()
+        self.stream.publish(news)
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait, but not long, until everything captured so far is digested. True if it is."""
+        deadline = time.monotonic() + seconds
+        self.wake.set()
+        while self.spool.pending(1) or await self.db.read(jobs.waiting) > 0:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.004)
+        return True
+
+    async def take_in(self, header: dict[str, str], payload: bytes) -> str:
+        """An event that came by HTTP goes the same way as all others, and is safe before it is acknowledged."""
+        event_id = await asyncio.to_thread(self.spool.put, header, payload)
+        self.wake.set()
+        return event_id
+
+    async def start_context(self, project: Project, *, host: str, content_session_id: str, source: str) -> str:
+        """What a session of this project is told when it starts."""
+        await self.sweep_gone()
+        await self.settle(SETTLE_SECONDS)
+        project_id = await self.db.read(projects.find, project.identities)
+        session = await self.db.read(sessions.find, host, content_session_id)
+        limit, budget = self.config.context_observations, self.config.context_tokens
+        if source in ("resume", "fork") and session is not None:
+            after = {"after_id": session.informed_upto, "but_session": session.id}
+            known = await self.db.read(context.gather, [session.project_id], limit=limit, **after)
+            await self.db.write(_inform, session.id)
+            return context.render_news(known, budget_tokens=budget) if known else ""
+        known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
+        return context.render(known or context.Known(project.name, (), None, 0), budget_tokens=budget)
+
+    async def totals(self) -> Row:
+        return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
+
+    async def notice(self) -> str:
+        """What a person should know, or nothing."""
+        found = await self.db.read(account.counts)
+        if found["dead_jobs"]:
+            return f"claude-mem could not digest {found['dead_jobs']} turn(s). `claude-mem doctor` says why."
+        return ""
+
+    def _show_activity(self, news: Sequence[News]) -> None:
+        for item in news:
+            if item.type in ("new_prompt", "turn_ended", "session_completed"):
+                self.show_activity(item.type == "new_prompt", item.data.get("project", ""))
+
+    def show_activity(self, active: bool, project: str) -> None:
+        """For status lines, which read a file and ask no one."""
+        flag = {"active": active, "project": project, "timestamp": ids.now()}
+        write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
+
+
+# --- what a sweep writes -------------------------------------------------------------------------------------
+
+
+def _ask_grown(conn: Connection, *, now: int) -> None:
+    for session in sessions.unfinished(conn):
+        try:
+            grown = Path(session.transcript_path).stat().st_size > session.transcript_offset
+        except OSError:
+            continue
+        if session.transcript_path and grown:
+            ingest.ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now, also="agents")
+
+
+def _close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:
+    silent = turns.silent(conn, before=now - silence_ms)
+    for turn in silent:
+        turns.close(conn, turn["id"], by="silence", at=turn["last_at"])
+        ingest.ask_reconcile(conn, turn["session_id"], events.newest(conn, turn["session_id"]), now=now, also="agents")
+        failpoint("sweep.closed")
+    return len(silent)
+
+
+def _close_gone(conn: Connection, session_ids: list[int], *, now: int) -> int:
+    closed = 0
+    for session_id in session_ids:
+        session = sessions.get(conn, session_id)
+        if turns.close_open(conn, session_id, by="host_gone", at=session.last_event_at):
+            ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now, also="agents")
+            closed += 1
+    return closed
+
+
+def _inform(conn: Connection, session_id: int) -> None:
+    sessions.informed(conn, session_id, observations.newest_id(conn))
+
+
+def _is_gone(session: Session) -> bool:
+    """Has the agent's process ended? A number that was given to another process only means that we wait longer."""
+    if not session.host_pid:
+        return False
+    try:
+        os.kill(session.host_pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def make_fifo(data_dir: Path) -> int:
+    """Where hooks nudge us. Opened for both ends, so that it neither blocks nor ends when a hook closes it."""
+    path = data_dir / "worker.fifo"
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,0 +1,47 @@
+"""No test sees the developer's home, settings or memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_mem.config import Config, load
+from tests.lab import Lab
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("CLAUDE", "ANTHROPIC", "XDG_")):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CLAUDE_MEM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CLAUDE_MEM_WORKER_PORT", "0")
+    monkeypatch.setenv("TZ", "UTC")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many processes the kill tests have killed: a promise with a figure in it."""
+    passed = terminalreporter.stats.get("passed", [])
+    kills = sum(value for report in passed for name, value in report.user_properties if name == "kills")
+    if kills:
+        terminalreporter.write_line(f"kills: {kills} processes killed at named points and random moments, nothing lost")
+
+
+@pytest.fixture
+def config() -> Config:
+    return load()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """A project folder, a data directory, and the real command line; nothing is left running."""
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()

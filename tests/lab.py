@@ -1,0 +1,148 @@
+"""A throw-away place with the real parts in it: the hook, the spool, the worker, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from claude_mem import hook, process
+from claude_mem.client import Client
+
+HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__))]
+MEM = [sys.executable, "-m", "claude_mem"]
+COMMANDS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PostToolUse": "save",
+    "PostToolUseFailure": "save",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+
+
+class Lab:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.project = folder / "shop"
+        self.project.mkdir(exist_ok=True)
+        (self.project / ".git").mkdir(exist_ok=True)
+
+    def env(self, **more: str) -> dict[str, str]:
+        base = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "TZ": "UTC"}
+        own = {"CLAUDE_MEM_DATA_DIR": str(self.data), "CLAUDE_MEM_WORKER_PORT": "0"}
+        return {**base, **own, "CLAUDE_PROJECT_DIR": str(self.project), **more}
+
+    # --- sending ---------------------------------------------------------------------------------------------------
+
+    def hook(self, event: str, /, *, env: Any = None, **fields: Any) -> Any:
+        """Run the real hook as the agent does; its answer, or None if it was killed."""
+        payload = {"session_id": "s1", "hook_event_name": event, "cwd": str(self.project), **fields}
+        done = subprocess.run(
+            [*HOOK, COMMANDS[event]],
+            input=json.dumps(payload).encode(),
+            env=self.env(**(env or {})),
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+        if done.returncode < 0:
+            return None
+        assert done.returncode == 0
+        assert done.stderr == b""
+        return json.loads(done.stdout)
+
+    def spool(self, event: str, /, *, at: Any = None, header: Any = "", **fields: Any) -> str:
+        """What the hook would have written, without starting a process for it. `at` in milliseconds."""
+        payload = {"session_id": "s1", "hook_event_name": event, "cwd": str(self.project), **fields}
+        lines = f"command {COMMANDS[event]}\nhost claude\nproject_dir {self.project}\n{header}"
+        return self.raw_spool(lines.encode() + b"\n" + json.dumps(payload).encode(), at=at)
+
+    def raw_spool(self, content: bytes, *, at: int | None = None) -> str:
+        folder = self.data / "spool"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        stamp = time.time_ns() if at is None else at * 1_000_000
+        name = f"{stamp:016x}-{os.urandom(4).hex()}"
+        (folder / name).write_bytes(content)
+        return name
+
+    def no_worker(self) -> None:
+        """Keep hooks from starting one."""
+        self.data.mkdir(exist_ok=True, mode=0o700)
+        (self.data / "worker.starting").touch()
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    def mem(self, *arguments: str, ok: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*MEM, *arguments],
+            env=self.env(**env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if ok:
+            assert done.returncode == 0, done.stderr + done.stdout
+        return done
+
+    def drain(self, **env: str) -> int:
+        """Work off what waits, in a process of its own; its exit code."""
+        return self.mem("drain", ok=False, **env).returncode
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.mem("status", "--json").stdout)
+        assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
+        return found
+
+    def start(self) -> Client:
+        self.mem("start")
+        return Client.of(self.data)
+
+    def wait_digested(self, seconds: float = 20) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = self.status()
+            if found["queued"] == 0 and found["captured"]:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"still queued: {self.status()}")
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Straight from the database; only while no worker runs."""
+        assert process.holder(self.data) is None
+        conn = apsw.Connection(str(self.data / "claude-mem.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return list(conn.execute(sql, values))
+        finally:
+            conn.close()
+
+    def close(self) -> None:
+        """Nothing may be left running, not even a worker that a hook has only just started."""
+        for _ in range(200):
+            process.stop(self.data)
+            if not self.processes():
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"still running: {self.processes()}")
+
+    def processes(self) -> list[str]:
+        mark = f"CLAUDE_MEM_DATA_DIR={self.data}\0".encode()
+        return [folder.name for folder in Path("/proc").glob("[0-9]*") if mark in _environment(folder)]
+
+
+def _environment(folder: Path) -> bytes:
+    try:
+        return (folder / "environ").read_bytes() + b"\0"
+    except OSError:
+        return b""  # it has ended, or is not ours

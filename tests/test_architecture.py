@@ -1,0 +1,145 @@
+"""Imports point down, there are no cycles, and the hook loads next to nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import claude_mem
+from claude_mem import failpoints, hook
+
+ROOT = Path(claude_mem.__file__).parent
+SOURCES = sorted(ROOT.rglob("*.py"))
+
+# part -> the parts it may import, besides itself and `base` (the files at the top)
+MAY_IMPORT: dict[str, set[str]] = {
+    "base": set(),
+    "hosts": set(),
+    "store": set(),
+    "providers": set(),
+    "pipeline": {"store", "providers", "hosts"},
+    "worker": {"pipeline", "store", "providers", "hosts"},
+    "client": set(),
+    "cli": {"client", "worker", "store", "hosts"},
+    "hook": set(),
+    "__main__": {"hook", "cli"},
+}
+OWN_PART = {"client", "__main__"}
+# What the capture path may load beyond what `python -I -S -c pass` has loaded already.
+HOOK_MAY_LOAD = {"_signal", "posix", "time", "sys", "__main__"}
+
+
+def part(name: str) -> str:
+    """`claude_mem.store.jobs` is of the part `store`, `claude_mem.text` of `base`."""
+    first = name.split(".")[1] if "." in name else ""
+    return first if first in MAY_IMPORT else "base"
+
+
+def module(path: Path) -> str:
+    relative = path.relative_to(ROOT.parent).with_suffix("")
+    return ".".join(relative.parts).removesuffix(".__init__")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("claude_mem")}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module)
+def test_imports_point_down(path: Path) -> None:
+    own = part(module(path))
+    allowed = MAY_IMPORT[own] | {own, "base", "hook"}
+    assert {name for name in imports(path) if part(name) not in allowed} == set()
+
+
+def test_there_are_no_import_cycles() -> None:
+    modules = {module(path) for path in SOURCES}
+    graph = {module(path): {_owner(name, modules) for name in imports(path)} - {module(path)} for path in SOURCES}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " → ".join((*trail, name))
+        if name not in done:
+            for other in sorted(graph.get(name, ())):
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def _owner(name: str, modules: set[str]) -> str:
+    """`claude_mem.text.clip` is in the module `claude_mem.text`."""
+    return name if name in modules else name.rpartition(".")[0]
+
+
+def test_the_hook_imports_ours_only_where_it_must() -> None:
+    assert imports(ROOT / "hook.py") == {"claude_mem.privacy"}
+
+
+def test_the_capture_path_loads_no_module_beyond_a_short_list(tmp_path: Path) -> None:
+    probe = (
+        "import sys; before = set(sys.modules); sys.argv = ['hook', 'save']; "
+        "sys.path.insert(0, sys.argv.pop(0) and {folder!r}); sys.argv.insert(0, 'hook'); "
+        "import posix; real = posix._exit; "
+        "posix._exit = lambda code: (sys.stderr.write(' '.join(sorted(set(sys.modules) - before))), real(code)); "
+        "exec(compile(open({file!r}).read(), {file!r}, 'exec'), {{'__name__': '__main__', '__file__': {file!r}}})"
+    ).format(folder=str(ROOT.parent), file=str(ROOT / "hook.py"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "worker.starting").touch()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", probe],
+        input=b'{"session_id": "s1", "hook_event_name": "PostToolUse", "tool_name": "Bash"}',
+        env={"CLAUDE_MEM_DATA_DIR": str(tmp_path / "data")},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == hook.ANSWER
+    assert set(done.stderr.decode().split()) <= HOOK_MAY_LOAD
+    assert len(list((tmp_path / "data" / "spool").iterdir())) == 1
+
+
+def test_only_output_prints() -> None:
+    printing = [
+        module(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert set(printing) == {"claude_mem.cli.output"}
+
+
+def test_nothing_dangerous_is_called() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec"), path
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                raise AssertionError(path)
+            if isinstance(node, ast.Import):
+                assert not {alias.name for alias in node.names} & {"pickle", "marshal", "shelve"}, path
+
+
+def test_every_failpoint_is_in_the_list_and_in_the_code() -> None:
+    called = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("failpoint", "_point")
+            ):
+                argument = node.args[0]
+                if isinstance(argument, ast.Constant):
+                    name = argument.value
+                    called.add(name.decode() if isinstance(name, bytes) else name)
+    assert called == {*failpoints.POINTS, *hook.POINTS}

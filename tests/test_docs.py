@@ -1,0 +1,58 @@
+"""The pages say what is so: printed parts are fresh, commands that are shown exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from claude_mem.cli.main import HOOKS, build_parser
+from claude_mem.hook import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_printed_pages_are_fresh() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"],
+        env={**os.environ, "HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_that_a_page_shows_exists() -> None:
+    help_text = build_parser().format_help()
+    known = set(re.findall(r"^    (\w+)", help_text, re.MULTILINE)) | set(HOOKS)
+    for page in PAGES:
+        shown = set(re.findall(r"`claude-mem ([a-z]+)", page.read_text("utf-8")))
+        shown |= set(re.findall(r"^claude-mem ([a-z]+)", page.read_text("utf-8"), re.MULTILINE))
+        assert shown <= known, page.name
+
+
+def test_the_hook_commands_in_the_help_are_the_hook_commands() -> None:
+    assert tuple(HOOKS) == COMMANDS
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_nothing_names_a_machine() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    own = re.compile(
+        "|".join(re.escape(name) for name in (str(ROOT) + "/", str(Path.home()) + "/.cache") if len(name) > 3)
+    )
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if path.is_file():
+            assert not own.search(path.read_text("utf-8", "replace")), name

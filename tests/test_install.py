@@ -1,0 +1,131 @@
+"""install and uninstall: our lines in, our lines out, nothing else touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_mem.hosts import claude_settings
+from tests.lab import Lab
+
+THEIRS: dict[str, Any] = {
+    "model": "opus",
+    "hooks": {
+        "PostToolUse": [{"matcher": "Edit", "hooks": [{"type": "command", "command": "prettier --write"}]}],
+        "Notification": [{"hooks": [{"type": "command", "command": "beep"}]}],
+    },
+    "ünïcode": "✓",
+}
+
+
+@pytest.fixture
+def settings(lab: Lab) -> Path:
+    path = lab.folder / "home" / ".claude" / "settings.json"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_what_goes_in_comes_out_again_exactly(lab: Lab, settings: Path) -> None:
+    settings.write_text(json.dumps(THEIRS))
+    settings.chmod(0o640)
+    lab.mem("install", "--yes")
+    installed = json.loads(settings.read_text())
+    assert installed["hooks"]["Notification"] == THEIRS["hooks"]["Notification"]
+    assert len(installed["hooks"]["PostToolUse"]) == 2
+    assert settings.stat().st_mode & 0o777 == 0o640
+    lab.mem("uninstall", "--yes")
+    assert json.loads(settings.read_text()) == THEIRS
+
+
+def test_installing_twice_is_installing_once(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    once = settings.read_text()
+    assert "already installed" in lab.mem("install", "--yes").stdout
+    assert settings.read_text() == once
+    assert sorted(json.loads(once)["hooks"]) == sorted(claude_settings.EVENTS)
+
+
+def test_a_file_that_we_made_is_gone_afterwards(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    proof = lab.mem("uninstall", "--yes", "--delete-data").stdout
+    assert not settings.exists()
+    assert not lab.data.exists()
+    assert "hooks of ours" in proof
+    assert "worker running: no" in proof
+
+
+def test_every_hook_runs_by_absolute_paths_within_seconds(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    lab.mem("stop")
+    lab.no_worker()
+    for event, entries in json.loads(settings.read_text())["hooks"].items():
+        (hook,) = entries[0]["hooks"]
+        assert isinstance(hook["timeout"], int)
+        assert 0 < hook["timeout"] <= 5
+        assert "async" not in hook
+        words = shlex.split(hook["command"])
+        assert words[0].startswith("/")
+        assert words[1:3] == ["-I", "-S"]
+        payload = json.dumps({"session_id": "s1", "hook_event_name": event, "cwd": "/"}).encode()
+        # As the agent runs it: by a shell, with none of our variables. The data directory stands in the command.
+        env = {"PATH": os.environ["PATH"], "HOME": str(lab.folder / "home")}
+        done = subprocess.run(["sh", "-c", hook["command"]], input=payload, env=env, capture_output=True, check=True)
+        assert json.loads(done.stdout)["continue"] is True
+    assert len(list((lab.data / "spool").iterdir())) == len(claude_settings.EVENTS)
+
+
+def test_a_broken_settings_file_is_left_alone(lab: Lab, settings: Path) -> None:
+    settings.write_text("{ not json")
+    done = lab.mem("install", "--yes", ok=False)
+    assert done.returncode == 1
+    assert "not valid JSON" in done.stderr
+    assert settings.read_text() == "{ not json"
+
+
+def test_a_dry_run_changes_nothing(lab: Lab, settings: Path) -> None:
+    assert "SessionStart" in lab.mem("install", "--dry-run").stderr
+    assert not settings.exists()
+
+
+def test_without_yes_and_without_a_person_nothing_is_changed(lab: Lab, settings: Path) -> None:
+    assert lab.mem("install", ok=False).returncode == 1
+    assert not settings.exists()
+
+
+def test_a_linked_settings_file_stays_a_link(lab: Lab, settings: Path) -> None:
+    real = lab.folder / "dotfiles.json"
+    real.write_text("{}")
+    settings.symlink_to(real)
+    lab.mem("install", "--yes")
+    assert settings.is_symlink()
+    assert "hooks" in json.loads(real.read_text())
+
+
+def test_the_old_file_is_backed_up(lab: Lab, settings: Path) -> None:
+    settings.write_text(json.dumps(THEIRS))
+    lab.mem("install", "--yes")
+    (backup,) = (lab.data / "backups").glob("claude-settings-*.json")
+    assert json.loads(backup.read_text()) == THEIRS
+    assert backup.stat().st_mode & 0o777 == 0o600
+
+
+def test_doctor_says_whether_all_is_well(lab: Lab, settings: Path) -> None:
+    before = lab.mem("doctor", "--json", ok=False)
+    assert before.returncode == 1
+    bad = [row for row in map(json.loads, before.stdout.splitlines()) if not row["ok"]]
+    assert [row["name"] for row in bad] == ["hooks"]
+    assert bad[0]["hint"]
+    lab.mem("install", "--yes")
+    lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")
+    lab.wait_digested()
+    after = lab.mem("doctor").stdout
+    assert "BAD" not in after
+    assert "last event just now" in after
+    for name in ("worker", "token", "sqlite", "hook", "capture", "account", "set aside", "disk", "folder"):
+        assert f"\nok   {name}" in "\n" + after

@@ -1,0 +1,205 @@
+"""`kill -9` at every named point: nothing lost, nothing doubled, and in the end the same memory as undisturbed.
+
+Each case kills the worker twice, at two points, and lets the third one finish. The checker compares what was sent
+with what is stored, queued, set aside or filtered; the last tests break the design on purpose and show that it
+notices.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_mem import failpoints, hook, process
+from tests.history import Sent, check, send, state
+from tests.lab import MEM, Lab
+
+pytestmark = pytest.mark.kills
+
+# Points that `drain` does not pass: they belong to `serve` and have their own test.
+SERVE_ONLY = {"serve.stopping"}
+WORKER_POINTS = [point for point in failpoints.POINTS if point not in SERVE_ONLY]
+NTH = (1, 2, 3, 4, 6)
+
+
+def _pairs() -> list[tuple[str, str]]:
+    """Every point, at several passes, each followed by a second death somewhere else."""
+    chance = random.Random(1)
+    places = [f"{point}:{nth}" for point in WORKER_POINTS for nth in NTH]
+    return [(place, f"{chance.choice(WORKER_POINTS)}:1") for place in places]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the history comes to when nobody is killed."""
+    lab = Lab(tmp_path_factory.mktemp("undisturbed"))
+    sent = send(lab)
+    assert lab.drain() == 0
+    assert check(lab, sent) == []
+    found = state(lab)
+    assert found["jobs"] == []
+    return found
+
+
+def _first_places() -> list[str]:
+    return [first for first, _ in _pairs()]
+
+
+@pytest.mark.parametrize(("first", "second"), _pairs(), ids=_first_places())
+def test_killed_twice_anywhere_the_memory_is_the_same(
+    tmp_path: Path, undisturbed: dict[str, Any], first: str, second: str, record_property: Callable[[str, Any], None]
+) -> None:
+    lab = Lab(tmp_path)
+    sent = send(lab)
+    deaths = [lab.drain(CLAUDE_MEM_FAILPOINT=place) for place in (first, second)]
+    assert set(deaths) <= {0, -signal.SIGKILL}
+    record_property("kills", deaths.count(-signal.SIGKILL))
+    if first.endswith(":1"):
+        assert deaths[0] == -signal.SIGKILL, f"{first} was never reached"
+    assert lab.drain() == 0
+    assert check(lab, sent) == []
+    assert state(lab) == undisturbed
+    lab.status()
+
+
+@pytest.mark.parametrize("point", hook.POINTS)
+def test_an_event_whose_hook_was_killed_is_there_once_or_not_at_all(
+    lab: Lab, point: str, record_property: Callable[[str, Any], None]
+) -> None:
+    lab.no_worker()
+    for number in range(16):
+        assert lab.hook("PostToolUse", env={"CLAUDE_MEM_FAILPOINT": point}, **_tool(f"killed-{number}")) is None
+        assert lab.hook("PostToolUse", **_tool(f"kept-{number}")) is not None
+    assert lab.drain() == 0
+    found = [row[0] for row in lab.rows("select tool_use_id from events order by seq")]
+    kept = [name for name in found if name.startswith("kept")]
+    killed = [name for name in found if name.startswith("killed")]
+    assert kept == [f"kept-{number}" for number in range(16)]
+    acknowledged = point in ("hook.renamed", "hook.nudged")
+    assert killed == ([f"killed-{number}" for number in range(16)] if acknowledged else [])
+    assert lab.status()["set_aside"] == 0
+    record_property("kills", 16)
+
+
+def _tool(call: str) -> dict[str, Any]:
+    return {"tool_name": "Bash", "tool_input": {"command": "true"}, "tool_response": "", "tool_use_id": call}
+
+
+def test_killed_at_random_moments_while_events_pour_in(lab: Lab, record_property: Callable[[str, Any], None]) -> None:
+    chance = random.Random(2)
+    names: list[str] = []
+    for round_ in range(40):
+        names += [lab.spool("PostToolUse", **_tool(f"{round_}-{number}")) for number in range(20)]
+        worker = subprocess.Popen([*MEM, "serve"], env=lab.env(), stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.15, 0.5))
+        worker.kill()
+        worker.wait()
+    assert lab.drain() == 0
+    found = [row[0] for row in lab.rows("select event_id from events order by seq")]
+    assert found == names
+    assert lab.status()["stored"] == len(names)
+    record_property("kills", 40)
+
+
+@pytest.mark.parametrize("point", ["", "serve.stopping", "drain.committed", "write.before_commit"])
+def test_a_stop_with_200_events_queued_loses_none(lab: Lab, point: str) -> None:
+    names = [lab.spool("PostToolUse", **_tool(f"call-{number}")) for number in range(200)]
+    worker = subprocess.Popen([*MEM, "serve"], env=lab.env(CLAUDE_MEM_FAILPOINT=point), stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while process.holder(lab.data) is None and worker.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    worker.terminate()
+    assert worker.wait(10) in ((0, -15) if not point else (0, -9, -15))
+    found = lab.status()
+    assert found["captured"] == 200
+    assert lab.drain() == 0
+    assert [row[0] for row in lab.rows("select event_id from events order by seq")] == names
+    assert lab.status()["stored"] == 200
+
+
+def test_a_job_that_kills_its_worker_three_times_is_given_up_visibly(lab: Lab) -> None:
+    sent = send(lab)
+    deaths = 0
+    while lab.drain(CLAUDE_MEM_FAILPOINT="compress.loaded") == -signal.SIGKILL:
+        deaths += 1
+    assert deaths == 3 * 3  # three turns, each tried three times and no more
+    found = lab.status()
+    assert found["set_aside_by"]["dead_job"] > 0
+    assert found["queued"] == 0
+    lab.start()
+    assert "3 job(s)" in lab.mem("retry").stdout
+    lab.wait_digested()
+    lab.mem("stop")
+    assert check(lab, sent) == []
+
+
+# --- the checker notices ------------------------------------------------------------------------------------------
+
+UNLINK_FIRST = """
+import claude_mem.pipeline.ingest as ingest
+right = ingest.read
+def wrong(spool, name, config):
+    taken = right(spool, name, config)
+    spool.remove(name)          # before the commit
+    return taken
+ingest.read = wrong
+"""
+NO_RECEIPT = """
+import claude_mem.store.events as events
+events.receipt = lambda conn, event_id: None        # forget what was seen before
+right_add, right_ack = events.add, events.acknowledge
+def add(conn, event, **rest):
+    conn.execute("delete from receipts where event_id = ?", (event.id,))
+    import dataclasses, os
+    return right_add(conn, dataclasses.replace(event, id=event.id + os.urandom(2).hex(), tool_use_id=""), **rest)
+events.add = add
+"""
+FINISH_FIRST = """
+import claude_mem.worker.runner as runner
+from claude_mem.store import jobs
+right = jobs.claim
+def claim(conn, **rest):
+    job = right(conn, **rest)
+    if job and job.kind == "compress":
+        conn.execute("delete from jobs where id = ?", (job.id,))      # done before it is done
+    return job
+jobs.claim = claim
+jobs.finish = lambda conn, job: None
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "point", "complaint"),
+    [
+        (UNLINK_FIRST, "drain.read", "lost"),
+        (NO_RECEIPT, "drain.committed", "from nowhere"),
+        (FINISH_FIRST, "jobs.claimed:4", ""),
+    ],
+    ids=["unlink before commit", "no receipts", "finish before result"],
+)
+def test_the_checker_notices_a_broken_design(
+    lab: Lab, undisturbed: dict[str, Any], broken: str, point: str, complaint: str
+) -> None:
+    sent = send(lab)
+    assert _run_broken(lab, broken, CLAUDE_MEM_FAILPOINT=point) == -signal.SIGKILL
+    _run_broken(lab, broken)
+    complaints = _complaints(lab, sent, undisturbed)
+    assert any(complaint in text for text in complaints), complaints
+
+
+def _complaints(lab: Lab, sent: Sent, undisturbed: dict[str, Any]) -> list[str]:
+    found = state(lab)
+    return check(lab, sent) + [f"different {name}" for name in undisturbed if found[name] != undisturbed[name]]
+
+
+def _run_broken(lab: Lab, broken: str, **env: str) -> int:
+    code = broken + "\nfrom claude_mem.cli.main import main\nraise SystemExit(main(['drain']))\n"
+    return subprocess.run([sys.executable, "-c", code], env=lab.env(**env), capture_output=True, check=False).returncode

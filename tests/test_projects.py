@@ -1,0 +1,103 @@
+"""A project is a repository, not a folder name."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from claude_mem.config import Config
+from claude_mem.projects import Project, named, normal_remote, resolve
+from claude_mem.store import projects
+from claude_mem.store.database import Database
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    folder = tmp_path / "one" / "api"
+    folder.mkdir(parents=True)
+    _git(folder, "init", "-q")
+    _git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    return folder
+
+
+def test_worktrees_and_subfolders_share_a_project(repo: Path, tmp_path: Path) -> None:
+    _git(repo, "worktree", "add", "-q", str(tmp_path / "feature"))
+    (repo / "src").mkdir()
+    assert resolve(str(tmp_path / "feature")).identities == resolve(str(repo)).identities
+    assert resolve(str(tmp_path / "feature")).name == "api"
+    assert resolve(str(repo / "src")).identities == resolve(str(repo)).identities
+
+
+def test_two_repositories_of_one_name_do_not(repo: Path, tmp_path: Path) -> None:
+    other = tmp_path / "two" / "api"
+    other.mkdir(parents=True)
+    _git(other, "init", "-q")
+    assert resolve(str(other)).name == resolve(str(repo)).name
+    assert not set(resolve(str(other)).identities) & set(resolve(str(repo)).identities)
+
+
+def test_a_submodule_is_a_project_of_its_own(repo: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    _git(outer, "init", "-q")
+    _git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repo), "inner")
+    inner, around = resolve(str(outer / "inner")), resolve(str(outer))
+    assert not set(inner.identities) & set(around.identities)
+    assert inner.name == "inner"
+
+
+def test_a_symbolic_link_leads_to_the_same_project(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(repo)
+    assert resolve(str(tmp_path / "link")) == resolve(str(repo))
+
+
+@pytest.mark.parametrize("path", ["/does/not/exist", "", "/", "relative", "x" * 5000, "/tmp/\udcff"])
+def test_any_folder_is_some_project(path: str) -> None:
+    assert resolve(path).identities
+
+
+def test_addresses_of_one_place_are_one_identity() -> None:
+    forms = [
+        "git@Example.org:team/api.git",
+        "https://example.org/team/api",
+        "https://user:key@example.org/team/api.git/",
+        "ssh://git@example.org:22/team/api.git",
+    ]
+    assert {normal_remote(form) for form in forms} == {"example.org/team/api"}
+
+
+def test_a_repository_that_moves_or_gains_a_remote_keeps_its_memory(repo: Path, config: Config) -> None:
+    db = Database(config.database, backups=config.backups)
+    before = db.write_now(projects.know, resolve(str(repo)), str(repo), now=1)
+    _git(repo, "remote", "add", "origin", "git@example.org:team/api.git")
+    assert db.write_now(projects.know, resolve(str(repo)), str(repo), now=2) == before
+    moved = repo.with_name("renamed")
+    repo.rename(moved)
+    assert db.write_now(projects.know, resolve(str(moved)), str(moved), now=3) == before
+    db.close()
+
+
+def test_a_file_in_the_project_gives_it_a_name_or_switches_it_off(repo: Path) -> None:
+    (repo / ".claude-mem.toml").write_text('project = "payments"\n')
+    found = resolve(str(repo))
+    assert (found.name, found.identities[0], found.enabled) == ("payments", "name:payments", True)
+    assert found.identities[0] == named("payments").identities[0]
+    (repo / ".claude-mem.toml").write_text("enabled = false\n")
+    assert resolve(str(repo / "deep" / "down")).enabled is False
+    (repo / ".claude-mem.toml").write_text("= nonsense")
+    assert resolve(str(repo)).enabled is True
+
+
+@pytest.mark.parametrize(
+    ("glob", "hit"), [("/a/b", True), ("/a/*", True), ("/a/b/**", True), ("/a/b/c/d", False), ("~/x", False)]
+)
+def test_folders_are_excluded_by_globs(glob: str, hit: bool) -> None:
+    found: Project = resolve("/a/b/c", excluded=(glob,))
+    assert found.enabled is not hit

@@ -1,0 +1,141 @@
+"""The database: migrations with a backup, transactions that are whole, jobs that are done once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from claude_mem.config import Config
+from claude_mem.errors import CannotDo, LeaseLost, TooNew
+from claude_mem.records import Job
+from claude_mem.store import jobs, migrate
+from claude_mem.store.database import Connection, Database, rows, value
+
+SCHEMA = Path(__file__).parent.parent / "docs" / "schema.sql"
+
+
+@pytest.fixture
+def db(config: Config) -> Database:
+    return Database(config.database, backups=config.backups)
+
+
+def test_the_schema_page_is_what_the_migrations_make(db: Database) -> None:
+    printed = db.read_now(lambda conn: rows(conn, "select sql from sqlite_schema where sql is not null order by rowid"))
+    db.close()
+    for row in printed:
+        assert row["sql"] in SCHEMA.read_text("utf-8"), "run `make docs`"
+
+
+def test_every_table_is_strict_and_synced_to_disk(db: Database) -> None:
+    tables = db.read_now(
+        lambda conn: rows(
+            conn, "select name, strict from pragma_table_list where type = 'table' and name not like 'sqlite_%'"
+        )
+    )
+    assert all(row["strict"] for row in tables)
+    assert db.write_now(lambda conn: value(conn, "select 1")) == 1
+    writer = db._writer
+    assert db._writing.submit(
+        lambda: (writer.pragma("journal_mode"), writer.pragma("synchronous"), writer.pragma("foreign_keys"))
+    ).result() == ("wal", 2, 1)
+    db.close()
+
+
+def test_readers_cannot_write(db: Database) -> None:
+    with pytest.raises(apsw.ReadOnlyError):
+        db.read_now(lambda conn: conn.execute("delete from jobs"))
+    db.close()
+
+
+def test_a_transaction_that_fails_leaves_nothing(db: Database) -> None:
+    def half(conn: Connection) -> None:
+        jobs.ask(conn, "compress", "1.1", now=0)
+        raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        db.write_now(half)
+    assert db.read_now(jobs.waiting) == 0
+    db.close()
+
+
+def test_a_migration_is_preceded_by_a_backup(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.write_now(jobs.ask, "compress", "1.1", now=0)
+    db.close()
+    newer = [*migrate.scripts(), (2, "create table later (x integer) strict;")]
+    monkeypatch.setattr(migrate, "scripts", lambda: newer)
+    again = Database(config.database, backups=config.backups)
+    assert again.read_now(migrate.version) == 2
+    assert again.read_now(jobs.waiting) == 1
+    again.close()
+    (copy,) = config.backups.iterdir()
+    assert copy.stat().st_mode & 0o777 == 0o600
+    old = apsw.Connection(str(copy))
+    assert (old.pragma("user_version"), old.execute("select count(*) from jobs").fetchone()) == (1, (1,))
+    old.close()
+
+
+def test_a_migration_that_fails_changes_nothing(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.close()
+    monkeypatch.setattr(migrate, "scripts", lambda: [(1, ""), (2, "create table later (x integer) strict; nonsense;")])
+    with pytest.raises(apsw.SQLError):
+        Database(config.database, backups=config.backups)
+    conn = apsw.Connection(str(config.database))
+    assert conn.pragma("user_version") == 1
+    assert conn.execute("select count(*) from sqlite_schema where name = 'later'").fetchone() == (0,)
+    conn.close()
+
+
+def test_a_database_from_the_future_is_refused(db: Database, config: Config) -> None:
+    db.write_now(lambda conn: conn.execute("pragma user_version = 999"))
+    db.close()
+    with pytest.raises(TooNew, match="version 999"):
+        Database(config.database, backups=config.backups)
+
+
+def test_a_file_that_is_no_database_is_named(config: Config) -> None:
+    config.data_dir.mkdir()
+    config.database.write_bytes(b"this is not SQLite" * 100)
+    with pytest.raises(CannotDo, match=r"claude-mem\.db"):
+        Database(config.database, backups=config.backups)
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_asking_twice_is_asking_once(db: Database) -> None:
+    for _ in range(2):
+        db.write_now(jobs.ask, "compress", "1.1", now=0)
+    assert db.read_now(jobs.waiting) == 1
+    db.close()
+
+
+def test_a_job_whose_worker_died_falls_due_again(db: Database) -> None:
+    db.write_now(jobs.ask, "compress", "1.1", now=0)
+    first = db.write_now(jobs.claim, now=1, lease=100)
+    assert first is not None
+    assert db.write_now(jobs.claim, now=50, lease=100) is None
+    second = db.write_now(jobs.claim, now=101, lease=100)
+    assert second == Job(first.id, "compress", "1.1", 2)
+    with pytest.raises(LeaseLost):
+        db.write_now(jobs.finish, first)
+    db.write_now(jobs.finish, second)
+    assert db.read_now(jobs.waiting) == 0
+    db.close()
+
+
+def test_a_job_that_fails_three_times_is_buried_with_its_reason(db: Database) -> None:
+    db.write_now(jobs.ask, "compress", "1.1", now=0)
+    now = 0
+    for attempt in (1, 2, 3):
+        now += 10_000_000
+        job = db.write_now(jobs.claim, now=now, lease=100)
+        assert job is not None
+        assert db.write_now(jobs.give_back, job, error="no luck", now=now) is (attempt == 3)
+    assert db.write_now(jobs.claim, now=now * 10, lease=100) is None
+    (row,) = db.read_now(jobs.listing)
+    assert (row["dead"], row["error"]) == (1, "no luck")
+    assert db.write_now(jobs.retry_dead, now=0) == 1
+    assert db.write_now(jobs.claim, now=1, lease=1) is not None
+    db.close()

@@ -1,0 +1,192 @@
+"""The worker's life: one at a time, found by everyone, stopped without a trace; and the runner's bad days."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+
+from claude_mem import process
+from claude_mem.config import Config
+from claude_mem.pipeline.stage import Commit
+from claude_mem.records import Digest, Job, Turn
+from claude_mem.store import jobs
+from claude_mem.worker.runner import Runner
+from claude_mem.worker.service import Service
+from tests.lab import MEM, Lab
+
+
+def test_start_status_restart_stop(lab: Lab) -> None:
+    assert "worker running" in lab.mem("start").stdout
+    first = process.running(lab.data)
+    assert first is not None
+    assert json.loads((lab.data / "worker.json").read_bytes()).keys() == {
+        "pid",
+        "port",
+        "token",
+        "version",
+        "started_at",
+    }
+    assert lab.mem("start").stdout.count(str(first.pid)) == 1
+    found = lab.status()
+    assert (found["worker"], found["pid"]) == ("running", first.pid)
+    lab.mem("restart")
+    second = process.running(lab.data)
+    assert second is not None
+    assert second.pid != first.pid
+    assert second.token == first.token
+    assert "worker stopped" in lab.mem("stop").stdout
+    assert "no worker was running" in lab.mem("stop").stdout
+    assert not (lab.data / "worker.json").exists()
+    assert "worker stops" in lab.mem("logs").stdout
+
+
+def test_a_hook_starts_the_worker_and_does_not_wait(lab: Lab) -> None:
+    lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")
+    lab.wait_digested()
+    assert lab.status()["worker"] == "running"
+
+
+def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
+    worker = lab.start().worker
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        assert lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")["continue"] is True
+        assert lab.status()["worker"] == "hung"
+        process.stop(lab.data, seconds=0.5)
+    finally:
+        if process.holder(lab.data) == worker.pid:
+            os.kill(worker.pid, signal.SIGKILL)
+    lab.start()
+    assert lab.wait_digested()["stored"] == 1
+
+
+def test_only_one_of_many_workers_serves(lab: Lab) -> None:
+    rivals = [subprocess.Popen([*MEM, "serve"], env=lab.env(), stderr=subprocess.PIPE) for _ in range(6)]
+    deadline = time.monotonic() + 15
+    while sum(rival.poll() is None for rival in rivals) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    alive = [rival for rival in rivals if rival.poll() is None]
+    assert len(alive) == 1
+    losers = [rival for rival in rivals if rival is not alive[0]]
+    assert {rival.returncode for rival in losers} == {0}
+    alive[0].terminate()
+    assert alive[0].wait(10) == 0
+    for rival in rivals:
+        assert rival.stderr is not None
+        rival.stderr.close()
+
+
+def test_list_and_show_start_a_worker_by_themselves(lab: Lab) -> None:
+    lab.spool("UserPromptSubmit", prompt="Write it", prompt_id="p1")
+    lab.spool(
+        "PostToolUse",
+        tool_name="Write",
+        tool_input={"file_path": str(lab.project / "a.py")},
+        tool_use_id="c",
+        prompt_id="p1",
+    )
+    lab.spool("Stop", last_assistant_message="The module is written and lies in a.py.", prompt_id="p1")
+    lab.drain()
+    rows = [json.loads(line) for line in lab.mem("list", "--json").stdout.splitlines()]
+    assert rows[0]["content_session_id"] == "s1"
+    assert "The module is written" in lab.mem("list").stdout
+    assert "- Edited a.py" in lab.mem("show", str(rows[0]["id"])).stdout
+    for kind in ("summaries", "prompts", "sessions", "projects"):
+        assert lab.mem("list", kind).stdout
+    missing = lab.mem("show", "999", ok=False)
+    assert (missing.returncode, "no observation 999" in missing.stderr) == (1, True)
+
+
+def test_misuse_is_told_apart_from_failure(lab: Lab) -> None:
+    assert lab.mem("nonsense", ok=False).returncode == 2
+    assert lab.mem("retry", ok=False).returncode == 1
+    assert "start it with" in lab.mem("retry", ok=False).stderr
+
+
+# --- the runner -----------------------------------------------------------------------------------------------------
+
+
+def _with_runner(
+    config: Config, stage: Callable[[Job], Awaitable[Commit]], work: Callable[[Service, Runner], Awaitable[None]]
+) -> None:
+    async def go() -> None:
+        service = Service(config)
+        try:
+            await work(service, Runner(service.db, {"try": stage}, service.tell))
+        finally:
+            service.close()
+
+    asyncio.run(go())
+
+
+def test_a_stage_that_fails_is_tried_again_later(config: Config) -> None:
+    async def stage(job: Job) -> Commit:
+        raise ValueError("not today")
+
+    async def work(service: Service, runner: Runner) -> None:
+        await service.db.write(jobs.ask, "try", "1", now=0)
+        assert await runner.step()
+        assert not await runner.step()
+        (row,) = await service.db.read(jobs.listing)
+        assert (row["attempts"], row["dead"], row["error"]) == (1, 0, "ValueError: not today")
+
+    _with_runner(config, stage, work)
+
+
+def test_a_commit_that_fails_leaves_the_job_and_nothing_else(config: Config) -> None:
+    async def stage(job: Job) -> Commit:
+        def commit(conn: object) -> list[object]:
+            jobs.ask(conn, "other", "2", now=0)  # type: ignore[arg-type]
+            raise ValueError("at the last moment")
+
+        return commit  # type: ignore[return-value]
+
+    async def work(service: Service, runner: Runner) -> None:
+        await service.db.write(jobs.ask, "try", "1", now=0)
+        await runner.step()
+        assert [row["kind"] for row in await service.db.read(jobs.listing)] == ["try"]
+
+    _with_runner(config, stage, work)
+
+
+def test_an_unknown_kind_of_job_does_not_stop_the_others(config: Config) -> None:
+    async def stage(job: Job) -> Commit:
+        return lambda conn: ()
+
+    async def work(service: Service, runner: Runner) -> None:
+        await service.db.write(jobs.ask, "unheard of", "1", now=0)
+        await service.db.write(jobs.ask, "try", "1", now=1)
+        while await runner.step():
+            pass
+        assert [row["kind"] for row in await service.db.read(jobs.listing)] == ["unheard of"]
+
+    _with_runner(config, stage, work)
+
+
+def test_a_compressor_that_fails_for_ever_is_visible_and_can_be_retried(config: Config, lab: Lab) -> None:
+    class Broken:
+        name = "broken"
+
+        async def compress(self, turn: Turn) -> Digest:
+            raise RuntimeError("no words")
+
+    async def go() -> None:
+        service = Service(config, compressor=Broken())
+        lab.spool("UserPromptSubmit", prompt="go", prompt_id="p1")
+        lab.spool("Stop", prompt_id="p1")
+        await service.work_off()
+        for _ in range(2):
+            await service.work_off()
+        totals = await service.totals()
+        assert totals["set_aside_by"] == {"dead_job": 2}
+        assert "doctor" in await service.notice()
+        service.close()
+
+    asyncio.run(go())
+    doctor = lab.mem("doctor", ok=False)
+    assert "claude-mem retry" in doctor.stdout
