@@ -133,14 +133,18 @@ def _figures(case: Case, bare: list[Run]) -> list[Figure]:
         Figure(f"{name}: p50 against bare", median(ours) / median(theirs), "× bare p50", count, at_most(P50)),
         Figure(f"{name}: p95 against bare", p95 / percentile(theirs, 95), "× bare p95", count, at_most(P95)),
         Figure(f"{name}: p95 against bare p50", p95 / median(theirs), "× bare p50", count),
+        Figure(f"{name}: processor time against bare", _cpu(case.runs) / _cpu(bare), "× bare p50", count),
         *_plain(name, case.runs),
     ]
 
 
 def _plain(name: str, runs: list[Run]) -> list[Figure]:
-    wall, cpu = [run.wall_ms for run in runs], median([run.cpu_ms for run in runs])
-    found = [
+    wall = [run.wall_ms for run in runs]
+    return [
         Figure(f"{name}: p50", median(wall), "ms", len(runs)),
         Figure(f"{name}: p95", percentile(wall, 95), "ms", len(runs)),
     ]
-    return [*found, Figure(f"{name}: processor time, p50", cpu, "ms", len(runs))] if cpu else found
+
+
+def _cpu(runs: list[Run]) -> float:
+    return median([run.cpu_ms for run in runs])

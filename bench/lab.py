@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -24,9 +25,9 @@ from typing import Any, Self
 from claude_mem import process
 from claude_mem.client import Client
 from claude_mem.errors import MemError
+from claude_mem.hosts import claude_settings
 
 PYTHON = sys.executable
-HOOK = str(Path(process.__file__).with_name("hook.py"))
 BARE = (PYTHON, "-I", "-S", "-c", "pass")
 
 _START_SECONDS = 30.0
@@ -47,8 +48,8 @@ class Run:
 
 
 def hook(command: str) -> tuple[str, ...]:
-    """The command line that the installer writes."""
-    return (PYTHON, "-I", "-S", HOOK, command)
+    """The command line that the installer writes, word by word: whatever it becomes, that is what is measured."""
+    return tuple(shlex.split(claude_settings.command(command, None)))
 
 
 def timed(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> Run:

@@ -20,7 +20,7 @@ import figures
 import idle
 import start
 from figures import Figure, at_most
-from lab import Lab
+from lab import Broken, Lab
 
 PARTS = {"capture": capture.measure, "start": start.measure, "drain": drain.measure, "idle": idle.measure}
 RESULTS = Path(__file__).with_name("results")
@@ -67,4 +67,7 @@ def _write(folder: Path, found: list[Figure], setting: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Broken as problem:
+        sys.exit(f"could not be measured: {problem}")

@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from claude_mem import hook
+from claude_mem.hosts import claude_settings
 
 HERE = Path(__file__).parent
-HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__))]
+HOOK = [sys.executable, "-I", "-S", str(claude_settings.LAUNCHER)]
 MEM = [sys.executable, "-m", "claude_mem"]
 
 

@@ -15,7 +15,7 @@ import apsw
 from claude_mem import hook, process
 from claude_mem.client import Client
 
-HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__))]
+HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__).with_name("launch.py"))]
 MEM = [sys.executable, "-m", "claude_mem"]
 COMMANDS = {
     "SessionStart": "context",

@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": set(),
     "cli": {"client", "worker", "store", "hosts"},
     "hook": set(),
+    "launch": set(),
     "__main__": {"hook", "cli"},
 }
 OWN_PART = {"client", "__main__"}
@@ -87,13 +88,16 @@ def test_the_hook_imports_ours_only_where_it_must() -> None:
 
 
 def test_the_capture_path_loads_no_module_beyond_a_short_list(tmp_path: Path) -> None:
-    probe = (
-        "import sys; before = set(sys.modules); sys.argv = ['hook', 'save']; "
-        "sys.path.insert(0, sys.argv.pop(0) and {folder!r}); sys.argv.insert(0, 'hook'); "
-        "import posix; real = posix._exit; "
-        "posix._exit = lambda code: (sys.stderr.write(' '.join(sorted(set(sys.modules) - before))), real(code)); "
-        "exec(compile(open({file!r}).read(), {file!r}, 'exec'), {{'__name__': '__main__', '__file__': {file!r}}})"
-    ).format(folder=str(ROOT.parent), file=str(ROOT / "hook.py"))
+    probe = f"""
+import sys
+before = set(sys.modules)
+import posix
+leave = posix._exit
+posix._exit = lambda code: (sys.stderr.write(" ".join(sorted(set(sys.modules) - before))), leave(code))
+sys.argv = ["hook.py", "save"]
+code = compile(open({str(ROOT / "launch.py")!r}).read(), "launch.py", "exec")
+exec(code, dict(__name__="__main__", __file__={str(ROOT / "launch.py")!r}))
+"""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "worker.starting").touch()
     done = subprocess.run(

@@ -146,8 +146,8 @@ def test_a_job_that_kills_its_worker_three_times_is_given_up_visibly(lab: Lab) -
 UNLINK_FIRST = """
 import claude_mem.pipeline.ingest as ingest
 right = ingest.read
-def wrong(spool, name, config):
-    taken = right(spool, name, config)
+def wrong(spool, name, *rest):
+    taken = right(spool, name, *rest)
     spool.remove(name)          # before the commit
     return taken
 ingest.read = wrong

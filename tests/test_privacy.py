@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from claude_mem import hook, privacy
+from claude_mem import hook
+from claude_mem.privacy import MAX_TAGS, hides_all, strip, strip_all
 from tests.lab import COMMANDS, Lab
 from tests.test_hook import payload, run, spooled, tool
 
@@ -58,45 +59,45 @@ NEVER = settings(derandomize=True, deadline=None, database=None, suppress_health
     ],
 )
 def test_what_is_between_the_tags_is_cut(text: str, kept: str) -> None:
-    assert privacy.strip(text) == kept
+    assert strip(text) == kept
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unclosed_tag_hides_the_rest_of_the_field(name: str) -> None:
-    assert privacy.strip(f"a <{name}>b c\n\nd") == "a "
-    assert privacy.strip(f"a <{name}") == "a "
-    assert privacy.strip(f"a <{name}>b</{name}") == "a "  # a closing tag that does not end is none
-    assert privacy.strip(f"a <{name}/>b") == "a "
+    assert strip(f"a <{name}>b c\n\nd") == "a "
+    assert strip(f"a <{name}") == "a "
+    assert strip(f"a <{name}>b</{name}") == "a "  # a closing tag that does not end is none
+    assert strip(f"a <{name}/>b") == "a "
 
 
 def test_a_stray_closing_tag_hides_only_itself() -> None:
-    assert privacy.strip("a </private> b") == "a  b"
-    assert privacy.strip("a </private> b <private>c</private> d") == "a  b  d"
+    assert strip("a </private> b") == "a  b"
+    assert strip("a </private> b <private>c</private> d") == "a  b  d"
 
 
 def test_nested_tags_are_counted() -> None:
-    assert privacy.strip("a <private>b <private>c</private> d</private> e") == "a  e"
-    assert privacy.strip("a <private>b <private>c</private> d") == "a "
-    assert privacy.strip("a <private><private><private>b</private></private></private> c") == "a  c"
+    assert strip("a <private>b <private>c</private> d</private> e") == "a  e"
+    assert strip("a <private>b <private>c</private> d") == "a "
+    assert strip("a <private><private><private>b</private></private></private> c") == "a  c"
 
 
 def test_the_other_name_inside_a_hidden_part_means_nothing() -> None:
-    assert privacy.strip("a <private>b <claude-mem-context> c</private> d") == "a  d"
-    assert privacy.strip("a <private>b </claude-mem-context> c</private> d") == "a  d"
-    assert privacy.strip("a <claude-mem-context>b <private> c</claude-mem-context> d") == "a  d"
+    assert strip("a <private>b <claude-mem-context> c</private> d") == "a  d"
+    assert strip("a <private>b </claude-mem-context> c</private> d") == "a  d"
+    assert strip("a <claude-mem-context>b <private> c</claude-mem-context> d") == "a  d"
 
 
 @pytest.mark.parametrize("opener", OPENERS)
 @pytest.mark.parametrize("closer", CLOSERS)
 def test_a_tag_may_be_written_with_entities_or_escapes(opener: str, closer: str) -> None:
     for slash in SLASHES:
-        assert privacy.strip(f"a {opener}Private{closer}b{opener}{slash}PRIVATE{closer} c") == "a  c"
+        assert strip(f"a {opener}Private{closer}b{opener}{slash}PRIVATE{closer} c") == "a  c"
 
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("attributes", ATTRIBUTES)
 def test_a_tag_may_have_spaces_and_attributes(space: str, attributes: str) -> None:
-    assert privacy.strip(f"a <{space}private{attributes}>b<{space}/{space}private{attributes}> c") == "a  c"
+    assert strip(f"a <{space}private{attributes}>b<{space}/{space}private{attributes}> c") == "a  c"
 
 
 @pytest.mark.parametrize(
@@ -105,26 +106,26 @@ def test_a_tag_may_have_spaces_and_attributes(space: str, attributes: str) -> No
         "<privately>b</privately>", "<private-key>b</private-key>", "<private_>b", "<private2>b", "<privé>b", "<prıvate>b",
         "<nonprivate>b", "< x private>b", "private>b", "a < b, private > c", "<public>b</public>", "std::vector<Private_>",
         "class A { private: int b; }", "&private&gt;", "<claude-mem>b</claude-mem>", "<claude-mem-contexts>b", "<!private>b",
-        "<<b>>", "&lt;b&gt;", "<PRIVATEÄ>b",
+        "<<b>>", "&lt;b&gt;",
     ],
 )  # fmt: skip
 def test_other_tags_are_left_alone(text: str) -> None:
-    assert privacy.strip(text) == text
-    assert privacy.strip(f"{text}<private>c</private>") == text
+    assert strip(text) == text
+    assert strip(f"{text}<private>c</private>") == text
 
 
 def test_after_a_hundred_tags_everything_is_hidden() -> None:
-    few = "x<private>y</private>" * (privacy.MAX_TAGS // 2)
-    assert privacy.strip(few + "z") == "x" * (privacy.MAX_TAGS // 2) + "z"
-    assert privacy.strip(few + "z<private>secret</private> secret") == "x" * (privacy.MAX_TAGS // 2) + "z"
-    assert "secret" not in privacy.strip("</private>" * privacy.MAX_TAGS + "</private>secret")
-    assert "secret" not in privacy.strip("<private>" * 5000 + "secret" + "</private>" * 5000 + "secret")
+    few = "x<private>y</private>" * (MAX_TAGS // 2)
+    assert strip(few + "z") == "x" * (MAX_TAGS // 2) + "z"
+    assert strip(few + "z<private>secret</private> secret") == "x" * (MAX_TAGS // 2) + "z"
+    assert "secret" not in strip("</private>" * MAX_TAGS + "</private>secret")
+    assert "secret" not in strip("<private>" * 5000 + "secret" + "</private>" * 5000 + "secret")
 
 
 def test_every_string_of_a_value_is_scanned_keys_included() -> None:
     secret = "<private>s</private>"
     value = {f"a{secret}": [secret, {"b": f"c{secret}"}, 1, None, True, 1.5], "d": {"e": {"f": "<private>s"}}}
-    assert privacy.strip_all(value) == {"a": ["", {"b": "c"}, 1, None, True, 1.5], "d": {"e": {"f": ""}}}
+    assert strip_all(value) == {"a": ["", {"b": "c"}, 1, None, True, 1.5], "d": {"e": {"f": ""}}}
 
 
 @pytest.mark.parametrize(
@@ -142,24 +143,26 @@ def test_every_string_of_a_value_is_scanned_keys_included() -> None:
     ],
 )
 def test_a_text_is_wholly_private_when_there_was_something_and_nothing_is_left(text: str, all_of_it: bool) -> None:
-    assert privacy.hides_all(text) is all_of_it
+    assert hides_all(text) is all_of_it
 
 
 # --- against a second scanner ----------------------------------------------------------------------------------------
 
-# Letters of a hidden part are capitals, those of an open one small; no tag, space or attribute has other capitals that
-# stand alone. So a leak is visible without knowing where the parts were.
 SECRET = "ΩΨΞ"
-OPEN = "xyz"
+OPEN = "λμν"
 
 
-@st.composite
-def tags(draw: st.DrawFn, *, closing: bool, name: str) -> str:
-    cased = "".join(draw(st.sampled_from((letter, letter.upper()))) for letter in name)
-    parts = [draw(st.sampled_from(OPENERS)), draw(st.sampled_from(SPACES))]
-    if closing:
-        parts += [draw(st.sampled_from(SLASHES)), draw(st.sampled_from(SPACES))]
-    return "".join([*parts, cased, draw(st.sampled_from(ATTRIBUTES)), draw(st.sampled_from(CLOSERS))])
+def _tag(closing: bool, name: str) -> st.SearchStrategy[str]:
+    cases = (name, name.upper(), name.title(), name[:3] + name[3:].upper(), name[:-1].upper() + name[-1])
+    slash = (SLASHES, SPACES) if closing else ()
+    return st.tuples(*map(st.sampled_from, (OPENERS, SPACES, *slash, cases, ATTRIBUTES, CLOSERS))).map("".join)
+
+
+TAGS = {(closing, name): _tag(closing, name) for closing in (False, True) for name in NAMES}
+
+
+def tags(*, closing: bool, name: str) -> st.SearchStrategy[str]:
+    return TAGS[closing, name]
 
 
 @st.composite
@@ -195,32 +198,27 @@ def documents(draw: st.DrawFn) -> tuple[str, str]:
             st.sampled_from((OPEN, f" {OPEN}\n", f"<b>{OPEN}</b>", f"{OPEN} < {OPEN}", f"{OPEN}&amp;", "private "))
         )
         text, kept = text + plain + draw(regions()), kept + plain
-    if draw(st.booleans()):  # the last one is never closed
+    if draw(st.booleans()):  # the last one is never closed, and perhaps its tag neither
         ending = draw(tags(closing=False, name=draw(st.sampled_from(NAMES))))
-        half = draw(st.integers(len(ending) - 1, len(ending))) if ending.endswith(">") else len(ending)
-        return text + ending[:half] + SECRET, kept
+        return text + draw(st.sampled_from((ending, ending.rstrip(">") + " "))) + SECRET, kept
     return text + OPEN, kept + OPEN
 
 
-SEEN: set[str] = set()
+def test_of_five_thousand_shapes_exactly_the_open_text_is_left() -> None:
+    seen = set()
+
+    @settings(NEVER, max_examples=6_500)
+    @given(documents())
+    def each(document: tuple[str, str]) -> None:
+        text, kept = document
+        seen.add(text)
+        assert strip(text) == kept
+
+    each()
+    assert len(seen) >= 5_000
 
 
-@settings(NEVER, max_examples=6_000)
-@given(documents())
-def test_of_well_formed_parts_exactly_the_open_text_is_left(document: tuple[str, str]) -> None:
-    text, kept = document
-    SEEN.add(text)
-    assert privacy.strip(text) == kept
-
-
-def test_five_thousand_different_shapes_were_tried() -> None:
-    if not SEEN:
-        test_of_well_formed_parts_exactly_the_open_text_is_left()
-    assert len(SEEN) >= 5_000
-
-
-WORD = re.compile("(" + "|".join(NAMES) + r")(?![\w-])", re.IGNORECASE | re.ASCII)
-ANY_OPENER = [opener.lower() for opener in OPENERS if "0" not in opener or opener.startswith("\\")]
+WORD = re.compile(r"(?ai:private|claude-mem-context)(?![\w-])")
 
 
 def hidden(text: str) -> list[bool]:
@@ -232,7 +230,7 @@ def hidden(text: str) -> list[bool]:
     hiding, depth, since = "", 0, 0
     for number, tag in enumerate(_tags(text), start=1):
         start, end, name, closing = tag
-        if number > privacy.MAX_TAGS and (not hiding or name == hiding):
+        if number > MAX_TAGS and (not hiding or name == hiding):
             since = since if hiding else start
             return [at >= since or gone for at, gone in enumerate(found)]
         if hiding and name != hiding:
@@ -253,20 +251,15 @@ def _tags(text: str) -> list[tuple[int, int, str, bool]]:
     """Where each tag begins, where its name ends, what it is called, and whether it closes."""
     found = []
     for word in WORD.finditer(text):
-        before = text[: word.start()]
-        bare = _without_space(before)
+        bare = text[: word.start()].rstrip()
         slash = next(
             (slash for slash in sorted(SLASHES, key=len, reverse=True) if bare.lower().endswith(slash.lower())), ""
         )
-        for ending in {bare, _without_space(bare[: len(bare) - len(slash)])}:
+        for ending in (bare, bare[: len(bare) - len(slash)].rstrip()):
             if opener := re.search(r"(?i)(<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)\Z", ending):
                 found.append((opener.start(), word.end(), word[0].lower(), ending != bare))
                 break
     return found
-
-
-def _without_space(text: str) -> str:
-    return text.rstrip() if len(text) - len(text.rstrip()) <= 64 else text
 
 
 SOUP = st.lists(
@@ -275,37 +268,35 @@ SOUP = st.lists(
          SECRET, OPEN, "privat", "e", "-", "_", "=", '"', "&", "\\", "%", "<private>", "</private>")
     ),
     max_size=24,
-).map("".join)  # fmt: skip
+).map("".join).filter(lambda text: not re.search(r"\s{65}", text))  # fmt: skip
 
 
 @settings(NEVER, max_examples=4_000)
 @given(SOUP)
-@example("<pri<private>ΩΨΞ</private>vate>xyz</private>")
+@example("<pri<private>ΩΨΞ</private>vate>λμν</private>")
 @example("</private <private>ΩΨΞ</private>")
 @example("<private></private <private>ΩΨΞ</private>")
 @example("<private>ΩΨΞ</private" + " " * 65 + "x")
-@example("<claude-mem-context><private></claude-mem-context>xyz</private>")
+@example("<claude-mem-context><private></claude-mem-context>λμν</private>")
 def test_no_hidden_character_survives_whatever_the_tags_look_like(text: str) -> None:
-    """Hidden parts keep nothing; the scanner may cut more than that (to the end of a closing tag), never less."""
-    marks = hidden(text)
-    marked = "".join("\ue000" if gone else letter for letter, gone in zip(text, marks, strict=True))
-    left = privacy.strip(text)
-    # What is left is made of the open characters, in their order: none of the hidden ones can be among them.
-    opened = iter(marked.replace("\ue000", ""))
-    assert all(letter in opened for letter in left)
+    """Every letter of a text is made another one, so that each that is left can be told from all others."""
+    letters = iter(range(0x4E00, 0x9FFF))
+    text = "".join(chr(next(letters)) if letter in SECRET + OPEN else letter for letter in text)
+    secret = {letter for letter, gone in zip(text, hidden(text), strict=True) if gone and letter >= "\u4e00"}
+    assert secret.isdisjoint(strip(text))
 
 
 @settings(NEVER, max_examples=1_500)
 @given(SOUP)
 def test_without_a_tag_nothing_is_cut(text: str) -> None:
     if not _tags(text):
-        assert privacy.strip(text) == text
+        assert strip(text) == text
 
 
 @settings(NEVER, max_examples=500)
 @given(st.text(max_size=200))
 def test_any_text_can_be_scanned(text: str) -> None:
-    assert privacy.strip(text) == text or _tags(text)
+    assert strip(text) == text or _tags(text)
 
 
 # --- the hook's quick look -------------------------------------------------------------------------------------------
@@ -329,14 +320,14 @@ def spellings(text: str) -> list[bytes]:
     ]
 
 
-@settings(NEVER, max_examples=2_500)
+@settings(NEVER, max_examples=2_000)
 @given(st.one_of(SOUP, documents().map(lambda document: document[0])))
 @example("&lt;private&gt;ΩΨΞ")
 @example("%3cprivate%3eΩΨΞ")
 @example("<prıvate>ΩΨΞ")
 @example("<" + "\u3000" * 64 + "\\u002f" + "\u3000" * 64 + "private>ΩΨΞ")
 def test_the_quick_look_sees_whatever_the_scanner_would_cut(text: str) -> None:
-    if privacy.strip(text) != text:
+    if strip(text) != text:
         for spelling in spellings(text):
             assert json.loads(spelling.decode("utf-8", "surrogatepass")) == {"prompt": text}
             assert hook.has_tag(spelling), spelling
@@ -401,7 +392,7 @@ def assert_linear(work: Callable[[str], object], unit: str, characters: int) -> 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_twice_the_text_takes_twice_the_time(shape: str) -> None:
-    assert_linear(privacy.strip, ADVERSARIAL[shape], CHARACTERS)
+    assert_linear(strip, ADVERSARIAL[shape], CHARACTERS)
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
@@ -563,7 +554,7 @@ def test_the_hook_and_the_scanner_cut_the_same(data: st.DataObject) -> None:
     record = hook._record("new", json.dumps(fields).encode(), True)
     head, _, rest = record.partition(b"\n\n")
     assert json.loads(rest) == {"session_id": "s1", "prompt": kept, "tool_input": {"a": [kept]}}
-    assert (b"private yes" in head) == privacy.hides_all(text)
+    assert (b"private yes" in head) == hides_all(text)
 
 
 def test_noise_around_a_canary_never_lets_it_through() -> None:
@@ -572,4 +563,4 @@ def test_noise_around_a_canary_never_lets_it_through() -> None:
     for _ in range(2_000):
         noise = "".join(chance.choices(string.printable, k=20))
         tag = chance.choice(OPENERS) + chance.choice(SPACES) + "private" + chance.choice(ATTRIBUTES)
-        assert CANARY not in privacy.strip(f"{noise}{tag}>{noise}{CANARY}{noise}"), (noise, tag)
+        assert CANARY not in strip(f"{noise}{tag}>{noise}{CANARY}{noise}"), (noise, tag)

@@ -1,10 +1,10 @@
 """The hook: a guest in another program.
 
-The host runs it as `<python> -I -S hook.py <command>` at every event, and waits for it. So on the capture path
-it imports nothing that the interpreter has not loaded anyway (`import json` alone would double its cost): it
-reads stdin, writes one file into the spool, nudges the worker without waiting for it, answers, and exits 0.
-Whatever goes wrong, it exits 0 with a valid answer. Only two rarer paths import more: a payload with a privacy
-tag in it, and the start of a session, which has to ask for its context.
+The host runs it, through `launch.py`, at every event and waits for it. So on the capture path it imports
+nothing that the interpreter has not loaded anyway (`import json` alone would double its cost): it reads stdin,
+writes one file into the spool, nudges the worker without waiting for it, answers, and exits 0. Whatever goes
+wrong, it exits 0 with a valid answer. Only two rarer paths import more: a payload with a privacy tag in it, and
+the start of a session, which has to ask for its context.
 
 A spool file is a few `key value` lines, an empty line, and the payload as it came. Its name is the event's id.
 """
@@ -21,10 +21,11 @@ COMPACT_ANSWER = b"{}"
 # SIGKILL points of the kill test; see failpoints.py.
 POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
 
-MAX_PAYLOAD = 8 * 1024 * 1024
+MAX_PAYLOAD = 8 << 20
+GIANT_KEPT = 64 << 10
 READ_SECONDS = 1.5  # a pipe that is never closed must not hold the user up
 WORK_SECONDS = 3.0  # together less than the 5 s after which the host would kill us
-ASK_SECONDS = 0.2  # with a hung worker a session start still stays under 300 ms
+ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 300 ms
 START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at every event
 
 # A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
@@ -88,21 +89,22 @@ def _point(name: bytes) -> None:
 
 
 def _read() -> "tuple[bytes, bool]":
-    """Everything on stdin, and whether it is whole: of a giant only the head and the tail are kept."""
-    kept: list[bytes] = []
+    """Everything on stdin, and whether it is whole.
+
+    Of a giant only the beginning is kept. What came after might be the inside of a private part whose tag is in the
+    middle that had to go; and the transcript has it anyway.
+    """
+    chunks: list[bytes] = []
     size = 0
-    whole = True
     _signal.setitimer(_signal.ITIMER_REAL, READ_SECONDS)
     try:
         while chunk := posix.read(0, 1 << 20):
-            kept.append(chunk)
             size += len(chunk)
-            if size > MAX_PAYLOAD:
-                size -= len(kept.pop(len(kept) // 2))  # the middle: what came first and what came last stay
-                whole = False
+            if size <= MAX_PAYLOAD:
+                chunks.append(chunk)
     except Expired:
-        whole = False
-    return b"".join(kept), whole
+        return b"".join(chunks), False
+    return (b"".join(chunks), True) if size <= MAX_PAYLOAD else (b"".join(chunks)[:GIANT_KEPT], False)
 
 
 def _record(command: str, payload: bytes, whole: bool) -> bytes:
@@ -211,12 +213,16 @@ def _keep(home: str, record: bytes) -> None:
         make_private(home)
         make_private(home + "/spool")
         fd = posix.open(temp, flags, 0o600)
-    left = memoryview(record)
-    while left:
-        left = left[posix.write(fd, left) :]
-    _point(b"hook.temp")
-    posix.fsync(fd)
-    posix.close(fd)
+    try:
+        left = memoryview(record)
+        while left:
+            left = left[posix.write(fd, left) :]
+        _point(b"hook.temp")
+        posix.fsync(fd)
+        posix.close(fd)
+    except OSError:
+        posix.unlink(temp)  # on a full disk half a file would only take room
+        raise
     _point(b"hook.synced")
     posix.rename(temp, home + "/spool/" + name)
     folder = posix.open(home + "/spool", posix.O_RDONLY | posix.O_CLOEXEC)
@@ -264,8 +270,10 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
             return False
     except FileNotFoundError:
         pass
-    posix.close(posix.open(stamp, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC, 0o600))
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW | posix.O_CLOEXEC
+    posix.close(posix.open(stamp, flags, 0o600))
     posix.utime(stamp)
+    _shut_inherited()
     keep = {k: v for k, v in posix.environ.items() if k in _KEEP_ENV or k.startswith(_KEEP_ENV_PREFIXES)}
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
     # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
@@ -286,8 +294,20 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
             ),
         ],
         setsid=True,
+        setsigmask=[],
+        setsigdef=[_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP],
     )
     return True
+
+
+def _shut_inherited() -> None:
+    """What the host left open must not stay open in the worker: someone may be waiting for its end."""
+    for name in posix.listdir("/dev/fd"):
+        try:
+            if int(name) > 2:
+                posix.set_inheritable(int(name), False)
+        except OSError:
+            pass  # the listing's own
 
 
 # --- the start of a session ------------------------------------------------------------------------------------------
@@ -299,8 +319,8 @@ def _context(home: str, payload: bytes, record: bytes, alive: bool) -> bytes:
     if alive:
         try:
             answer = _ask(home, record)
-        except (OSError, ValueError, KeyError):
-            pass  # dead or hung: its last words are on disk
+        except Exception:
+            pass  # dead, hung, or not itself: its last words are on disk
     return answer or _left_on_disk(home, payload)
 
 
@@ -315,15 +335,14 @@ def _ask(home: str, record: bytes) -> bytes:
         f"POST /api/context/inject HTTP/1.0\r\nHost: {where}\r\nAuthorization: Bearer {worker['token']}\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(record)}\r\n\r\n"
     )
-    deadline = time.monotonic() + ASK_SECONDS
+    _signal.setitimer(_signal.ITIMER_REAL, ASK_SECONDS)  # one deadline for all of it
     channel = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-    channel.settimeout(ASK_SECONDS)
     channel.connect(("127.0.0.1", worker["port"]))
     channel.sendall(head.encode() + record)
     reply = b""
     while chunk := channel.recv(1 << 16):
         reply += chunk
-        channel.settimeout(max(deadline - time.monotonic(), 0.001))
+    _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
     status, _, rest = reply.partition(b"\r\n")
     body = rest.partition(b"\r\n\r\n")[2]
     return body if b" 200 " in status + b" " and body.startswith(b"{") else b""
@@ -339,7 +358,8 @@ def _left_on_disk(home: str, payload: bytes) -> bytes:
             return b""  # what is new to a resumed session, only the worker knows
         folder = posix.environ.get(b"CLAUDE_PROJECT_DIR", b"").decode("utf-8", "surrogateescape") or fields["cwd"]
         with open(home + "/starts/" + start_name(folder), "rb") as file:
-            return file.read()
+            answer = file.read()
+        return answer if isinstance(json.loads(answer), dict) else b""
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return b""
 

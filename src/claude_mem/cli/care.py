@@ -156,7 +156,9 @@ def _latency() -> Check:
         Path(folder, "spool").mkdir()
         Path(folder, "worker.starting").touch()  # it must not start a worker there
         env = {**os.environ, "CLAUDE_MEM_DATA_DIR": folder}
-        took = [_time([sys.executable, "-I", "-S", str(Path(hook.__file__)), "save"], payload, env) for _ in range(7)]
+        took = [
+            _time([sys.executable, "-I", "-S", str(claude_settings.LAUNCHER), "save"], payload, env) for _ in range(7)
+        ]
     middle = statistics.median(took)
     ok = middle < SLOW_HOOK_MS
     return Check("hook", ok, f"{middle:.0f} ms", "" if ok else "the machine is busy, or the disk is slow to sync")
@@ -170,12 +172,7 @@ def _time(command: list[str], payload: bytes, env: dict[str, str]) -> float:
 
 def _worker(config: Config) -> Iterator[Check]:
     found = gather_status(config)
-    running = found["worker"] in ("running", "stopped")
-    text = f"{found['worker']}, port {found['port']}" if found["port"] else str(found["worker"])
-    hint = "" if running else "`claude-mem restart`"
-    if found["worker"] == "running" and found["port"] != config.worker_port and config.worker_port:
-        hint = f"port {config.worker_port} is taken by another program; clients find the new one by themselves"
-    yield Check("worker", running, text, hint or ("the next hook starts it" if found["worker"] == "stopped" else ""))
+    yield _alive(config, found)
     yield _token(config)
     balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))
     account = ", ".join(
@@ -186,6 +183,31 @@ def _worker(config: Config) -> Iterator[Check]:
     if found["worker"] == "running":
         last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
         yield Check("capture", True, f"last event {output.when(last)}")
+
+
+def _alive(config: Config, found: dict[str, Any]) -> Check:
+    match found["worker"]:
+        case "running" if config.worker_port not in (0, found["port"]):
+            hint = f"port {config.worker_port} is taken by another program; clients find the new one by themselves"
+            return Check("worker", True, f"running, port {found['port']}", hint)
+        case "running":
+            return Check("worker", True, f"running, port {found['port']}")
+        case "stopped" if words := _last_words(config):
+            return Check("worker", False, f"does not start: {words}", "mend the cause, then `claude-mem start`")
+        case "stopped":
+            return Check("worker", True, "stopped", "the next hook starts it")
+        case state:
+            return Check("worker", False, str(state), "`claude-mem restart` ends it and starts a new one")
+
+
+def _last_words(config: Config) -> str:
+    """What the last worker that was started said when it could not."""
+    try:
+        said = (config.log_file.parent / "start.log").read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
+    return errors[-1] if errors else said.splitlines()[-1] if "Traceback" in said else ""
 
 
 def _token(config: Config) -> Check:

@@ -38,6 +38,10 @@ def add_commands(commands: Any) -> None:
 
 def start(_: argparse.Namespace) -> int:
     config = load()
+    running = process.running(config.data_dir)
+    if running is not None and running.version != __version__:
+        output.say(f"replacing the worker of version {running.version}")
+        process.stop(config.data_dir)
     worker = process.start(config.data_dir)
     output.line(f"worker running: process {worker.pid}, http://127.0.0.1:{worker.port}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -77,9 +78,11 @@ def _backup(config: Config) -> Path:
 
 
 def _remove_if_only_ours(path: Path, after: dict[str, Any]) -> None:
-    """A settings file that has nothing left in it was most likely made by us."""
+    """A settings file that has nothing left in it was most likely made by us, and perhaps its folder too."""
     if not after:
         path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # only if it is empty
 
 
 def _prove(config: Config, path: Path, *, stopped: bool, deleted: bool) -> None:

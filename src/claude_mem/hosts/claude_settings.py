@@ -1,6 +1,6 @@
 """Our lines in Claude Code's user settings: put in, found again, taken out, and nothing else touched.
 
-A line is ours if its command runs our hook file. Timeouts are seconds, and small: whatever happens, the user
+A line is ours if its command runs our launcher. Timeouts are seconds, and small: whatever happens, the user
 waits no longer. Hooks are synchronous, because asynchronous ones are killed when a headless client exits.
 """
 
@@ -28,8 +28,9 @@ EVENTS = {
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
+LAUNCHER = Path(hook.__file__).resolve().with_name("launch.py")
 _WITH_MATCHER = ("PostToolUse", "PostToolUseFailure")
-_MARK = "claude_mem/hook.py"
+_MARK = "claude_mem/launch.py"
 
 Settings = dict[str, Any]
 
@@ -45,7 +46,7 @@ def path(env: Mapping[str, str]) -> Path:
 
 def command(name: str, data_dir: Path | None) -> str:
     """Absolute paths, `-I -S`: no shim, no site packages, no surprise. `data_dir` only if it is not the usual one."""
-    words = [sys.executable, "-I", "-S", str(Path(hook.__file__).resolve()), name]
+    words = [sys.executable, "-I", "-S", str(LAUNCHER), name]
     return shlex.join([*words, str(data_dir)] if data_dir else words)
 
 

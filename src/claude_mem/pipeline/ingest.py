@@ -6,8 +6,10 @@ event gets one receipt: stored, filtered by a named rule, or set aside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -72,36 +74,47 @@ async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[N
     failpoint("drain.listed")
     if not names:
         return 0, []
-    found = [read(spool, name, config) for name in names]
+    found = await asyncio.to_thread(_read_batch, spool, names, config)
     failpoint("drain.read")
     news, outcomes = await db.write(take_batch, found, now=ids.now())
     failpoint("drain.committed")
+    await asyncio.to_thread(_clear, spool, names, outcomes)  # after the commit: a crash only costs a second look
+    failpoint("drain.all_unlinked")
+    return len(names), news
+
+
+def _read_batch(spool: Spool, names: list[str], config: Config) -> list[Taken]:
+    """A folder's project is looked up once a batch: often enough to notice a switch, seldom enough to cost nothing."""
+    resolve_once = cache(partial(resolve, excluded=config.excluded_projects))
+    return [read(spool, name, config, resolve_once) for name in names]
+
+
+def _clear(spool: Spool, names: list[str], outcomes: list[Outcome]) -> None:
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.what == "set_aside":
             failpoint("drain.refused")
             spool.set_aside(name)
             failpoint("drain.put_aside")
         else:
-            spool.remove(name)  # after the commit: a crash here only costs a second look
+            spool.remove(name)
             failpoint("drain.unlinked")
-    failpoint("drain.all_unlinked")
-    return len(names), news
 
 
-def read(spool: Spool, name: str, config: Config) -> Taken:
+def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str], Project]) -> Taken:
     """The file as an event, cleaned of what must not be stored; or the reason why it can't be one."""
     try:
-        event = claude.read(spool.load(name))
+        envelope = spool.load(name)
+        event = claude.read(envelope)
     except BadRecord as problem:
         return Refused(name, Outcome("set_aside", problem.reason))
     if _inside(event.cwd, config.data_dir):
         return Refused(name, Outcome("filtered", "observer"))
-    project = named(event.project) if event.project else resolve(event.cwd, excluded=config.excluded_projects)
+    project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
         return Refused(name, Outcome("filtered", "project_off"))
     if isinstance(event.body, ToolUsed) and event.body.name in config.skip_tools:
         return Refused(name, Outcome("filtered", "skip_tool"))
-    return Accepted(clean(event, config), project)
+    return Accepted(clean(event, config), project, "api" if envelope.header.get("source") == "api" else "hook")
 
 
 def _inside(folder: str, data_dir: Path) -> bool:

@@ -153,14 +153,22 @@ class Service:
         """What a session of this project is told when it starts."""
         await self.sweep_gone()
         await self.settle(SETTLE_SECONDS)
-        project_id = await self.db.read(projects.find, project.identities)
+        newest = await self.db.read(observations.newest_id)
         session = await self.db.read(sessions.find, host, content_session_id)
+        text = await self._start_text(project, session if source in ("resume", "fork") else None)
+        if session is not None:
+            await self.db.write(sessions.informed, session.id, newest)
+        return text
+
+    async def _start_text(self, project: Project, resumed: Session | None) -> str:
+        """All that is known, or to a session that comes back only what it has not been told."""
         limit, budget = self.config.context_observations, self.config.context_tokens
-        if source in ("resume", "fork") and session is not None:
-            after = {"after_id": session.informed_upto, "but_session": session.id}
-            known = await self.db.read(context.gather, [session.project_id], limit=limit, **after)
-            await self.db.write(_inform, session.id)
-            return context.render_news(known, budget_tokens=budget) if known else ""
+        if resumed is not None:
+            after, own = resumed.informed_upto, resumed.id
+            gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
+            news = await self.db.read(gather, [resumed.project_id])
+            return context.render_news(news, budget_tokens=budget) if news else ""
+        project_id = await self.db.read(projects.find, project.identities)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         return context.render(known or context.Known(project.name, (), None, 0), budget_tokens=budget)
 
@@ -175,9 +183,9 @@ class Service:
         return ""
 
     def _show_activity(self, news: Sequence[News]) -> None:
-        for item in news:
-            if item.type in ("new_prompt", "turn_ended", "session_completed"):
-                self.show_activity(item.type == "new_prompt", item.data.get("project", ""))
+        telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
+        if telling:
+            self.show_activity(telling[-1].type == "new_prompt", telling[-1].data["project"])
 
     def show_activity(self, active: bool, project: str) -> None:
         """For status lines, which read a file and ask no one."""
@@ -215,10 +223,6 @@ def _close_gone(conn: Connection, session_ids: list[int], *, now: int) -> int:
             ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now, also="agents")
             closed += 1
     return closed
-
-
-def _inform(conn: Connection, session_id: int) -> None:
-    sessions.informed(conn, session_id, observations.newest_id(conn))
 
 
 def _is_gone(session: Session) -> bool:
