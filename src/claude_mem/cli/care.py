@@ -101,10 +101,13 @@ def _folder(config: Config) -> Check:
     try:
         hook.make_private(str(folder))
         owner, mode = folder.stat().st_uid, folder.stat().st_mode & 0o777
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        hook.make_private(str(config.spool))
+        with tempfile.NamedTemporaryFile(dir=config.spool, prefix=".doctor-") as file:
+            file.write(bytes(1 << 16))
+            file.flush()
     except OSError as error:
-        return Check("folder", False, f"{folder}: {error.strerror}", "make it writable, or set CLAUDE_MEM_DATA_DIR")
+        where = f"{config.spool}: {error.strerror}"
+        return Check("folder", False, where, "make it writable and make room, or set CLAUDE_MEM_DATA_DIR")
     if owner != os.geteuid():
         return Check(
             "folder", False, f"{folder} belongs to another user", "set CLAUDE_MEM_DATA_DIR to a folder of yours"

@@ -13,7 +13,6 @@ from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import Config, load, load_forgiving
 from claude_mem.errors import MemError, WorkerDown, WorkerHeld
-from claude_mem.spool import Spool
 
 
 def add_commands(commands: Any) -> None:
@@ -131,6 +130,8 @@ def gather_status(config: Config) -> dict[str, Any]:
 
 def _offline(config: Config) -> dict[str, Any]:
     """With no worker, we may open the database ourselves, under the same lock."""
+    import apsw
+
     from claude_mem.store import account
     from claude_mem.store.database import Database
 
@@ -138,16 +139,18 @@ def _offline(config: Config) -> dict[str, Any]:
         return _spool_only(config)
     try:
         lock = process.take_lock(config.data_dir)
-    except WorkerHeld:
+    except (MemError, OSError):
         return _spool_only(config)
     try:
         db = Database(config.database, backups=config.backups)
-        waiting = len(Spool(config.spool, config.aside).pending())
-        found = db.read_now(account.totals, in_spool=waiting)
-        db.close()
+        try:
+            return db.read_now(account.totals, in_spool=len(_names(config.spool)))
+        finally:
+            db.close()
+    except (MemError, apsw.Error, OSError):
+        return _spool_only(config)  # `doctor` says what is wrong with it
     finally:
         lock.release()
-    return found
 
 
 def _spool_only(config: Config) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from claude_mem.records import (
     ToolUsed,
 )
 from claude_mem.spool import Envelope
+from claude_mem.text import storable
 
 HOST = "claude"
 # Claude Code and Codex cut an answer at 10,000 characters; the envelope around the text needs some of them.
@@ -58,16 +59,17 @@ def read(envelope: Envelope) -> Event:
     private = bool(envelope.header.get("private")) or privacy.hides_all(_text(fields.get("prompt")))
     fields = privacy.strip_all(fields)
     pid = envelope.header.get("pid", "")
+    body = _body(str(name), fields)
     return Event(
         id=envelope.id,
         host=envelope.header.get("host") or HOST,
         content_session_id=session_id.strip()[:200],
         at=ids.at(envelope.id) or ids.now(),
-        body=_body(str(name), fields),
-        cwd=envelope.header.get("project_dir") or _text(fields.get("cwd")),
+        body=body,
+        cwd=storable(envelope.header.get("project_dir") or _text(fields.get("cwd"))),
         project=envelope.header.get("project", ""),
         prompt_id=_text(fields.get("prompt_id"))[:200],
-        tool_use_id=_text(fields.get("tool_use_id"))[:200],
+        tool_use_id=_text(fields.get("tool_use_id"))[:200] if isinstance(body, ToolUsed) else "",
         transcript_path=_text(fields.get("transcript_path")),
         host_pid=int(pid) if pid.isdigit() and len(pid) < 10 else None,
         private=private,

@@ -7,6 +7,7 @@ offset, so each line is read once.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,16 +44,18 @@ def read(path: Path, *, host: str, content_session_id: str, offset: int = 0, age
     """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count."""
     reader = _Reader(host, content_session_id, agent_id)
     try:
-        size = path.stat().st_size
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError("not a file")  # opening a pipe would wait for ever
         with path.open("rb") as file:
-            start = offset if offset <= size else 0  # a shorter file is another file
+            start = offset if offset <= about.st_size else 0  # a shorter file is another file
             file.seek(start)
             reader.position = start
             for line in file:
                 if not line.endswith(b"\n"):
                     break  # still being written
                 reader.line(line)
-    except OSError:
+    except (OSError, ValueError):  # gone, unreadable, or no name a file can have
         reader.found.offset = offset
         return reader.found
     unanswered = [call.line for call in reader.calls.values()]
@@ -62,7 +65,11 @@ def read(path: Path, *, host: str, content_session_id: str, offset: int = 0, age
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
     """The subagents of a session: their ids and files."""
-    for file in sorted((path.with_suffix("") / "subagents").glob("agent-*.jsonl")):
+    try:
+        files = sorted((path.with_suffix("") / "subagents").glob("agent-*.jsonl"))
+    except (OSError, ValueError):
+        return
+    for file in files:
         yield file.stem.removeprefix("agent-"), file
 
 

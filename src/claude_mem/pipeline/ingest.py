@@ -7,11 +7,13 @@ event gets one receipt: stored, filtered by a named rule, or set aside.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
+import apsw
 import msgspec
 
 from claude_mem import ids, privacy
@@ -42,6 +44,8 @@ from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import clip, map_strings, shorten, storable
+
+log = logging.getLogger(__name__)
 
 BATCH = 100
 PROMPT_CHARS = 8_000
@@ -86,7 +90,18 @@ async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[N
 def _read_batch(spool: Spool, names: list[str], config: Config) -> list[Taken]:
     """A folder's project is looked up once a batch: often enough to notice a switch, seldom enough to cost nothing."""
     resolve_once = cache(partial(resolve, excluded=config.excluded_projects))
-    return [read(spool, name, config, resolve_once) for name in names]
+    return [_read_safely(spool, name, config, resolve_once) for name in names]
+
+
+def _read_safely(spool: Spool, name: str, config: Config, resolve_project: Callable[[str], Project]) -> Taken:
+    """Whatever is wrong with one file, the next one must not wait for it."""
+    try:
+        return read(spool, name, config, resolve_project)
+    except RecursionError:
+        return Refused(name, Outcome("set_aside", "too_deep"))
+    except Exception:
+        log.exception("%s can't be read", name)
+        return Refused(name, Outcome("set_aside", "error"))
 
 
 def _clear(spool: Spool, names: list[str], outcomes: list[Outcome]) -> None:
@@ -135,7 +150,6 @@ def clean(event: Event, config: Config) -> Event:
         event,
         body=body,
         content_session_id=storable(event.content_session_id),
-        cwd=storable(event.cwd),
         prompt_id=storable(event.prompt_id),
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
@@ -146,9 +160,24 @@ def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[l
     news: list[News] = []
     outcomes: list[Outcome] = []
     for item in batch:
-        outcomes.append(take(conn, item, news, now=now))
+        outcomes.append(_take_safely(conn, item, news, now=now))
     failpoint("drain.batch")
     return news, outcomes
+
+
+def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:
+    """What can't be stored is set aside, and what it had begun to write is undone."""
+    told = len(news)
+    outcome = Outcome("set_aside", "error")
+    event_id = storable(item.event.id if isinstance(item, Accepted) else item.event_id)
+    try:
+        with conn:  # a savepoint
+            outcome = take(conn, item, news, now=now)
+    except (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError):
+        log.exception("%s can't be stored", event_id)
+        del news[told:]
+        events.acknowledge(conn, event_id, outcome, at=now)
+    return outcome
 
 
 def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:

@@ -41,6 +41,7 @@ def serve(config: Config) -> None:
     """Run until SIGTERM or SIGINT. `WorkerHeld` if there is a worker already."""
     os.umask(0o077)
     lock = take_lock(config.data_dir)
+    (config.data_dir / "worker.json").unlink(missing_ok=True)  # of one that was killed: no one must call it now
     os.chdir(config.data_dir)  # we were started from someone's project; do not keep it busy
     _log_to_file(config)
     try:
