@@ -207,7 +207,7 @@ def documents(draw: st.DrawFn) -> tuple[str, str]:
 def test_of_five_thousand_shapes_exactly_the_open_text_is_left() -> None:
     seen = set()
 
-    @settings(NEVER, max_examples=6_500)
+    @settings(NEVER, max_examples=5_200)
     @given(documents())
     def each(document: tuple[str, str]) -> None:
         text, kept = document
@@ -351,25 +351,35 @@ def test_the_quick_look_does_not_cry_wolf(raw: bytes) -> None:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 CHARACTERS = 400_000
+# How a text begins, and what follows again and again.
 ADVERSARIAL = {
-    "openers": "<",
-    "openers and spaces": "<" + " " * 63,
-    "tags without a name": "< / ",
-    "half names": "<privat",
-    "names": "private ",
-    "opening tags": "<private>",
-    "closing tags": "</private>",
-    "closing tags that never end": "</private ",
-    "both": "<private></private>",
-    "both names": "<private><claude-mem-context></private></claude-mem-context>",
-    "names that go on": "<private-",
-    "entities": "&lt;",
-    "zeros": "&#00000",
-    "escapes": "\\u003c",
-    "spaces": " ",
-    "slashes": "</",
-    "backslashes": "\\",
+    "openers": ("", "<"),
+    "openers and spaces": ("", "<" + " " * 63),
+    "an opener and spaces": ("<", " "),
+    "a closing slash and spaces": ("</", " "),
+    "tags without a name": ("", "< / "),
+    "half names": ("", "<privat"),
+    "names": ("", "private "),
+    "opening tags": ("", "<private>"),
+    "closing tags": ("", "</private>"),
+    "closing tags that never end": ("", "</private "),
+    "a closing tag that never ends": ("</private", " a"),
+    "both": ("", "<private></private>"),
+    "both names": ("", "<private><claude-mem-context></private></claude-mem-context>"),
+    "names that go on": ("", "<private-"),
+    "entities": ("", "&lt;"),
+    "zeros": ("&#", "0"),
+    "many zeros": ("", "&#00000"),
+    "escapes": ("", "\\u003c"),
+    "spaces": ("", " "),
+    "slashes": ("", "</"),
+    "backslashes": ("", "\\"),
 }
+
+
+def adversarial(shape: str, characters: int) -> str:
+    begin, unit = ADVERSARIAL[shape]
+    return begin + unit * (characters // len(unit))
 
 
 def least_seconds(work: Callable[[], object]) -> float:
@@ -382,28 +392,27 @@ def least_seconds(work: Callable[[], object]) -> float:
     return min(taken)
 
 
-def assert_linear(work: Callable[[str], object], unit: str, characters: int) -> None:
+def assert_linear(work: Callable[[str], object], shape: str) -> None:
     """Twice the text takes about twice the time. What takes next to none proves nothing, and is fine."""
-    text = unit * (characters // len(unit))
-    once, twice = least_seconds(lambda: work(text)), least_seconds(lambda: work(text + text))
+    text, longer = adversarial(shape, CHARACTERS), adversarial(shape, 2 * CHARACTERS)
+    once, twice = least_seconds(lambda: work(text)), least_seconds(lambda: work(longer))
     assert twice <= max(2.5 * once, 0.005), f"{once:.4f} s, then {twice:.4f} s"
     assert twice < 2.0
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_twice_the_text_takes_twice_the_time(shape: str) -> None:
-    assert_linear(strip, ADVERSARIAL[shape], CHARACTERS)
+    assert_linear(strip, shape)
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_the_quick_look_is_quick(shape: str) -> None:
-    assert_linear(lambda text: hook.has_tag(text.encode()), ADVERSARIAL[shape], CHARACTERS)
+    assert_linear(lambda text: hook.has_tag(text.encode()), shape)
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_the_largest_payload_is_scanned_before_the_alarm_and_kept(lab: Lab, shape: str) -> None:
-    unit = ADVERSARIAL[shape].replace("\\", "\\\\")
-    text = unit * ((hook.MAX_PAYLOAD - 4096) // len(unit))
+    text = adversarial(shape, (hook.MAX_PAYLOAD - 4096) // 2).replace("\\", "\\\\")
     run(lab, "save", tool(tool_response="@").replace(b"@", text.encode()))
     (file,) = spooled(lab)
     assert not file.name.startswith(".")

@@ -23,6 +23,7 @@ POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed
 
 MAX_PAYLOAD = 8 << 20
 GIANT_KEPT = 64 << 10
+MAX_LOOKS = 1000  # of the quick search for tags; beyond it, the scanner is quicker
 READ_SECONDS = 1.5  # a pipe that is never closed must not hold the user up
 WORK_SECONDS = 3.0  # together less than the 5 s after which the host would kill us
 ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 300 ms
@@ -102,6 +103,7 @@ def _read() -> "tuple[bytes, bool]":
             size += len(chunk)
             if size <= MAX_PAYLOAD:
                 chunks.append(chunk)
+        _signal.setitimer(_signal.ITIMER_REAL, 0)  # in here: an alarm after the last byte must not cost the event
     except Expired:
         return b"".join(chunks), False
     return (b"".join(chunks), True) if size <= MAX_PAYLOAD else (b"".join(chunks)[:GIANT_KEPT], False)
@@ -131,12 +133,14 @@ def has_tag(payload: bytes) -> bool:
     # Nobody escapes plain letters in JSON, but if someone does, a tag could hide behind it.
     if any(text.find(escape) >= 0 for escape in (b"\\u002d", b"\\u004", b"\\u005", b"\\u006", b"\\u007")):
         return True
+    # The same for the signs around a name: `\\u003c`, and `\\u0026lt;` or `\\u00253c`, as some programs write them.
+    escaped = text.find(b"\\u002") >= 0 or text.find(b"\\u003") >= 0
     for name in (b"private", b"claude-mem-context"):
-        found = text.find(name)
+        found, looks = text.find(name), 0
         while found >= 0:
-            if _opens(text[max(0, found - 800) : found]):
+            if escaped or looks == MAX_LOOKS or _opens(text[max(0, found - 800) : found]):
                 return True
-            found = text.find(name, found + 1)
+            found, looks = text.find(name, found + 1), looks + 1
     return False
 
 

@@ -16,8 +16,9 @@ MAX_TAGS = 100
 # text). The possessive quantifiers keep a run of spaces from being tried twice.
 _TAG = re.compile(
     r"(?:<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)\s{0,64}+(?P<close>/|\\/|\\u002f|%2f)?+\s{0,64}+"
-    r"(?P<name>private|claude-mem-context)(?![\w-])",
-    re.IGNORECASE | re.ASCII,  # ASCII: else `ı` would count as an `i`, which the hook's quick look does not know
+    # The name in ASCII: else `ı` would count as an `i`, which the hook's quick look does not know. The spaces not.
+    r"(?P<name>(?a:private|claude-mem-context))(?![\w-])",
+    re.IGNORECASE,
 )
 _TAG_END = re.compile(r">|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
 

@@ -175,6 +175,8 @@ def _time(command: list[str], payload: bytes, env: dict[str, str]) -> float:
 
 def _worker(config: Config) -> Iterator[Check]:
     found = gather_status(config)
+    if found["problem"]:
+        yield Check("database", False, found["problem"], "mend the cause; until then everything waits in the spool")
     yield _alive(config, found)
     yield _token(config)
     balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))

@@ -103,19 +103,24 @@ def status(options: argparse.Namespace) -> int:
         output.json(found)
     else:
         _show_status(found)
-    return 0
+    return 1 if found["problem"] else 0
 
 
 def gather_status(config: Config) -> dict[str, Any]:
-    """From the worker; if none runs, from the files it left."""
-    totals, state, worker = _offline(config), "stopped", process.running(config.data_dir)
+    """From the worker; if none runs, from the files it left. It always says what waits, and what is wrong."""
+    totals, state, worker, problem = _spool_only(config), "stopped", process.running(config.data_dir), ""
     if worker is not None:
         try:
             totals, state = Client(worker, seconds=3).get("/api/health"), "running"
         except MemError:
-            totals, state = _spool_only(config), "hung"
+            state = "hung"
     elif process.holder(config.data_dir) is not None:
         state = "starting"
+    elif config.database.exists():
+        try:
+            totals = _offline(config)
+        except (MemError, OSError) as error:
+            problem = str(error)
     names = ("captured", "stored", "queued", "set_aside", "filtered", "filtered_by", "set_aside_by")
     return {
         "worker": state,
@@ -125,32 +130,23 @@ def gather_status(config: Config) -> dict[str, Any]:
         "started_at": worker.started_at if worker else None,
         "data_dir": str(config.data_dir),
         **{name: totals[name] for name in names},
+        "problem": problem,
     }
 
 
 def _offline(config: Config) -> dict[str, Any]:
     """With no worker, we may open the database ourselves, under the same lock."""
-    import apsw
-
     from claude_mem.store import account
     from claude_mem.store.database import Database
 
-    if process.holder(config.data_dir) is not None or not config.database.exists():
-        return _spool_only(config)
-    try:
-        lock = process.take_lock(config.data_dir)
-    except (MemError, OSError):
-        return _spool_only(config)
+    lock = process.take_lock(config.data_dir)
     try:
         db = Database(config.database, backups=config.backups)
-        try:
-            return db.read_now(account.totals, in_spool=len(_names(config.spool)))
-        finally:
-            db.close()
-    except (MemError, apsw.Error, OSError):
-        return _spool_only(config)  # `doctor` says what is wrong with it
+        found = db.read_now(account.totals, in_spool=len(_names(config.spool)))
+        db.close()
     finally:
         lock.release()
+    return found
 
 
 def _spool_only(config: Config) -> dict[str, Any]:
@@ -181,6 +177,8 @@ def _show_status(found: dict[str, Any]) -> None:
         output.line(f"  {name.replace('_', ' '):<10}{found[name]:>8,}  {meaning}")
         for rule, count in sorted((found.get(f"{name}_by") or {}).items()):
             output.line(f"    {rule:<14}{count:>6,}")
+    if found["problem"]:
+        output.error(found["problem"], "`claude-mem doctor` looks for the cause")
     if found["worker"] == "hung":
         output.error("the worker does not answer", "`claude-mem restart` ends it and starts a new one")
 

@@ -6,6 +6,7 @@ Other editors that post to the session routes are given the same shape, so this 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from claude_mem.text import storable
 HOST = "claude"
 # Claude Code and Codex cut an answer at 10,000 characters; the envelope around the text needs some of them.
 CONTEXT_CHARS = 9_500
+MAX_DEPTH = 100  # of a payload's JSON. Real ones have less than ten levels; every later step may then recurse
 
 # Which event a command stands for when the payload does not say.
 _BY_COMMAND = {
@@ -83,7 +85,25 @@ def _fields(payload: bytes) -> dict[str, Any]:
         found = _lenient(payload)
     if not isinstance(found, dict):
         raise BadRecord("not_an_object")
+    if _deeper(found, MAX_DEPTH):
+        raise BadRecord("too_deep")
     return found
+
+
+def _deeper(found: Any, limit: int) -> bool:
+    """Level by level, not by recursion: how deep that may go depends on who calls."""
+    level = [found]
+    for _ in range(limit):
+        level = [item for value in level for item in _items(value)]
+        if not level:
+            return False
+    return True
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _lenient(payload: bytes) -> Any:

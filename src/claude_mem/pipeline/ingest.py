@@ -39,7 +39,7 @@ from claude_mem.records import (
     SubagentStopped,
     ToolUsed,
 )
-from claude_mem.redact import redact
+from claude_mem.redact import redact, redact_named
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, turns
 from claude_mem.store.database import Connection, Database
@@ -145,7 +145,8 @@ def clean(event: Event, config: Config) -> Event:
         text = clip(storable(privacy.strip(text)), config.event_chars * 10)
         return clip(redact(text) if config.redact_secrets else text, config.event_chars)
 
-    body: Body = msgspec.convert(map_strings(msgspec.to_builtins(event.body), change), Body)
+    fields = map_strings(msgspec.to_builtins(event.body), change)
+    body: Body = msgspec.convert(redact_named(fields) if config.redact_secrets else fields, Body)
     return replace(
         event,
         body=body,

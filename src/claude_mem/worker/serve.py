@@ -105,8 +105,11 @@ def _listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen()  # here: of two that are bound and do not listen yet, the second fails only now
     except OSError as error:
         log.warning("port %d is taken (%s); using a free one", port, error)
+        listener.close()
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.bind(("127.0.0.1", 0))
     return listener
 
