@@ -68,7 +68,10 @@ _RULES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
 )
 
 # What a secret is called: `DB_PASSWORD`, `apiKey`, `token_v2`; not `tokenizer` or `author`.
-_NAMES = r"(?:pass(?:word|wd|phrase)|pwd|secret|token|(?:api|access|private|secret|signing|encryption)[_\-]?key|credentials?|auth)"
+_NAMES = (
+    r"(?:pass(?:word|wd|phrase)|pwd|secret|token|credentials?|auth|"
+    r"(?:api|access|private|secret|signing|encryption)[_\-]?key)"
+)
 _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32}))?(?![A-Za-z0-9])"
 
 # NAME=value where the name says that it is a secret and the value looks like one, not like code that fetches it.
