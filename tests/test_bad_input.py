@@ -544,24 +544,26 @@ def test_a_new_worker_takes_the_old_address_away_before_it_does_anything(lab: La
 
 
 def broken(lab: Lab, how: str) -> None:
+    """A database that no worker can open."""
     lab.data.mkdir(mode=0o700)
+    database = lab.data / "claude-mem.db"
     if how == "garbage":
-        (lab.data / "claude-mem.db").write_bytes(b"this is no database. " * 500)
+        database.write_bytes(b"this is no database. " * 500)
     elif how == "a folder":
-        (lab.data / "claude-mem.db").mkdir()
+        database.mkdir()
     elif how == "a link":
-        (lab.data / "claude-mem.db").symlink_to(lab.folder / "elsewhere.db")
+        database.symlink_to(lab.folder / "elsewhere.db")
         (lab.folder / "elsewhere.db").touch()
     else:
         lab.mem("drain")
-        subprocess.run(
-            [sys.executable, "-c", "import apsw, sys; apsw.Connection(sys.argv[1]).pragma('user_version', 9999)",
-             str(lab.data / "claude-mem.db")],
-            check=True,
-        )  # fmt: skip
+        if how == "damaged":  # its first hundred bytes are in order, so that opening it succeeds
+            database.write_bytes(database.read_bytes()[:100] + b"\xa5" * 40_000)
+        else:
+            newer = "import apsw, sys; apsw.Connection(sys.argv[1]).pragma('user_version', 9999)"
+            subprocess.run([sys.executable, "-c", newer, str(database)], check=True)
 
 
-@pytest.mark.parametrize("how", ["garbage", "a folder", "a link", "a newer version"])
+@pytest.mark.parametrize("how", ["garbage", "damaged", "a folder", "a link", "a newer version"])
 def test_a_worker_that_can_not_start_costs_no_event_and_is_not_tried_each_time(lab: Lab, how: str) -> None:
     broken(lab, how)
     for number in range(5):

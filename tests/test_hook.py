@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -249,6 +250,28 @@ def test_only_a_session_start_says_that_nothing_can_be_written(lab: Lab) -> None
     assert "claude-mem doctor" in message
 
 
+@pytest.mark.parametrize("pieces", ["missing", "empty", "half", "other", "a folder"])
+@pytest.mark.parametrize("command", hook.COMMANDS)
+def test_while_an_upgrade_has_the_hook_in_pieces_there_is_still_an_answer(lab: Lab, pieces: str, command: str) -> None:
+    folder = lab.folder / "package"
+    folder.mkdir()
+    shutil.copy(HOOK[-1], folder)
+    source = Path(hook.__file__).read_text()
+    if pieces == "a folder":
+        (folder / "hook.py").mkdir()
+    elif pieces != "missing":
+        (folder / "hook.py").write_text(
+            {"empty": "", "half": source[: len(source) // 2], "other": "main = None"}[pieces]
+        )
+    for redirect in ("", " >&-"):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$@"{redirect}', "sh", *HOOK[:-1], str(folder / Path(HOOK[-1]).name), command],
+            input=tool(), env=lab.env(), capture_output=True, timeout=20, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert redirect or check_answer(command, done.stdout) is not None
+
+
 # --- what it loads ---------------------------------------------------------------------------------------------------
 
 
@@ -434,7 +457,7 @@ def test_a_hung_worker_does_not_hold_a_session_up(lab: Lab, drips: bool) -> None
     with pretended_worker(lab, *slow, pause=0.05, answers=drips):
         begin = time.monotonic()
         assert run(lab, "context", payload("SessionStart"), worker=True) == left
-        assert time.monotonic() - begin < 1.0  # the promise is 0.3 s on a quiet machine, the bench measures it
+        assert time.monotonic() - begin < 2.0  # the promise is 0.3 s on a quiet machine, the bench measures it
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"port": "x"}', '{"port": 1}', '{"port": 99999, "token": ""}', "\0"])
@@ -465,7 +488,7 @@ def test_a_worker_that_reads_no_nudges_holds_no_one_up(lab: Lab) -> None:
         os.close(fifo)
         begin = time.monotonic()
         run(lab, "save", tool(), worker=True)
-        assert time.monotonic() - begin < 1.0
+        assert time.monotonic() - begin < 2.0
     assert len(spooled(lab)) == 1
 
 

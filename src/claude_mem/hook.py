@@ -224,7 +224,7 @@ def _keep(home: str, record: bytes) -> None:
         _point(b"hook.temp")
         posix.fsync(fd)
         posix.close(fd)
-    except OSError:
+    except (OSError, Expired):
         posix.unlink(temp)  # on a full disk half a file would only take room
         raise
     _point(b"hook.synced")
