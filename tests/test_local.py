@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_mem.providers.local import digest, error_line
+from claude_mem.providers import prose, symbols
+from claude_mem.providers.evidence import error_line
+from claude_mem.providers.local import digest
 from claude_mem.records import Body, Prompted, Stopped, ToolUsed, Turn
+from claude_mem.text import normal_title
 
 
 def _turn(*bodies: Body, prompt: str = "Fix the empty basket") -> Turn:
@@ -23,7 +27,7 @@ def _turn(*bodies: Body, prompt: str = "Fix the empty basket") -> Turn:
         started_at=1,
         ended_at=2,
         bodies=every,
-        newest_seq=9,
+        seqs=tuple(range(1, len(every) + 1)),
     )
 
 
@@ -49,7 +53,12 @@ def test_a_commit_becomes_an_observation_with_its_files() -> None:
     (found,) = made.observations
     assert (found.type, found.title, found.commit) == ("bugfix", "total of an empty basket", "1a2b3c4")
     assert found.files_modified == ("src/basket.py",)
-    assert "1 file changed, 2 insertions(+)" in found.facts
+    assert [fact.text for fact in found.facts] == [
+        "Commit 1a2b3c4: fix: total of an empty basket",
+        "1 file changed, 2 insertions(+)",
+        "Edited src/basket.py",
+    ]
+    assert [fact.events for fact in found.facts] == [(3,), (3,), (2,)]
 
 
 def test_a_command_that_failed_and_then_passed_is_a_solved_problem() -> None:
@@ -94,7 +103,7 @@ def test_the_summary_is_the_agents_own_account_split_by_its_headings() -> None:
     assert summary.investigated == "Read basket.py; searched for total"
     assert summary.learned == "The sum started at None."
     assert summary.completed == "Baskets without items have a total of 0 now."
-    assert summary.next_steps == "- Add a test for vouchers\n- Deploy"
+    assert summary.next_steps == "Add a test for vouchers; Deploy"
     assert (summary.files_read, summary.files_edited) == (("basket.py",), ("basket.py",))
 
 
@@ -104,7 +113,7 @@ def test_an_answer_after_looking_around_is_a_discovery() -> None:
         _turn(ToolUsed("Read", {"file_path": "/shop/web.py"}), Stopped(said), prompt="Where is the basket stored?")
     )
     (found,) = made.observations
-    assert (found.type, found.title) == ("discovery", "The basket is stored in the session cookie.")
+    assert (found.type, found.title) == ("discovery", "The basket is stored in the session cookie")
 
 
 def test_routine_work_makes_no_observation() -> None:
@@ -124,6 +133,89 @@ def test_the_telling_line_of_an_error_is_found() -> None:
     assert error_line(trace) == "ValueError: no such item"
     assert error_line("ValueError: no such item\n\nFAILED (errors=1)") == "ValueError: no such item"
     assert error_line("") == ""
+
+
+def test_the_same_thing_is_remembered_once_a_session() -> None:
+    turn = _turn(_edit("/shop/a.py"), Stopped("The basket is stored in the session cookie."))
+    (first,) = digest(turn).observations
+    again = replace(turn, number=2, known=frozenset({normal_title(first.title)}))
+    assert digest(again).observations == ()
+
+
+def test_an_edit_tells_which_definitions_it_touched() -> None:
+    patch = [
+        {
+            "lines": [
+                " class Basket:",
+                "-    def sum(self):",
+                "+    def total(self):",
+                "+    def count(self):",
+                "         pass",
+            ]
+        }
+    ]
+    change = symbols.of(ToolUsed("Edit", {"file_path": "/shop/a.py"}, {"structuredPatch": patch}))
+    assert (change.added, change.removed, change.changed) == (("total", "count"), ("sum",), ("Basket",))
+    assert (change.added_lines, change.removed_lines) == (2, 1)
+    told = symbols.of(
+        ToolUsed("Edit", {"old_string": "func Old() {}", "new_string": "func (s *Shop) New() {}\nconst f = (x) => x"})
+    )
+    assert (told.added, told.removed) == (("New", "f"), ("Old",))
+    made = digest(
+        _turn(
+            ToolUsed("Edit", {"file_path": "/shop/a.py"}, {"structuredPatch": patch}),
+            Stopped("Renamed sum to total everywhere."),
+        )
+    )
+    assert made.observations[0].facts[0].text == "Edited a.py (+2 −1): added total, count; removed sum; changed Basket"
+
+
+def test_a_failure_behind_a_pipe_is_a_failure() -> None:
+    made = digest(
+        _turn(
+            _bash("pytest -q 2>&1 | tail -5", {"stdout": "E   ValueError: no total\n1 failed, 3 passed"}),
+            _edit("/shop/basket.py"),
+            _bash("cd /shop && timeout 60 pytest -q | tail -2", {"stdout": "4 passed in 0.1s"}),
+        )
+    )
+    fix = next(item for item in made.observations if item.key.startswith("fix:"))
+    assert "ValueError: no total" in fix.title
+    edits = next(item for item in made.observations if item.key == "edits")
+    assert "`pytest -q` passes: 4 passed in 0.1s" in [fact.text for fact in edits.facts]
+
+
+def test_decisions_and_corrections_are_kept() -> None:
+    made = digest(
+        _turn(
+            _edit("/shop/a.py"),
+            Stopped(
+                "The basket module was rewritten. Totals are kept in cents instead of floats, because floats drift."
+            ),
+            prompt="No, don't store floats. We always use cents.",
+        )
+    )
+    kinds = {item.key: item for item in made.observations}
+    assert kinds["edits"].title == "The basket module was rewritten"
+    assert kinds["decision"].title == "Totals are kept in cents instead of floats, because floats drift"
+    assert kinds["correction"].type == "decision"
+    assert "We always use cents" in kinds["correction"].narrative
+
+
+def test_filler_is_left_out_of_titles_and_summaries() -> None:
+    said = prose.read(
+        "Perfect! All tests pass and lint is clean.\n\nI've moved the basket into its own module.\n\nWant me to commit it?"
+    )
+    assert prose.as_title(said.lead) == "Moved the basket into its own module"
+    assert said.asked == ("Want me to commit it?",)
+    assert said.next == ()
+
+
+def test_code_and_tables_are_not_prose() -> None:
+    said = prose.read(
+        "Done.\n\n```py\nx = because_of()\n```\n\n| a | b |\n|---|---|\n\nThe total is kept in cents now, as an integer."
+    )
+    assert said.lead == "The total is kept in cents now, as an integer."
+    assert said.learned == ()
 
 
 _json = st.recursive(

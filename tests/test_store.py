@@ -63,26 +63,29 @@ def test_a_transaction_that_fails_leaves_nothing(db: Database) -> None:
 def test_a_migration_is_preceded_by_a_backup(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     db.write_now(jobs.ask, "compress", "1.1", now=0)
     db.close()
-    newer = [*migrate.scripts(), (2, "create table later (x integer) strict;")]
+    now = migrate.scripts()[-1][0]
+    newer = [*migrate.scripts(), (now + 1, "create table later (x integer) strict;")]
     monkeypatch.setattr(migrate, "scripts", lambda: newer)
     again = Database(config.database, backups=config.backups)
-    assert again.read_now(migrate.version) == 2
+    assert again.read_now(migrate.version) == now + 1
     assert again.read_now(jobs.waiting) == 1
     again.close()
     (copy,) = config.backups.iterdir()
     assert copy.stat().st_mode & 0o777 == 0o600
     old = apsw.Connection(str(copy))
-    assert (old.pragma("user_version"), old.execute("select count(*) from jobs").fetchone()) == (1, (1,))
+    assert (old.pragma("user_version"), old.execute("select count(*) from jobs").fetchone()) == (now, (1,))
     old.close()
 
 
 def test_a_migration_that_fails_changes_nothing(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     db.close()
-    monkeypatch.setattr(migrate, "scripts", lambda: [(1, ""), (2, "create table later (x integer) strict; nonsense;")])
+    now = migrate.scripts()[-1][0]
+    broken = [*migrate.scripts(), (now + 1, "create table later (x integer) strict; nonsense;")]
+    monkeypatch.setattr(migrate, "scripts", lambda: broken)
     with pytest.raises(apsw.SQLError):
         Database(config.database, backups=config.backups)
     conn = apsw.Connection(str(config.database))
-    assert conn.pragma("user_version") == 1
+    assert conn.pragma("user_version") == now
     assert conn.execute("select count(*) from sqlite_schema where name = 'later'").fetchone() == (0,)
     conn.close()
 

@@ -134,7 +134,12 @@ class Turn:
     started_at: int
     ended_at: int
     bodies: Sequence[Body]
-    newest_seq: int
+    seqs: Sequence[int]  # of the events that the bodies belong to
+    known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
+
+    @property
+    def newest_seq(self) -> int:
+        return max(self.seqs, default=0)
 
 
 class Type(StrEnum):
@@ -151,6 +156,14 @@ CONCEPTS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that is so, and the events that show it."""
+
+    text: str
+    events: Sequence[int] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """An observation before it has a row. `key` says which evidence it comes from: the same turn digested again
@@ -161,7 +174,7 @@ class Draft:
     title: str
     subtitle: str = ""
     narrative: str = ""
-    facts: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
     concepts: tuple[str, ...] = ()
     files_read: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()

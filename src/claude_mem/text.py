@@ -52,6 +52,11 @@ def first_sentence(text: str, limit: int = 160) -> str:
     return shorten(match[1] if match else line, limit)
 
 
+def normal_title(title: str) -> str:
+    """What two titles have in common when they say the same: their words."""
+    return " ".join(re.findall(r"\w+", title.lower()))
+
+
 def map_strings(value: Any, change: Any) -> Any:
     """The JSON value with `change` applied to each of its strings, keys included."""
     if isinstance(value, str):

@@ -7,7 +7,9 @@ offset, so each line is read once.
 
 from __future__ import annotations
 
+import gzip
 import stat
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +21,7 @@ import msgspec
 from claude_mem import privacy
 from claude_mem.hosts.claude import is_said, tool_used
 from claude_mem.records import Event, Prompted, Stopped
+from claude_mem.text import storable
 
 _MAX_LINE = 64 << 20
 
@@ -27,6 +30,8 @@ _MAX_LINE = 64 << 20
 class Found:
     """What a transcript tells, in order. `closings` are the agent's last words of each prompt, by prompt id."""
 
+    content_session_id: str = ""
+    cwd: str = ""  # where it began
     events: list[Event] = field(default_factory=list)
     closings: dict[str, Event] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
@@ -40,14 +45,17 @@ class _Call:
     line: int
 
 
-def read(path: Path, *, host: str, content_session_id: str, offset: int = 0, agent_id: str = "") -> Found:
-    """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count."""
+def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
+    """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count.
+
+    Without `content_session_id` it is the one that the file names.
+    """
     reader = _Reader(host, content_session_id, agent_id)
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
             raise OSError("not a file")  # opening a pipe would wait for ever
-        with path.open("rb") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             start = offset if offset <= about.st_size else 0  # a shorter file is another file
             file.seek(start)
             reader.position = start
@@ -55,7 +63,7 @@ def read(path: Path, *, host: str, content_session_id: str, offset: int = 0, age
                 if not line.endswith(b"\n"):
                     break  # still being written
                 reader.line(line)
-    except (OSError, ValueError):  # gone, unreadable, or no name a file can have
+    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
         reader.found.offset = offset
         return reader.found
     unanswered = [call.line for call in reader.calls.values()]
@@ -91,6 +99,8 @@ class _Reader:
             return  # one bad line says nothing about the next
         if not isinstance(record, dict) or not isinstance(record.get("message"), dict):
             return
+        self.found.content_session_id = self.content_session_id = self.content_session_id or _text(record, "sessionId")
+        self.found.cwd = self.found.cwd or _text(record, "cwd")
         if bool(record.get("isSidechain")) != bool(self.agent_id) or record.get("isMeta"):
             return
         if record.get("type") == "assistant":
@@ -152,6 +162,10 @@ class _Reader:
             tool_use_id=tool_use_id,
             private=self.prompt_id in self.found.private,
         )
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    return storable(found) if isinstance(found := record.get(name), str) else ""
 
 
 def _blocks(record: dict[str, Any]) -> list[dict[str, Any]]:

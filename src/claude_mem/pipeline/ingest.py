@@ -236,8 +236,7 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     assert isinstance(body, Prompted)
     turn = turns.by_prompt(conn, session.id, event.prompt_id)
     if turn is None:
-        if turns.close_open(conn, session.id, by="prompt", at=event.at):
-            ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+        _close_before(conn, session, item, now=now)
         turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id, private=event.private)
     elif event.private:
         hide(conn, turn, news)
@@ -253,6 +252,12 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     sessions.note_first_prompt(conn, session.id, text, title=shorten(text, 80))
     news.append(_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
     return STORED
+
+
+def _close_before(conn: Connection, session: Session, item: Accepted, *, now: int) -> None:
+    """A new turn ends the one before, whatever became of it. (Whoever reads a transcript sees to the rest itself.)"""
+    if turns.close_open(conn, session.id, by="prompt", at=item.event.at) and item.source != "transcript":
+        ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
 
 
 def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
@@ -278,8 +283,7 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     turn = turns.by_prompt(conn, session.id, event.prompt_id)
     if turn is None and event.prompt_id:
         # Its prompt was missed. The turn is opened in its place; the transcript will tell what was asked.
-        if turns.close_open(conn, session.id, by="prompt", at=event.at):
-            ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+        _close_before(conn, session, item, now=now)
         turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id)
     turn = turn or turns.latest(conn, session.id)
     if turn is None and isinstance(event.body, ToolUsed):

@@ -7,7 +7,7 @@ client nothing. Afterwards every turn that is over and not digested gets its job
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,7 @@ async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
         return nothing
     found = await asyncio.to_thread(_read, session, rest.partition(".")[2], config)
     failpoint("reconcile.read")
-    return lambda conn: _add(conn, session, found, config)
+    return lambda conn: _commit(conn, session, found, config)
 
 
 def _read(session: Session, also: str, config: Config) -> Read:
@@ -63,22 +63,33 @@ def _read(session: Session, also: str, config: Config) -> Read:
     return Read(tuple(ingest.clean(event, config) for event in told), closings, main.offset)
 
 
-def _add(conn: Connection, session: Session, found: Read, config: Config) -> Sequence[News]:
-    news: list[News] = []
+def _commit(conn: Connection, session: Session, found: Read, config: Config) -> Sequence[News]:
     now = ids.now()
-    for event in found.events:
+    news = add(conn, session, found.events, config, now=now)
+    if sessions.get(conn, session.id).status == Status.COMPLETED:
+        turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
+    sessions.set_offset(conn, session.id, found.offset)
+    failpoint("reconcile.offset")
+    finish(conn, session, found.closings, news, now=now)
+    return news
+
+
+def add(conn: Connection, session: Session, told: Sequence[Event], config: Config, *, now: int) -> list[News]:
+    """What is not there yet, in the order it happened."""
+    news: list[News] = []
+    for event in told:
         if _missing(conn, session, event, config, news):
             _take(conn, event, news, now=now)
             failpoint("reconcile.added")
-    if sessions.get(conn, session.id).status == Status.COMPLETED:
-        turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
-    for prompt_id, closing in found.closings.items():
+    return news
+
+
+def finish(conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int) -> None:
+    """The last words of turns that are over, and a job for each that is not digested."""
+    for prompt_id, closing in closings.items():
         _add_last_words(conn, session, prompt_id, closing, news, now=now)
-    sessions.set_offset(conn, session.id, found.offset)
-    failpoint("reconcile.offset")
     for turn_id, seq in turns.undigested(conn, session.id):
         jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
-    return news
 
 
 def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None:

@@ -13,7 +13,7 @@ from claude_mem.records import Draft, Summary, Turn
 from claude_mem.store.database import Connection, Row, one, rows
 from claude_mem.text import tokens
 
-_LISTS = ("facts", "concepts", "files_read", "files_modified", "files_edited")
+_LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 
 
@@ -24,7 +24,8 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) 
         "title": draft.title,
         "subtitle": draft.subtitle or None,
         "narrative": draft.narrative or None,
-        "facts": _dump(draft.facts),
+        "facts": _dump([fact.text for fact in draft.facts]),
+        "sources": _dump([list(fact.events) for fact in draft.facts]),
         "concepts": _dump(draft.concepts),
         "files_read": _dump(draft.files_read),
         "files_modified": _dump(draft.files_modified),
@@ -34,13 +35,15 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) 
         conn,
         """
         insert into observations (session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative,
-                                  facts, concepts, files_read, files_modified, commit_id, provider, tokens, hash,
-                                  created_at, updated_at)
+                                  facts, sources, concepts, files_read, files_modified, commit_id, provider, tokens,
+                                  hash, created_at, updated_at)
         values (:session_id, :project_id, :turn_id, :number, :key, :type, :title, :subtitle, :narrative,
-                :facts, :concepts, :files_read, :files_modified, :commit_id, :provider, :tokens, :hash, :at, :now)
+                :facts, :sources, :concepts, :files_read, :files_modified, :commit_id, :provider, :tokens, :hash, :at,
+                :now)
         on conflict (turn_id, key) where turn_id is not null do update set
             type = excluded.type, title = excluded.title, subtitle = excluded.subtitle, narrative = excluded.narrative,
-            facts = excluded.facts, concepts = excluded.concepts, files_read = excluded.files_read,
+            facts = excluded.facts, sources = excluded.sources, concepts = excluded.concepts,
+            files_read = excluded.files_read,
             files_modified = excluded.files_modified, commit_id = excluded.commit_id, provider = excluded.provider,
             tokens = excluded.tokens, hash = excluded.hash, updated_at = excluded.updated_at
          where not forgotten
@@ -149,7 +152,7 @@ def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, 
 
 _OBSERVATIONS = """
     select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
-           o.type, o.title, o.subtitle, o.narrative, o.facts, o.concepts, o.files_read, o.files_modified,
+           o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
            o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.commit_id, o.created_at, o.updated_at
       from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
      where not o.forgotten
@@ -265,7 +268,8 @@ def forget(conn: Connection, row_id: int, *, now: int) -> None:
     conn.execute(
         """
         update observations set forgotten = 1, title = null, subtitle = null, narrative = null, facts = '[]',
-               concepts = '[]', files_read = '[]', files_modified = '[]', commit_id = null, hash = '', updated_at = ?
+               sources = '[]', concepts = '[]', files_read = '[]', files_modified = '[]', commit_id = null, hash = '',
+               updated_at = ?
          where id = ?
         """,
         (now, row_id),

@@ -10,6 +10,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.records import Body, Prompted, Turn
 from claude_mem.store import sessions
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.text import normal_title
 
 _DECODE = msgspec.json.Decoder(Body)
 
@@ -181,8 +182,19 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         started_at=row["opened_at"],
         ended_at=row["last_at"],
         bodies=tuple(bodies),
-        newest_seq=max((event["seq"] for event in found), default=0),
+        seqs=tuple(event["seq"] for event in found),
+        known=_known(conn, row["session_id"], before=row["number"]),
     )
+
+
+def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
+    """The titles of what earlier turns of the session left, as the compressor compares them."""
+    found = rows(
+        conn,
+        "select title from observations where session_id = ? and prompt_number < ? and title is not null",
+        (session_id, before),
+    )
+    return frozenset(normal_title(row["title"]) for row in found)
 
 
 def listing(conn: Connection, session_id: int) -> list[Row]:

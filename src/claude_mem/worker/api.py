@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from claude_mem import __version__, ids, projects, spool
 from claude_mem.config import as_toml, names, reason
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import claude
-from claude_mem.pipeline import context
+from claude_mem.pipeline import backfill, context
 from claude_mem.records import News, SessionStarted, Status, Type
 from claude_mem.redact import redact
 from claude_mem.store import account, events, jobs, observations, sessions, turns
@@ -461,6 +462,16 @@ def _save(conn: Connection, name: str, title: str, text: str) -> int:
     return observations.save(conn, project_id=project_id, title=title, text=text, key=f"saved:{ids.new()}", now=now)
 
 
+async def ask_backfill(service: Service, request: Request) -> Any:
+    """Read an old transcript: `{path}`, a `.jsonl` or `.jsonl.gz` file on this machine."""
+    path = Path(_text(await _object(request), "path", required=True, limit=4096))
+    if not path.is_absolute() or not path.is_file():
+        raise NotFound(f"there is no file {path}", hint="give the whole path of a transcript")
+    await service.db.write(backfill.ask, path, now=ids.now())
+    service.runner.wake.set()
+    return {"status": "queued"}
+
+
 async def list_projects(service: Service, _: Request) -> Any:
     """Every project with its sessions and observations counted."""
     return {"items": await service.db.read(project_rows.listing)}
@@ -480,6 +491,7 @@ async def queue(service: Service, _: Request) -> Any:
     """What waits: files in the spool, jobs, and jobs that were given up with their errors."""
     return {
         "spool": len(service.spool.pending()),
+        "waiting": await service.db.read(jobs.waiting),
         "jobs": await service.db.read(jobs.listing),
         **await service.totals(),
     }
@@ -543,6 +555,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/prompt/{id}": {"GET": _single("prompt")},
     "/api/session/{id}": {"GET": show_session},
     "/api/memory/save": {"POST": save_memory},
+    "/api/backfill": {"POST": ask_backfill},
     "/api/projects": {"GET": list_projects},
     "/api/stats": {"GET": stats},
     "/api/queue": {"GET": queue},

@@ -16,6 +16,7 @@ from claude_mem import ids
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
 from claude_mem.pipeline import context, ingest
+from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.compress import compress
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.render import render
@@ -51,6 +52,7 @@ class Service:
         self.stream = Stream()
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
+            "backfill": partial(backfill, db=self.db, config=config),
             "compress": partial(compress, db=self.db, compressor=compressor or LocalCompressor()),
             "render": partial(render, db=self.db, config=config),
         }

@@ -1,0 +1,76 @@
+"""What an edit touched: the definitions it added, removed or changed, read from the lines of its diff."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from claude_mem.records import ToolUsed
+
+_DEFINITION = re.compile(
+    r"""(?x)^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|async\s+|abstract\s+|final\s+|pub(?:\([a-z]+\))?\s+|unsafe\s+)*
+    (?:def|class|func|function|fn|type|interface|struct|enum|trait|impl|module|protocol|record|object)\s+
+    (?:\([^)]{0,80}\)\s*)?                      # the receiver of a method in Go
+    (?P<name>[A-Za-z_$][\w$]*)"""
+)
+_ARROW = re.compile(
+    r"^\s*(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*(?::[^=]{1,80})?=\s*(?:async\s*)?(?:\([^)]{0,200}\)|\w+)\s*=>"
+)
+_MOST_LINES = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One edit: lines added and removed, and the names it defined or stopped defining."""
+
+    added_lines: int = 0
+    removed_lines: int = 0
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+def of(body: ToolUsed) -> Change:
+    """What an Edit, MultiEdit or Write did, from the host's patch if it gave one, else from what it was told to do."""
+    lines = list(_patch_lines(body.output)) or list(_input_lines(body.input))
+    added = [line[1:] for line in lines if line.startswith("+")]
+    removed = [line[1:] for line in lines if line.startswith("-")]
+    new, old = _defined(added), _defined(removed)
+    around = _defined(line[1:] for line in lines if line.startswith(" "))
+    return Change(
+        added_lines=len(added),
+        removed_lines=len(removed),
+        added=tuple(name for name in new if name not in old and name not in around),
+        removed=tuple(name for name in old if name not in new and name not in around),
+        changed=tuple(dict.fromkeys([*(name for name in new if name in old), *around])),
+    )
+
+
+def _patch_lines(output: Any) -> Iterator[str]:
+    hunks = output.get("structuredPatch") if isinstance(output, dict) else None
+    for hunk in hunks if isinstance(hunks, list) else ():
+        lines = hunk.get("lines") if isinstance(hunk, dict) else None
+        yield from (line for line in lines[:_MOST_LINES] if isinstance(line, str)) if isinstance(lines, list) else ()
+
+
+def _input_lines(given: dict[str, Any]) -> Iterator[str]:
+    if isinstance(content := given.get("content"), str):
+        yield from (f"+{line}" for line in content.splitlines()[:_MOST_LINES])
+    edits = given.get("edits")
+    for edit in edits if isinstance(edits, list) else [given]:
+        if not isinstance(edit, dict):
+            continue
+        old, new = edit.get("old_string"), edit.get("new_string")
+        if isinstance(old, str) and isinstance(new, str):
+            before, after = old.splitlines()[:_MOST_LINES], new.splitlines()[:_MOST_LINES]
+            yield from (
+                line for line in difflib.unified_diff(before, after, n=3, lineterm="") if line[:3] not in ("+++", "---")
+            )
+
+
+def _defined(lines: Iterable[str]) -> list[str]:
+    found = (_DEFINITION.match(line) or _ARROW.match(line) for line in lines)
+    return list(dict.fromkeys(match["name"] for match in found if match))
