@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -49,7 +48,7 @@ class Run:
 
 def hook(command: str) -> tuple[str, ...]:
     """The command line that the installer writes, word by word: whatever it becomes, that is what is measured."""
-    return tuple(shlex.split(claude_settings.command(command, None)))
+    return tuple(claude_settings.words(command, None))
 
 
 def timed(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> Run:

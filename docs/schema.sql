@@ -31,6 +31,7 @@ CREATE TABLE sdk_sessions (
     subtitle            text,
     status              text not null default 'initialized'
                         check (status in ('initialized', 'active', 'completed', 'failed', 'interrupted')),
+    cwd                 text not null default '',     -- the folder it was started in
     transcript_path     text not null default '',
     transcript_offset   integer not null default 0,   -- bytes of the transcript that have been taken in
     host_pid            integer,            -- the agent's process; if it is gone, so is its turn
@@ -54,7 +55,7 @@ CREATE TABLE turns (
     opened_at    integer not null,
     last_at      integer not null,
     closed_at    integer,
-    closed_by    text,                      -- stop | prompt | session_start | session_end | silence | host_gone
+    closed_by    text,        -- stop, prompt, session_start, session_end, silence, host_gone, deleted or backfill
     digested_at  integer,
     unique (session_id, number)
 ) strict;
@@ -99,6 +100,8 @@ CREATE UNIQUE INDEX events_by_tool_use on events (session_id, tool_use_id) where
 
 CREATE INDEX events_any_tool_use on events (tool_use_id) where tool_use_id is not null;
 
+CREATE INDEX events_by_session on events (session_id);
+
 CREATE INDEX events_by_turn on events (turn_id, at, seq);
 
 CREATE TABLE jobs (
@@ -127,6 +130,7 @@ CREATE TABLE observations (
     subtitle           text,
     narrative          text,
     facts              text not null default '[]',
+    sources            text not null default '[]',   -- for each fact, the events (seq) it was taken from
     concepts           text not null default '[]',
     files_read         text not null default '[]',
     files_modified     text not null default '[]',
@@ -140,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-, sources text not null default '[]') strict;
+) strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 

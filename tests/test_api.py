@@ -230,6 +230,38 @@ def test_observations_can_be_saved_corrected_and_forgotten(lab: Lab) -> None:
     assert "Deploys" not in client.get("/api/context/inject", project="blog")
 
 
+def test_what_a_person_corrected_stays_corrected(lab: Lab) -> None:
+    client = lab.start()
+    number = _session(client)["sessionDbId"]
+    client.post(f"/sessions/{number}/observations", {"tool_name": "Write", "tool_input": {"file_path": "a.py"}})
+    client.post(f"/sessions/{number}/summarize", {"last_assistant_message": "Posts can have tags now, in a.py."})
+    lab.wait_digested()
+    (found,) = client.get("/api/observations")["items"]
+    client._ask("PATCH", f"/api/observation/{found['id']}", b'{"title": "Only drafts can have tags"}')
+    client.post(f"/sessions/{number}/observations", {"tool_name": "Write", "tool_input": {"file_path": "b.py"}})
+    client.post(f"/sessions/{number}/summarize", {"last_assistant_message": "Also in b.py, as it should be."})
+    lab.wait_digested()
+    assert [row["title"] for row in client.get("/api/observations")["items"]] == ["Only drafts can have tags"]
+
+
+def test_private_parts_that_come_by_http_reach_no_file(lab: Lab) -> None:
+    client = lab.start()
+    secret = "<private>canary-word</private>"
+    number = _session(client, prompt=f"Do it {secret}")["sessionDbId"]
+    tool = {"tool_name": "Bash", "tool_input": {"command": secret}, "tool_response": secret}
+    client.post(f"/sessions/{number}/observations", tool)
+    client.post(f"/sessions/{number}/summarize", {"last_assistant_message": f"Done {secret}"})
+    saved = client.post("/api/memory/save", {"text": f"Remember {secret} this", "title": secret + "A title"})
+    client._ask(
+        "PATCH", f"/api/observation/{saved['id']}", json.dumps({"narrative": f"x {secret}", "facts": [secret]}).encode()
+    )
+    with pytest.raises(Misuse):
+        client.post("/api/memory/save", {"text": secret})
+    lab.wait_digested()
+    kept = b"".join(path.read_bytes() for path in lab.data.rglob("*") if path.is_file())
+    assert b"canary-word" not in kept
+
+
 def test_the_stream_tells_what_happens(lab: Lab) -> None:
     client = lab.start()
     seen: list[str] = []

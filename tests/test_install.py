@@ -130,3 +130,32 @@ def test_doctor_says_whether_all_is_well(lab: Lab, settings: Path) -> None:
     assert "last event just now" in after
     for name in ("worker", "token", "sqlite", "hook", "capture", "account", "set aside", "disk", "folder"):
         assert f"\nok   {name}" in "\n" + after
+
+
+def test_a_hook_whose_files_are_gone_still_exits_0(lab: Lab, settings: Path, tmp_path: Path) -> None:
+    """In the middle of an upgrade, or uninstalled by hand: exit 2 would block the user's prompt."""
+    gone = claude_settings.command("new", None).replace(str(claude_settings.LAUNCHER), str(tmp_path / "gone.py"))
+    done = subprocess.run(["sh", "-c", gone], input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_deleting_the_data_deletes_nothing_of_anyone_else(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    (lab.data / "thesis.txt").write_text("mine")
+    lab.mem("uninstall", "--yes", "--delete-data")
+    assert [path.name for path in lab.data.iterdir()] == ["thesis.txt"]
+
+
+def test_settings_that_were_there_before_us_stay(lab: Lab, settings: Path) -> None:
+    settings.write_text("{}")
+    lab.mem("install", "--yes")
+    lab.mem("uninstall", "--yes")
+    assert json.loads(settings.read_text()) == {}
+
+
+@pytest.mark.parametrize("odd", [{"hooks": {"Stop": {}}}, {"hooks": {"Stop": [{"hooks": None}]}}, {"hooks": []}, []])
+def test_settings_of_an_unknown_shape_are_left_alone(lab: Lab, settings: Path, odd: Any) -> None:
+    settings.write_text(json.dumps(odd))
+    assert lab.mem("install", "--yes", ok=False).returncode == 1
+    assert lab.mem("doctor", ok=False).returncode == 1
+    assert json.loads(settings.read_text()) == odd

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from claude_mem.config import Config
-from claude_mem.projects import Project, named, normal_remote, resolve
+from claude_mem.projects import Project, named, normal_remote, override_problem, resolve
 from claude_mem.store import projects
 from claude_mem.store.database import Database
 
@@ -91,8 +91,12 @@ def test_a_file_in_the_project_gives_it_a_name_or_switches_it_off(repo: Path) ->
     assert found.identities[0] == named("payments").identities[0]
     (repo / ".claude-mem.toml").write_text("enabled = false\n")
     assert resolve(str(repo / "deep" / "down")).enabled is False
+    (repo / "deep").mkdir()
+    (repo / "deep" / ".claude-mem.toml").write_text('project = "other"\n')
+    assert resolve(str(repo / "deep")).enabled is False
     (repo / ".claude-mem.toml").write_text("= nonsense")
-    assert resolve(str(repo)).enabled is True
+    assert resolve(str(repo)).enabled is False
+    assert override_problem(str(repo)).endswith(".claude-mem.toml")
 
 
 @pytest.mark.parametrize(

@@ -253,3 +253,67 @@ def test_a_transcript_that_is_gone_or_a_folder_changes_nothing(lab: Lab, tmp_pat
         lab.spool("Stop", session_id=f"x{number}", transcript_path=str(path), prompt_id="p1")
     lab.drain()
     assert lab.rows("select count(*) from session_summaries") == [(2,)]
+
+
+def test_what_was_said_while_a_project_was_switched_off_is_not_read_back(lab: Lab, transcript: Transcript) -> None:
+    where = {"transcript_path": str(transcript.path)}
+    transcript.prompt("go", "p1")
+    lab.spool("UserPromptSubmit", prompt="go", prompt_id="p1", **where)
+    lab.drain()
+    (lab.project / ".claude-mem.toml").write_text("enabled = false\n")
+    transcript.prompt("off the record", "p2")
+    transcript.call("c2", prompt="p2")
+    lab.drain()
+    (lab.project / ".claude-mem.toml").unlink()
+    transcript.prompt("on again", "p3")
+    lab.spool("Stop", prompt_id="p3", **where)
+    lab.drain()
+    assert lab.rows("select text from user_prompts order by text") == [("go",), ("on again",)]
+    assert _tools(lab) == []
+
+
+def test_last_words_are_found_even_if_the_turn_was_still_open_when_they_were_read(
+    lab: Lab, transcript: Transcript
+) -> None:
+    where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
+    lab.spool("UserPromptSubmit", prompt="go", **where)
+    lab.drain()
+    transcript.prompt("go", "p1")
+    transcript.call("c1", prompt="p1")
+    transcript.say("The parser handles quotes now.")
+    lab.drain()  # a worker that starts reads it; the turn is open
+    lab.spool("SessionEnd", **where)
+    lab.drain()
+    assert lab.rows("select completed from session_summaries") == [("The parser handles quotes now.",)]
+
+
+def test_a_missed_turn_is_added_beside_the_one_that_runs(lab: Lab, transcript: Transcript) -> None:
+    """All hooks of the second prompt were missed; the third is at work when the transcript is read."""
+    where = {"transcript_path": str(transcript.path)}
+    transcript.prompt("one", "p1")
+    lab.spool("UserPromptSubmit", at=int(transcript.clock * 1000), prompt="one", prompt_id="p1", **where)
+    transcript.prompt("two", "p2")
+    transcript.call("c2", prompt="p2")
+    transcript.say("Two is done and dusted, in a module.")
+    transcript.prompt("three", "p3")
+    lab.spool("UserPromptSubmit", at=int(transcript.clock * 1000), prompt="three", prompt_id="p3", **where)
+    lab.spool("SubagentStop", prompt_id="p3", agent_id="a", agent_type="x", **where)
+    lab.drain()
+    assert lab.rows("select prompt_id, closed_by from turns order by opened_at") == [
+        ("p1", "prompt"),
+        ("p2", "prompt"),
+        ("p3", None),
+    ]
+    assert lab.rows("select completed from session_summaries where request = 'two'") == [
+        ("Two is done and dusted, in a module.",)
+    ]
+
+
+def test_a_known_tool_call_under_a_new_prompt_opens_no_turn(lab: Lab) -> None:
+    lab.spool("UserPromptSubmit", prompt="one", prompt_id="p1")
+    lab.spool("PostToolUse", prompt_id="p1", tool_name="Bash", tool_input={}, tool_use_id="c1")
+    lab.spool("PostToolUse", prompt_id="p9", tool_name="Bash", tool_input={}, tool_use_id="c1")
+    lab.spool("Stop", prompt_id="p1", last_assistant_message="ok")
+    lab.drain()
+    assert lab.rows("select prompt_id from turns") == [("p1",)]
+    assert lab.status()["filtered_by"] == {"duplicate": 1}

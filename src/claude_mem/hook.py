@@ -325,6 +325,8 @@ def _context(home: str, payload: bytes, record: bytes, alive: bool) -> bytes:
             answer = _ask(home, record)
         except Exception:
             pass  # dead, hung, or not itself: its last words are on disk
+        finally:
+            _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
     return answer or _left_on_disk(home, payload)
 
 
@@ -346,7 +348,6 @@ def _ask(home: str, record: bytes) -> bytes:
     reply = b""
     while chunk := channel.recv(1 << 16):
         reply += chunk
-    _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
     status, _, rest = reply.partition(b"\r\n")
     body = rest.partition(b"\r\n\r\n")[2]
     return body if b" 200 " in status + b" " and body.startswith(b"{") else b""

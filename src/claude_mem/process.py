@@ -98,14 +98,6 @@ def running(data_dir: Path) -> Worker | None:
     return worker if pid is not None and worker is not None and worker.pid == pid else None
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Replace a file that only its owner may read, all at once."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(data)
-    temp.rename(path)
-
-
 def start(data_dir: Path, *, seconds: float = START_SECONDS) -> Worker:
     """Start a worker if none runs, and wait until it listens."""
     deadline = time.monotonic() + seconds

@@ -56,13 +56,13 @@ def named(name: str) -> Project:
 
 
 def is_excluded(folder: str, globs: tuple[str, ...]) -> bool:
-    for glob in globs:
-        pattern = str(Path(glob).expanduser())
-        if any(fnmatch(str(path), pattern) for path in (Path(folder), *Path(folder).parents)):
-            return True
-        if pattern.endswith("/**") and Path(folder) == Path(pattern[:-3]):
-            return True
-    return False
+    """By its name or by where it really lies: a link to an excluded folder is excluded too."""
+    named, real = Path(folder), Path(os.path.realpath(folder))
+    paths = {named, *named.parents, real, *real.parents}
+    patterns = [str(Path(glob).expanduser()) for glob in globs]
+    if any(pattern.endswith("/**") and Path(pattern[:-3]) in (named, real) for pattern in patterns):
+        return True
+    return any(fnmatch(str(path), pattern) for path in paths for pattern in patterns)
 
 
 def _name(root: Path, common: Path | None) -> str:
@@ -76,12 +76,23 @@ def _upwards(start: Path) -> tuple[Path, ...]:
 
 
 def _override(start: Path) -> dict[str, object]:
+    """What the files on the way up say. The nearest name counts; one `enabled = false` anywhere is enough, and so is a
+    file that can't be understood: whoever wrote it wanted something."""
+    found: dict[str, object] = {}
     for folder in _upwards(start):
         try:
-            return tomllib.loads((folder / OVERRIDE).read_text("utf-8"))
-        except (OSError, ValueError):  # absent, unreadable, not TOML: `doctor` tells about the last
+            said: dict[str, object] = tomllib.loads((folder / OVERRIDE).read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
             continue
-    return {}
+        except (OSError, ValueError):
+            said = {"enabled": False, "problem": str(folder / OVERRIDE)}
+        found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
+    return found
+
+
+def override_problem(folder: str) -> str:
+    """The file that can't be understood, if there is one; for `doctor`."""
+    return str(_override(Path(os.path.realpath(folder))).get("problem", ""))
 
 
 def _git_folder(start: Path) -> tuple[Path, Path] | None:
@@ -111,8 +122,8 @@ def _remote(common: Path) -> str:
     parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
     try:
         parser.read_string((common / "config").read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, configparser.Error):
-        return ""
+    except (OSError, UnicodeDecodeError, configparser.Error, AttributeError):
+        return ""  # the last: some files of git confuse the parser itself
     sections = [name for name in parser.sections() if name.startswith('remote "')]
     chosen = 'remote "origin"' if 'remote "origin"' in sections else (sections[0] if len(sections) == 1 else "")
     return normal_remote(parser.get(chosen, "url", fallback="") or "") if chosen else ""

@@ -106,6 +106,7 @@ class Session:
     project_id: int
     status: str
     prompt_counter: int
+    cwd: str
     transcript_path: str
     transcript_offset: int
     host_pid: int | None
@@ -149,11 +150,6 @@ class Type(StrEnum):
     REFACTOR = "refactor"
     DISCOVERY = "discovery"
     CHANGE = "change"
-
-
-CONCEPTS = (
-    "how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off"
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

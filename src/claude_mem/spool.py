@@ -7,7 +7,7 @@ names, commits, and only then removes them: a crash costs a second look, never a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from claude_mem import hook, ids
 from claude_mem.errors import BadRecord
 
 MAX_BYTES = hook.MAX_PAYLOAD + (1 << 16)
+ASIDE_BYTES = 1 << 20
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Spool:
 
     def load(self, name: str) -> Envelope:
         try:
-            with os.fdopen(os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
                 raw = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise BadRecord("unreadable", str(error)) from error
@@ -64,18 +66,23 @@ class Spool:
     def remove(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
 
-    def set_aside(self, name: str) -> None:
-        """Out of the way, but there for whoever wants to know what it was."""
+    def set_aside(self, name: str, *, clean: Callable[[str], str]) -> None:
+        """Out of the way, but there for whoever wants to know what it was; without what must not be kept."""
         try:
-            (self.folder / name).rename(self.aside / name)
+            with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
+                text = file.read(ASIDE_BYTES).decode("utf-8", "replace")
+            write_private(self.aside / name, clean(text).encode("utf-8", "replace"))
+            self.remove(name)
         except FileNotFoundError:
             pass  # done before the crash that brought us here again
+        except OSError:
+            (self.folder / name).rename(self.aside / name)  # no file that could be read
 
     def sweep(self, *, older_than_seconds: float, now: float) -> int:
         """Remove what hooks left half written when they were killed: they never reported it as kept."""
         gone = 0
         for entry in os.scandir(self.folder):
-            if entry.name.startswith(".") and now - entry.stat(follow_symlinks=False).st_mtime > older_than_seconds:
+            if entry.name.startswith(".") and now - _modified(entry, now) > older_than_seconds:
                 Path(entry.path).unlink(missing_ok=True)
                 gone += 1
         return gone
@@ -92,6 +99,21 @@ def parse(name: str, raw: bytes) -> Envelope:
     if "command" not in header:
         raise BadRecord("garbage")
     return Envelope(name, header, payload)
+
+
+def _modified(entry: os.DirEntry[str], now: float) -> float:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return now  # its hook has just finished it
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file that only its owner may read, all at once."""
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        file.write(data)
+    temp.rename(path)
 
 
 def sync_folder(folder: Path) -> None:

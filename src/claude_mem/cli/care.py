@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import hook
+from claude_mem import hook, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import gather_status
 from claude_mem.client import Client
@@ -82,6 +82,8 @@ def examine() -> Iterator[Check]:
     loaded = load_forgiving()
     config = loaded.config
     yield _settings(loaded.problems)
+    if problem := projects.override_problem(str(Path.cwd())):
+        yield Check("project", False, f"{problem} can't be read, so nothing is captured here", "mend it or delete it")
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
@@ -119,9 +121,16 @@ def _folder(config: Config) -> Check:
 
 def _disk(config: Config) -> Check:
     free = shutil.disk_usage(_existing(config.data_dir)).free
-    used = sum(path.stat().st_size for path in config.data_dir.rglob("*") if path.is_file())
+    used = sum(_size(path) for path in config.data_dir.rglob("*"))
     hint = "" if free > LEAST_DISK else "free some space: capture stops when the disk is full"
     return Check("disk", free > LEAST_DISK, f"{output.size(used)} used, {output.size(free)} free", hint)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0  # gone between the two looks
 
 
 def _existing(path: Path) -> Path:

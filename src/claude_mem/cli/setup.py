@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from claude_mem import ids, process
+from claude_mem import hook, ids, process
 from claude_mem.cli import output
+from claude_mem.cli.run import start_current
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
 from claude_mem.hosts import claude_settings
+
+MADE_SETTINGS = "made-claude-settings"  # there if the agent's settings file did not exist before us
 
 
 def add_commands(commands: Any) -> None:
@@ -71,6 +74,7 @@ def install(options: argparse.Namespace) -> int:
     before = claude_settings.read(path)
     after = claude_settings.with_ours(before, _unusual(config))
     if after == before:
+        start_current(config.data_dir)
         output.line(f"already installed in {path}")
         return 0
     output.say(f"{path}: {len(claude_settings.EVENTS)} hooks, each at most {claude_settings.TIMEOUT_SECONDS} s:")
@@ -81,8 +85,11 @@ def install(options: argparse.Namespace) -> int:
     if not options.yes and not output.ask("add them?"):
         output.say("nothing was changed (`--yes` adds them without asking)")
         return 1
+    if not path.exists():
+        hook.make_private(str(config.data_dir))
+        (config.data_dir / MADE_SETTINGS).touch(0o600)
     claude_settings.write(path, after, backup=_backup(config))
-    process.start(config.data_dir)
+    start_current(config.data_dir)
     output.line(f"installed: new Claude Code sessions are remembered in {config.data_dir}")
     output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
     return 0
@@ -98,13 +105,31 @@ def uninstall(options: argparse.Namespace) -> int:
         return 1
     if after != before:
         claude_settings.write(path, after, backup=_backup(config))
-        _remove_if_only_ours(path, after)
+    if not after and (config.data_dir / MADE_SETTINGS).exists():
+        _remove_settings(path, config.data_dir / MADE_SETTINGS)
     stopped = process.stop(config.data_dir)
     delete = options.delete_data or (not options.yes and output.ask(f"also delete all memories in {config.data_dir}?"))
     if delete:
-        shutil.rmtree(config.data_dir, ignore_errors=True)
+        _delete_ours(config.data_dir)
     _prove(config, path, stopped=stopped, deleted=delete)
     return 0
+
+
+# Everything we ever put into the data directory. Nothing else in there is ours to delete.
+OURS = (
+    "claude-mem.db*", "spool", "aside", "starts", "logs", "backups", "worker.*", "token", "activity.flag",
+    "config.toml", MADE_SETTINGS,
+)  # fmt: skip
+
+
+def _delete_ours(folder: Path) -> None:
+    for path in [path for pattern in OURS for path in folder.glob(pattern)]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # unless someone else has put something there
 
 
 def _unusual(config: Config) -> Path | None:
@@ -116,12 +141,12 @@ def _backup(config: Config) -> Path:
     return config.backups / f"claude-settings-{ids.now()}.json"
 
 
-def _remove_if_only_ours(path: Path, after: dict[str, Any]) -> None:
-    """A settings file that has nothing left in it was most likely made by us, and perhaps its folder too."""
-    if not after:
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()  # only if it is empty
+def _remove_settings(path: Path, mark: Path) -> None:
+    """The file was made by us and has nothing left in it."""
+    path.unlink(missing_ok=True)
+    mark.unlink()
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()  # only if it is empty
 
 
 def _prove(config: Config, path: Path, *, stopped: bool, deleted: bool) -> None:

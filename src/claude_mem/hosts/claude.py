@@ -42,7 +42,10 @@ _BY_COMMAND = {
     "cleanup": "SessionEnd",
     "compact": "PreCompact",
 }
-_NOT_SAID = ("<command-", "<local-command-", "<bash-", "<task-notification", "Caveat:", "[Request interrupted")
+_NOT_SAID = (
+    "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>", "<bash-stdout>",
+    "<bash-stderr>", "<task-notification", "Caveat: The messages below were generated", "[Request interrupted by user",
+)  # fmt: skip
 # Large parts of a tool's response that repeat what is in its input or on disk.
 _NOT_KEPT = ("originalFile", "content", "base64", "oldString", "newString", "originalFileContents")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from claude_mem import hook
 from claude_mem.errors import CannotDo
+from claude_mem.spool import write_private
 
 TIMEOUT_SECONDS = 5
 EVENTS = {
@@ -44,26 +45,43 @@ def path(env: Mapping[str, str]) -> Path:
     )
 
 
-def command(name: str, data_dir: Path | None) -> str:
+def words(name: str, data_dir: Path | None) -> list[str]:
     """Absolute paths, `-I -S`: no shim, no site packages, no surprise. `data_dir` only if it is not the usual one."""
-    words = [sys.executable, "-I", "-S", str(LAUNCHER), name]
-    return shlex.join([*words, str(data_dir)] if data_dir else words)
+    return [sys.executable, "-I", "-S", str(LAUNCHER), name, *([str(data_dir)] if data_dir else [])]
+
+
+def command(name: str, data_dir: Path | None) -> str:
+    """The line that the host hands to a shell.
+
+    `|| true`: should Python or the launcher be gone (in the middle of an upgrade, or uninstalled by hand), the
+    interpreter would exit with 2, and that blocks the user's prompt.
+    """
+    return shlex.join(words(name, data_dir)) + " 2>/dev/null || true"
 
 
 def read(settings_path: Path) -> Settings:
     try:
-        text = settings_path.read_text("utf-8")
+        raw = settings_path.read_bytes()
     except FileNotFoundError:
         return {}
     try:
-        found = json.loads(text or "{}")
+        found = json.loads(raw.decode("utf-8") or "{}")
     except ValueError as error:
         raise CannotDo(
             f"{settings_path} is not valid JSON: {error}", hint="mend it first; nothing was changed"
         ) from error
-    if not isinstance(found, dict) or not isinstance(found.get("hooks", {}), dict):
+    if not isinstance(found, dict) or not _has_known_shape(found):
         raise CannotDo(f"{settings_path} has an unexpected shape", hint="mend it first; nothing was changed")
     return found
+
+
+def _has_known_shape(found: Settings) -> bool:
+    """Hooks by event, each a list of entries with a list of handlers; the rest is not our business."""
+    hooks = found.get("hooks", {})
+    if not isinstance(hooks, dict) or not all(isinstance(listed, list) for listed in hooks.values()):
+        return False
+    entries = [entry for listed in hooks.values() for entry in listed]
+    return all(isinstance(entry, dict) and isinstance(entry.get("hooks"), list) for entry in entries)
 
 
 def with_ours(settings: Settings, data_dir: Path | None) -> Settings:
@@ -83,8 +101,6 @@ def without_ours(settings: Settings) -> Settings:
     hooks = changed.get("hooks", {})
     touched = False
     for event in list(hooks):
-        if not isinstance(hooks[event], list):
-            continue
         kept = [entry for entry in (_without(entry) for entry in hooks[event]) if entry is not None]
         if kept != hooks[event]:
             touched = True
@@ -97,8 +113,6 @@ def without_ours(settings: Settings) -> Settings:
 
 
 def _without(entry: Any) -> Any:
-    if not isinstance(entry, dict) or not isinstance(entry.get("hooks"), list):
-        return entry
     kept = [item for item in entry["hooks"] if not is_ours(item)]
     if len(kept) == len(entry["hooks"]):
         return entry
@@ -113,9 +127,7 @@ def installed(settings: Settings) -> list[str]:
     """The events that have a line of ours."""
     found = []
     for event, entries in settings.get("hooks", {}).items():
-        listed = entries if isinstance(entries, list) else []
-        items = [item for entry in listed if isinstance(entry, dict) for item in entry.get("hooks", [])]
-        if any(is_ours(item) for item in items):
+        if any(is_ours(item) for entry in entries for item in entry["hooks"]):
             found.append(event)
     return found
 
@@ -128,9 +140,13 @@ def write(settings_path: Path, settings: Settings, *, backup: Path) -> None:
     if target.exists():
         mode = target.stat().st_mode & 0o777
         hook.make_private(str(backup.parent))
-        backup.write_bytes(target.read_bytes())
-        backup.chmod(0o600)
+        write_private(backup, target.read_bytes())
     temp = target.with_name(f".{target.name}.claude-mem")
-    temp.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    temp.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(temp, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     temp.chmod(mode)
     temp.rename(target)

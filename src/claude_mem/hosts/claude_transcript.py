@@ -35,6 +35,7 @@ class Found:
     events: list[Event] = field(default_factory=list)
     closings: dict[str, Event] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
+    lines: dict[str, int] = field(default_factory=dict)  # where each prompt, or what is left of its turn, begins
     offset: int = 0
 
 
@@ -107,6 +108,7 @@ class _Reader:
             self._assistant(record, start)
         elif record.get("type") == "user" and not record.get("isCompactSummary"):
             self._user(record)
+        self.found.lines.setdefault(self.prompt_id, start)
 
     def _assistant(self, record: dict[str, Any], start: int) -> None:
         for block in _blocks(record):

@@ -20,7 +20,7 @@ from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.projects import Project, resolve
 from claude_mem.records import Job, News, Session, Status
 from claude_mem.store import jobs, projects, sessions, turns
-from claude_mem.store.database import Connection, Database
+from claude_mem.store.database import Connection
 
 
 def ask(conn: Connection, path: Path, *, now: int) -> None:
@@ -29,7 +29,7 @@ def ask(conn: Connection, path: Path, *, now: int) -> None:
     jobs.ask(conn, "backfill", f"{about.st_size}.{about.st_mtime_ns}.{path}", now=now)
 
 
-async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
+async def backfill(job: Job, *, config: Config) -> Commit:
     path = Path(job.subject.split(".", 2)[2])
     found = await asyncio.to_thread(claude_transcript.read, path, host=claude.HOST)
     project = resolve(found.cwd, excluded=config.excluded_projects)
@@ -58,6 +58,6 @@ def _add(conn: Connection, found: Found, project: Project, config: Config) -> Se
 def _open(conn: Connection, found: Found, project: Project, *, now: int) -> Session:
     project_id = projects.know(conn, project, "", now=now)
     start, end = found.events[0].at, found.events[-1].at
-    opened = sessions.open_(conn, claude.HOST, found.content_session_id, project_id=project_id, at=start)
+    opened = sessions.open_(conn, claude.HOST, found.content_session_id, project_id=project_id, at=start, cwd=found.cwd)
     sessions.touch(conn, opened.id, at=end, transcript_path="", host_pid=None)
     return sessions.get(conn, opened.id)

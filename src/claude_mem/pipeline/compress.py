@@ -18,7 +18,7 @@ async def compress(job: Job, *, db: Database, compressor: Compressor) -> Commit:
     turn_id = int(job.subject.partition(".")[0])
     turn = await db.read(turns.load, turn_id)
     failpoint("compress.loaded")
-    if turn is None:
+    if turn is None or not turn.bodies:
         return nothing
     made = await compressor.compress(turn)
     failpoint("compress.drafted")
@@ -26,13 +26,15 @@ async def compress(job: Job, *, db: Database, compressor: Compressor) -> Commit:
 
 
 def _keep(conn: Connection, turn: Turn, made: Digest) -> Sequence[News]:
+    if not turns.may_keep(conn, turn.id):
+        return ()  # it turned out to be private while we were at it
     now = ids.now()
     news = []
     if made.summary is not None:
         summary_id = observations.put_summary(conn, turn, made.summary, provider=made.provider, now=now)
         news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
         subtitle = first_sentence(made.summary.completed, 140)
-        sessions.set_subtitle(conn, turn.session_id, subtitle, number=turn.number)
+        sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     for draft in made.observations:
         if row_id := observations.put(conn, turn, draft, provider=made.provider, now=now):
             news.append(News("new_observation", {"id": row_id, "obs_type": draft.type, "title": draft.title}))

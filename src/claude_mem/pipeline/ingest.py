@@ -52,6 +52,13 @@ PROMPT_CHARS = 8_000
 HIDDEN = "turn_hidden"
 
 
+# A full or broken disk is no fault of the event that meets it.
+_NOT_ITS_FAULT = (
+    apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
+    apsw.CantOpenError, apsw.ReadOnlyError, apsw.NoMemError, apsw.InterruptError, apsw.PermissionsError,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """An event that may be stored, cleaned, and where it belongs."""
@@ -108,7 +115,7 @@ def _clear(spool: Spool, names: list[str], outcomes: list[Outcome]) -> None:
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.what == "set_aside":
             failpoint("drain.refused")
-            spool.set_aside(name)
+            spool.set_aside(name, clean=lambda text: redact(privacy.strip(text)))
             failpoint("drain.put_aside")
         else:
             spool.remove(name)
@@ -174,7 +181,9 @@ def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -
     try:
         with conn:  # a savepoint
             outcome = take(conn, item, news, now=now)
-    except (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError):
+    except _NOT_ITS_FAULT:
+        raise
+    except Exception:
         log.exception("%s can't be stored", event_id)
         del news[told:]
         events.acknowledge(conn, event_id, outcome, at=now)
@@ -197,7 +206,8 @@ def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Ou
     session = sessions.find(conn, event.host, event.content_session_id)
     if session is None:
         project_id = projects.know(conn, item.project, event.cwd, now=now)
-        session = sessions.open_(conn, event.host, event.content_session_id, project_id=project_id, at=event.at)
+        name, cwd = event.content_session_id, event.cwd
+        session = sessions.open_(conn, event.host, name, project_id=project_id, at=event.at, cwd=cwd)
     elif isinstance(event.body, SessionStarted):
         projects.know(conn, item.project, event.cwd, now=now)
     if item.source != "transcript":  # what is only read back now does not mean that anyone is there
@@ -236,10 +246,9 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     assert isinstance(body, Prompted)
     turn = turns.by_prompt(conn, session.id, event.prompt_id)
     if turn is None:
-        _close_before(conn, session, item, now=now)
-        turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id, private=event.private)
+        turn = _open_turn(conn, session, item, now=now)
     elif event.private:
-        hide(conn, turn, news)
+        hide(conn, session, turn, news, now=now)
     elif turn.private or events.has_kind(conn, turn.id, "prompt"):
         return Outcome("filtered", "private" if turn.private else "duplicate")
     if item.source != "transcript":
@@ -254,12 +263,6 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     return STORED
 
 
-def _close_before(conn: Connection, session: Session, item: Accepted, *, now: int) -> None:
-    """A new turn ends the one before, whatever became of it. (Whoever reads a transcript sees to the rest itself.)"""
-    if turns.close_open(conn, session.id, by="prompt", at=item.event.at) and item.source != "transcript":
-        ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
-
-
 def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
     """The host speaks, not the user. If it goes on with a private turn, what follows is private too."""
     latest = turns.latest(conn, session.id)
@@ -271,31 +274,25 @@ def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
     return STORED
 
 
-def hide(conn: Connection, turn: turns.OpenTurn, news: list[News]) -> None:
+def hide(conn: Connection, session: Session, turn: turns.TurnState, news: list[News], *, now: int) -> None:
     """The prompt turned out to be private. Whoever hears of it has to scrub the files too."""
     turns.hide(conn, turn.id)
+    jobs.ask(conn, "render", f"{session.project_id}.{turn.id}.hidden", now=now)
     news.append(News(HIDDEN, {"turn_id": turn.id}))
 
 
 def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
-    """Tool calls, stops, compactions: what happens between a prompt and the next."""
+    """Tool calls and stops: what happens between a prompt and the next."""
     event = item.event
-    turn = turns.by_prompt(conn, session.id, event.prompt_id)
-    if turn is None and event.prompt_id:
-        # Its prompt was missed. The turn is opened in its place; the transcript will tell what was asked.
-        _close_before(conn, session, item, now=now)
-        turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id)
-    turn = turn or turns.latest(conn, session.id)
-    if turn is None and isinstance(event.body, ToolUsed):
-        turn = turns.open_(conn, session.id, at=event.at)
+    if event.tool_use_id and events.has_tool_use_here(conn, session.id, event.tool_use_id):
+        return Outcome("filtered", "duplicate")
+    turn = _turn_of(conn, session, item, now=now)
     if turn is not None and turn.private:
         if isinstance(event.body, Stopped):
             turns.close(conn, turn.id, by="stop", at=event.at)
         return Outcome("filtered", "private")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
-    if seq is None:
-        return Outcome("filtered", "duplicate")
-    if item.source == "transcript":
+    if item.source == "transcript":  # whoever reads one sees to the rest itself
         if turn is not None:
             turns.add_late(conn, turn.id, at=event.at)
         return STORED
@@ -311,7 +308,33 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     return STORED
 
 
-def _continue(conn: Connection, session: Session, turn: turns.OpenTurn, event: Event, *, now: int) -> None:
+def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
+    """Where an event belongs: by the host's prompt id, else to the newest turn.
+
+    If its prompt was missed, the turn is opened in its place; the transcript will tell what was asked.
+    """
+    event = item.event
+    if turn := turns.by_prompt(conn, session.id, event.prompt_id):
+        return turn
+    if event.prompt_id:
+        return _open_turn(conn, session, item, now=now)
+    turn = turns.latest(conn, session.id)
+    return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
+
+
+def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+    """A new turn ends the one before, whatever became of it. One that is read back when the session has long gone on is
+    over already."""
+    event, live = item.event, item.source != "transcript"
+    if turns.close_open(conn, session.id, by="prompt", at=event.at) and live:
+        ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+    turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id, private=event.private)
+    if not live and turns.is_past(conn, turn.id):
+        turns.close(conn, turn.id, by="prompt", at=event.at)
+    return turn
+
+
+def _continue(conn: Connection, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
     """An event for the newest turn keeps it open; one for an older turn only makes that one be digested again."""
     newest = turns.latest(conn, session.id)
     if newest is None or newest.id == turn.id:

@@ -20,7 +20,7 @@ from claude_mem.hosts import claude_transcript
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.ingest import Accepted
 from claude_mem.pipeline.stage import Commit, nothing
-from claude_mem.projects import Project
+from claude_mem.projects import Project, resolve
 from claude_mem.records import Event, Job, News, Prompted, Session, Status, ToolUsed
 from claude_mem.store import events, jobs, sessions, turns
 from claude_mem.store.database import Connection, Database
@@ -35,6 +35,7 @@ class Read:
 
     events: tuple[Event, ...]
     closings: dict[str, Event]
+    lines: dict[str, int]
     offset: int
 
 
@@ -51,8 +52,10 @@ async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
 
 def _read(session: Session, also: str, config: Config) -> Read:
     if not session.transcript_path:
-        return Read((), {}, session.transcript_offset)
+        return Read((), {}, {}, session.transcript_offset)
     path = Path(session.transcript_path)
+    if session.cwd and not resolve(session.cwd, excluded=config.excluded_projects).enabled:
+        return Read((), {}, {}, _size(path))  # switched off: what was said meanwhile is not made up for later
     read = partial(claude_transcript.read, host=session.host, content_session_id=session.content_session_id)
     main = read(path, offset=session.transcript_offset)
     told = list(main.events)
@@ -60,7 +63,14 @@ def _read(session: Session, also: str, config: Config) -> Read:
         if also in ("agents", f"agent-{agent_id}"):
             told += read(file, agent_id=agent_id).events
     closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}
-    return Read(tuple(ingest.clean(event, config) for event in told), closings, main.offset)
+    return Read(tuple(ingest.clean(event, config) for event in told), closings, main.lines, main.offset)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _commit(conn: Connection, session: Session, found: Read, config: Config) -> Sequence[News]:
@@ -68,10 +78,24 @@ def _commit(conn: Connection, session: Session, found: Read, config: Config) -> 
     news = add(conn, session, found.events, config, now=now)
     if sessions.get(conn, session.id).status == Status.COMPLETED:
         turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
-    sessions.set_offset(conn, session.id, found.offset)
+    sessions.set_offset(conn, session.id, _resume_at(conn, session, found))
     failpoint("reconcile.offset")
     finish(conn, session, found.closings, news, now=now)
     return news
+
+
+def _resume_at(conn: Connection, session: Session, found: Read) -> int:
+    """Where to read on. Of a turn that is still open, what was said last is not known yet: it is read again."""
+    open_lines = [
+        found.lines[prompt_id]
+        for prompt_id in found.closings
+        if (turn := _turn(conn, session, prompt_id)) is not None and not turn.closed
+    ]
+    return min([found.offset, *open_lines])
+
+
+def _turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState | None:
+    return turns.by_prompt(conn, session.id, prompt_id) if prompt_id else turns.latest(conn, session.id)
 
 
 def add(conn: Connection, session: Session, told: Sequence[Event], config: Config, *, now: int) -> list[News]:
@@ -123,7 +147,7 @@ def _known_prompt(conn: Connection, session: Session, event: Event, news: list[N
     if turn is None:
         return turns.prompt_elsewhere(conn, session.host, event.prompt_id)
     if event.private and not turn.private:
-        ingest.hide(conn, turn, news)
+        ingest.hide(conn, session, turn, news, now=ids.now())
         return True
     return turn.private or events.has_kind(conn, turn.id, "prompt")
 
@@ -132,7 +156,7 @@ def _add_last_words(
     conn: Connection, session: Session, prompt_id: str, closing: Event, news: list[News], *, now: int
 ) -> None:
     """A turn that ended without a Stop still had last words."""
-    turn = turns.by_prompt(conn, session.id, prompt_id) if prompt_id else turns.latest(conn, session.id)
+    turn = _turn(conn, session, prompt_id)
     if turn is None or turn.private or not turn.closed or events.has_kind(conn, turn.id, "stop"):
         return
     _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)

@@ -11,8 +11,8 @@ from claude_mem.failpoints import failpoint
 from claude_mem.hosts import claude
 from claude_mem.pipeline import context
 from claude_mem.pipeline.stage import Commit, nothing
-from claude_mem.process import write_private
 from claude_mem.records import Job
+from claude_mem.spool import write_private
 from claude_mem.store import projects
 from claude_mem.store.database import Database
 

@@ -8,8 +8,6 @@ from claude_mem.records import Digest, Turn
 
 
 class Compressor(Protocol):
-    name: str
-
     async def compress(self, turn: Turn) -> Digest:
         """What the turn did and what is worth keeping of it. Raises if it can't; the job is then tried again."""
         ...

@@ -38,8 +38,6 @@ _CORRECTION = re.compile(
 
 
 class LocalCompressor:
-    name = "local"
-
     async def compress(self, turn: Turn) -> Digest:
         return digest(turn)
 

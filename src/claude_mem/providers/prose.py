@@ -107,7 +107,7 @@ def _sentences(text: str) -> Iterator[tuple[str, str]]:
     """Each sentence or list item, and the part that the heading above it opens."""
     under = "done"
     paragraph: list[str] = []
-    for line in [*_FENCE.sub("", text).splitlines(), ""]:
+    for line in [*(line.rstrip() for line in _FENCE.sub("", text).splitlines()), ""]:
         heading, item = _HEADING.match(line), _ITEM.match(line)
         if heading or item or not line.strip() or line.lstrip().startswith(("|", ">", "---")):
             yield from ((under, sentence) for sentence in _split(" ".join(paragraph)))

@@ -7,6 +7,7 @@ whatever is in it happens altogether or not at all.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from claude_mem import hook
 from claude_mem.errors import CannotDo
 from claude_mem.failpoints import failpoint
 from claude_mem.store.migrate import migrate
+
+log = logging.getLogger(__name__)
 
 Connection = apsw.Connection
 Row = dict[str, Any]
@@ -50,6 +53,7 @@ class Database:
         # FULL, not NORMAL: what we acknowledge must survive a power cut. It costs a sixth of a millisecond.
         conn.pragma("synchronous", "full")
         conn.pragma("foreign_keys", "on")
+        conn.pragma("fullfsync", "on")  # on macOS a plain fsync stops at the drive's cache
         conn.pragma("secure_delete", "on")
         conn.pragma("journal_size_limit", 4 << 20)
         migrate(conn, backups=backups)
@@ -76,7 +80,12 @@ class Database:
 
     async def scrub(self) -> None:
         """Move everything from the log into the database, where deleted rows are overwritten, and empty the log."""
-        await asyncio.wrap_future(self._writing.submit(self._writer.pragma, "wal_checkpoint", "truncate"))
+        for _ in range(20):
+            done = await asyncio.wrap_future(self._writing.submit(_truncate_log, self._writer))
+            if done:
+                return
+            await asyncio.sleep(0.05)  # a reader is still in there
+        log.warning("the log could not be emptied; the next checkpoint will")
 
     def close(self) -> None:
         """Waits for what is being written; afterwards no file is open."""
@@ -85,6 +94,11 @@ class Database:
             conn.close()
         self._writing.submit(self._writer.close).result()
         self._writing.shutdown(wait=True)
+
+
+def _truncate_log(conn: Connection) -> bool:
+    busy, _, _ = next(iter(conn.execute("pragma wal_checkpoint(truncate)"))).values()
+    return not busy
 
 
 def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: Any) -> T:

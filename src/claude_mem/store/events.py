@@ -54,6 +54,10 @@ def has_tool_use(conn: Connection, host: str, tool_use_id: str) -> bool:
     )
 
 
+def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bool:
+    return bool(value(conn, "select 1 from events where session_id = ? and tool_use_id = ?", (session_id, tool_use_id)))
+
+
 def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
     return bool(value(conn, "select 1 from events where turn_id = ? and kind = ?", (turn_id, wanted)))
 

@@ -68,11 +68,6 @@ def retry_dead(conn: Connection, *, now: int) -> int:
     return conn.changes()
 
 
-def next_due(conn: Connection) -> int | None:
-    due = value(conn, "select min(due_at) from jobs where not dead")
-    return None if due is None else int(due)
-
-
 def waiting(conn: Connection) -> int:
     """Jobs that will be done in a moment; those that failed before are in no hurry."""
     return int(value(conn, "select count(*) from jobs where not dead and error is null"))

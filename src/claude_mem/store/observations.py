@@ -46,7 +46,7 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) 
             files_read = excluded.files_read,
             files_modified = excluded.files_modified, commit_id = excluded.commit_id, provider = excluded.provider,
             tokens = excluded.tokens, hash = excluded.hash, updated_at = excluded.updated_at
-         where not forgotten
+         where not forgotten and trust != 'user'
         returning id
         """,
         {
@@ -70,7 +70,8 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) 
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
     """Remove what an earlier digest of the turn made and this one did not."""
     conn.execute(
-        "delete from observations where turn_id = ? and not forgotten and key not in (select value from json_each(?))",
+        "delete from observations where turn_id = ? and not forgotten and trust != 'user'"
+        " and key not in (select value from json_each(?))",
         (turn_id, _dump(keys)),
     )
     failpoint("store.swept")
@@ -173,7 +174,7 @@ _PROMPTS = """
 _QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
 
 
-def listing(conn: Connection, kind: str, *, limit: int, offset: int, project: str = "") -> list[Row]:
+def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "") -> list[Row]:
     """Newest first."""
     where = "and p.name = :project" if project else ""
     found = rows(
@@ -247,7 +248,7 @@ def total(conn: Connection, project_ids: list[int]) -> int:
 
 
 def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int) -> Row:
-    """A person corrects what we thought."""
+    """A person corrects what we thought. From then on it is theirs, and no digest changes it again."""
     get(conn, "observation", row_id)
     for name, given in fields.items():
         assert name in _EDITABLE, name
@@ -256,7 +257,7 @@ def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int) -
     row = one(conn, "select * from observations where id = ?", (row_id,))
     assert row is not None
     conn.execute(
-        "update observations set hash = ?, tokens = ?, updated_at = ? where id = ?",
+        "update observations set hash = ?, tokens = ?, trust = 'user', updated_at = ? where id = ?",
         (fingerprint(row), _cost(row), now, row_id),
     )
     return get(conn, "observation", row_id)

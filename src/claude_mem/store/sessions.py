@@ -7,8 +7,8 @@ from claude_mem.records import Session, Status
 from claude_mem.store.database import Connection, Row, one, rows
 
 _COLUMNS = (
-    "id, host, content_session_id, project_id, status, prompt_counter, transcript_path, transcript_offset, host_pid,"
-    " informed_upto, last_event_at"
+    "id, host, content_session_id, project_id, status, prompt_counter, cwd, transcript_path, transcript_offset,"
+    " host_pid, informed_upto, last_event_at"
 )
 
 
@@ -28,14 +28,14 @@ def get(conn: Connection, session_id: int) -> Session:
     return Session(**row)
 
 
-def open_(conn: Connection, host: str, content_session_id: str, *, project_id: int, at: int) -> Session:
-    """The session, created at its first event. Whoever comes back to one that was over wakes it up."""
+def open_(conn: Connection, host: str, content_session_id: str, *, project_id: int, at: int, cwd: str = "") -> Session:
+    """The session, created at its first event."""
     conn.execute(
         """
-        insert or ignore into sdk_sessions (host, content_session_id, project_id, started_at, last_event_at)
-        values (?, ?, ?, ?, ?)
+        insert or ignore into sdk_sessions (host, content_session_id, project_id, cwd, started_at, last_event_at)
+        values (?, ?, ?, ?, ?, ?)
         """,
-        (host, content_session_id, project_id, at, at),
+        (host, content_session_id, project_id, cwd, at, at),
     )
     found = find(conn, host, content_session_id)
     assert found is not None
@@ -80,15 +80,15 @@ def note_first_prompt(conn: Connection, session_id: int, text: str, *, title: st
     )
 
 
-def set_subtitle(conn: Connection, session_id: int, subtitle: str, *, number: int) -> None:
+def set_subtitle(conn: Connection, session_id: int, subtitle: str, *, at: int) -> None:
     """Where the session got to: what its newest turn did, in whatever order the turns are digested."""
     conn.execute(
         """
         update sdk_sessions set subtitle = ?1
          where id = ?2 and ?1 != ''
-           and ?3 >= (select max(prompt_number) from session_summaries where session_id = ?2)
+           and ?3 >= (select max(created_at) from session_summaries where session_id = ?2)
         """,
-        (subtitle, session_id, number),
+        (subtitle, session_id, at),
     )
 
 

@@ -16,7 +16,7 @@ _DECODE = msgspec.json.Decoder(Body)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTurn:
+class TurnState:
     """As much of a turn as is needed to decide where an event goes."""
 
     id: int
@@ -26,22 +26,23 @@ class OpenTurn:
     prompt_id: str | None
 
 
-def _row(row: Row | None) -> OpenTurn | None:
+def _row(row: Row | None) -> TurnState | None:
     if row is None:
         return None
-    return OpenTurn(row["id"], row["number"], bool(row["private"]), row["closed_at"] is not None, row["prompt_id"])
+    return TurnState(row["id"], row["number"], bool(row["private"]), row["closed_at"] is not None, row["prompt_id"])
 
 
-def latest(conn: Connection, session_id: int) -> OpenTurn | None:
-    return _row(one(conn, "select * from turns where session_id = ? order by number desc limit 1", (session_id,)))
+def latest(conn: Connection, session_id: int) -> TurnState | None:
+    newest = "select * from turns where session_id = ? order by opened_at desc, number desc limit 1"
+    return _row(one(conn, newest, (session_id,)))
 
 
-def by_prompt(conn: Connection, session_id: int, prompt_id: str) -> OpenTurn | None:
+def by_prompt(conn: Connection, session_id: int, prompt_id: str) -> TurnState | None:
     found = "select * from turns where session_id = ? and prompt_id = ?"
     return _row(one(conn, found, (session_id, prompt_id))) if prompt_id else None
 
 
-def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", private: bool = False) -> OpenTurn:
+def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", private: bool = False) -> TurnState:
     number = sessions.count_prompt(conn, session_id)
     row = one(
         conn,
@@ -75,10 +76,19 @@ def close(conn: Connection, turn_id: int, *, by: str, at: int) -> None:
 
 
 def close_open(conn: Connection, session_id: int, *, by: str, at: int) -> bool:
+    """Close what is open and was begun before then: a turn that is only read back must not end one that runs."""
     conn.execute(
-        "update turns set closed_at = ?, closed_by = ? where session_id = ? and closed_at is null", (at, by, session_id)
+        "update turns set closed_at = ?1, closed_by = ?2"
+        " where session_id = ?3 and closed_at is null and opened_at <= ?1",
+        (at, by, session_id),
     )
     return conn.changes() > 0
+
+
+def is_past(conn: Connection, turn_id: int) -> bool:
+    """Has the session gone on to another turn since this one was opened?"""
+    later = "select 1 from turns a join turns b using (session_id) where a.id = ? and b.opened_at > a.opened_at"
+    return bool(value(conn, later, (turn_id,)))
 
 
 def silent(conn: Connection, *, before: int) -> list[Row]:
@@ -86,10 +96,6 @@ def silent(conn: Connection, *, before: int) -> list[Row]:
     return rows(
         conn, "select id, session_id, last_at from turns where closed_at is null and last_at < ? order by id", (before,)
     )
-
-
-def has_open(conn: Connection, session_id: int) -> bool:
-    return bool(value(conn, "select 1 from turns where session_id = ? and closed_at is null", (session_id,)))
 
 
 def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
@@ -100,7 +106,7 @@ def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
         select t.id, coalesce(max(e.seq), 0) as seq
           from turns t left join events e on e.turn_id = t.id
          where t.session_id = ? and t.closed_at is not null and t.digested_at is null and not t.private
-         group by t.id order by t.number
+         group by t.id having seq > 0 order by t.number
         """,
         (session_id,),
     )
@@ -116,8 +122,15 @@ def digested(conn: Connection, turn: Turn, *, now: int) -> None:
     failpoint("store.digested")
 
 
+def may_keep(conn: Connection, turn_id: int) -> bool:
+    return bool(value(conn, "select not private from turns where id = ?", (turn_id,)))
+
+
 def hide(conn: Connection, turn_id: int) -> None:
     """It turned out that the prompt was private: nothing of the turn stays but the fact that it was filtered."""
+    conn.execute(
+        "update sdk_sessions set subtitle = null where id = (select session_id from turns where id = ?)", (turn_id,)
+    )
     conn.execute(
         "update receipts set outcome = 'filtered', rule = 'private'"
         " where event_id in (select event_id from events where turn_id = ?)",
@@ -128,7 +141,7 @@ def hide(conn: Connection, turn_id: int) -> None:
     conn.execute("update turns set private = 1, digested_at = null where id = ?", (turn_id,))
 
 
-def untold(conn: Connection, session_id: int, text: str, at: int) -> OpenTurn | None:
+def untold(conn: Connection, session_id: int, text: str, at: int) -> TurnState | None:
     """The turn of a prompt whose host gives no prompt ids: same words, nearest in time."""
     return _row(
         one(

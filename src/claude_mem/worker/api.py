@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from claude_mem import __version__, ids, projects, spool
+from claude_mem import __version__, ids, privacy, projects, spool
 from claude_mem.config import as_toml, names, reason
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import claude
-from claude_mem.pipeline import backfill, context
+from claude_mem.pipeline import backfill, context, ingest
 from claude_mem.records import News, SessionStarted, Status, Type
 from claude_mem.redact import redact
 from claude_mem.store import account, events, jobs, observations, sessions, turns
@@ -168,13 +169,15 @@ _SESSION_ID = ("contentSessionId", "content_session_id", "claudeSessionId", "ses
 async def _hand_over(
     service: Service, command: str, payload: dict[str, Any], *, body: dict[str, Any], host: str
 ) -> str:
-    """An event from another editor takes the same way as one from a hook."""
-    header = {"command": command, "host": host or "api", "source": "api"}
+    """An event from another editor takes the same way as one from a hook, private parts cut out before it is kept."""
+    header = {"command": command, "host": host, "source": "api"}
+    if privacy.hides_all(str(payload.get("prompt", ""))):
+        header["private"] = "yes"
     if cwd := _text(body, "cwd", limit=4096):
         header["project_dir"] = cwd
     elif name := _text(body, "project", limit=100):
         header["project"] = name
-    return await service.take_in(header, msgspec.json.encode(payload))
+    return await service.take_in(header, msgspec.json.encode(privacy.strip_all(payload)))
 
 
 def _host(body: dict[str, Any]) -> str:
@@ -191,8 +194,7 @@ async def _init(service: Service, body: dict[str, Any], session_id: str, host: s
     prompt = _text(body, "prompt", "userPrompt", "user_prompt")
     payload = {"session_id": session_id, "hook_event_name": "UserPromptSubmit", "prompt": prompt}
     event_id = await _hand_over(service, "new", payload, body=body, host=host)
-    await service.settle(INIT_SECONDS)
-    outcome = await service.db.read(events.receipt, event_id)
+    outcome = await service.taken(event_id, INIT_SECONDS)
     session = await service.db.read(sessions.find, host, session_id)
     skipped = outcome is not None and outcome.what != "stored"
     return {
@@ -312,7 +314,7 @@ def _mark_failed(conn: Connection, session_id: int) -> None:
     now = ids.now()
     turns.close_open(conn, session_id, by="deleted", at=now)
     sessions.set_status(conn, session_id, Status.FAILED, at=now)
-    jobs.ask(conn, "reconcile", f"{session_id}.{events.newest(conn, session_id)}", now=now)
+    ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now)
 
 
 # --- context ----------------------------------------------------------------------------------------------------------
@@ -342,21 +344,23 @@ async def inject_start(service: Service, request: Request) -> Any:
     project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         return Response(claude.start_answer(""), media_type="application/json")
-    text = await service.start_context(
-        project, host=event.host, content_session_id=event.content_session_id, source=event.body.source
-    )
-    return Response(claude.start_answer(text, notice=await service.notice()), media_type="application/json")
+    who = {"host": event.host, "content_session_id": event.content_session_id}
+    text, upto = await service.start_context(project, **who, source=event.body.source)
+    notice = await service.notice()
+    if not await request.is_disconnected():  # else the hook has given up, and nothing was told
+        await service.informed(**who, upto=upto)
+    return Response(claude.start_answer(text, notice=notice), media_type="application/json")
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
-def _listing(kind: str) -> Handler:
+def _listing(select: Callable[..., list[Row]]) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
         """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`, newest first."""
         limit, offset = _number(request, "limit", 20, low=1, high=100), _number(request, "offset", 0)
         project = request.query_params.get("project", "")
-        found = await service.db.read(observations.listing, kind, limit=limit + 1, offset=offset, project=project)
+        found = await service.db.read(select, limit=limit + 1, offset=offset, project=project)
         return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
 
     return handler
@@ -368,14 +372,6 @@ def _single(kind: str) -> Handler:
         return await service.db.read(observations.get, kind, _id(request))
 
     return handler
-
-
-async def list_sessions(service: Service, request: Request) -> Any:
-    """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`."""
-    limit, offset = _number(request, "limit", 20, low=1, high=100), _number(request, "offset", 0)
-    project = request.query_params.get("project", "")
-    found = await service.db.read(sessions.listing, limit=limit + 1, offset=offset, project=project)
-    return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
 
 
 async def show_session(service: Service, request: Request) -> Any:
@@ -425,11 +421,15 @@ def _corrections(body: dict[str, Any]) -> Row:
             raise Misuse(f"`{name}` must be a list of texts")
     if "type" in body and body["type"] not in set(Type):
         raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(Type))
-    return dict(map_strings(body, lambda text: redact(storable(text))))
+    return dict(map_strings(body, _keepable))
+
+
+def _keepable(text: str) -> str:
+    return redact(privacy.strip(storable(text)))
 
 
 async def forget_observation(service: Service, request: Request) -> Any:
-    """DELETE erases its content for good."""
+    """DELETE erases the observation. (The summary of its turn and the raw events are rows of their own.)"""
     found = await service.db.read(observations.get, "observation", _id(request))
     await service.db.write(observations.forget, found["id"], now=ids.now())
     await service.db.scrub()
@@ -447,8 +447,10 @@ async def _render_again(service: Service, project: str) -> None:
 async def save_memory(service: Service, request: Request) -> Any:
     """Remember what a person says: `{text, title?, project?}`."""
     body = await _object(request)
-    text = redact(_text(body, "text", required=True, limit=20_000))
-    title = redact(_text(body, "title", limit=200)) or first_sentence(text, 100)
+    text = _keepable(_text(body, "text", required=True, limit=20_000))
+    if not text.strip():
+        raise Misuse("all of it is private; nothing was kept")
+    title = _keepable(_text(body, "title", limit=200)) or first_sentence(text, 100)
     name = _text(body, "project", limit=100) or "general"
     row_id = await service.db.write(_save, name, title, text)
     await _render_again(service, name)
@@ -479,7 +481,7 @@ async def list_projects(service: Service, _: Request) -> Any:
 
 async def stats(service: Service, _: Request) -> Any:
     """How much there is of everything, and where every event is."""
-    size = sum(path.stat().st_size for path in service.config.data_dir.glob("claude-mem.db*"))
+    size = service.config.database.stat().st_size
     return {
         "worker": {"version": __version__, "uptime_ms": ids.now() - service.started_at, "pid": os.getpid()},
         "database": {"size": size, **await service.db.read(account.counts)},
@@ -534,7 +536,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/sessions/{id}/init": {"POST": init_by_id},
     "/sessions/{id}/observations": {"POST": add_tool_use_by_id},
     "/sessions/{id}/summarize": {"POST": summarize_by_id},
-    "/api/sessions": {"GET": list_sessions},
+    "/api/sessions": {"GET": _listing(sessions.listing)},
     "/api/sessions/init": {"POST": init},
     "/api/sessions/observations": {"POST": add_tool_use},
     "/api/sessions/summarize": {"POST": summarize},
@@ -542,10 +544,10 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/processing": {"POST": processing},
     "/api/context/inject": {"GET": inject, "POST": inject_start},
     "/api/context/preview": {"GET": inject},
-    "/api/observations": {"GET": _listing("observation")},
+    "/api/observations": {"GET": _listing(partial(observations.listing, kind="observation"))},
     "/api/observations/batch": {"POST": batch},
-    "/api/summaries": {"GET": _listing("summary")},
-    "/api/prompts": {"GET": _listing("prompt")},
+    "/api/summaries": {"GET": _listing(partial(observations.listing, kind="summary"))},
+    "/api/prompts": {"GET": _listing(partial(observations.listing, kind="prompt"))},
     "/api/observation/{id}": {
         "GET": _single("observation"),
         "PATCH": change_observation,

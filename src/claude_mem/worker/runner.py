@@ -46,11 +46,13 @@ class Runner:
         try:
             async with asyncio.timeout(STAGE_SECONDS):
                 commit = await self.stages[job.kind](job)
-            await self.tell(await self.db.write(_finish, job, commit))
+            news = await self.db.write(_finish, job, commit)
         except LeaseLost as lost:
             log.warning("%s", lost)
         except Exception as error:
             await self._give_back(job, error)
+        else:
+            await self.tell(news)
         return True
 
     async def _give_back(self, job: Job, error: Exception) -> None:

@@ -19,7 +19,8 @@ import uvicorn
 from claude_mem import __version__, hook
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
-from claude_mem.process import Worker, take_lock, write_private
+from claude_mem.process import Worker, take_lock
+from claude_mem.spool import write_private
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service, make_fifo
 

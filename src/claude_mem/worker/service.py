@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -20,12 +21,11 @@ from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.compress import compress
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.render import render
-from claude_mem.process import write_private
 from claude_mem.projects import Project
 from claude_mem.providers.base import Compressor
 from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import News, Session
-from claude_mem.spool import Spool
+from claude_mem.records import News, Outcome, Session
+from claude_mem.spool import Spool, write_private
 from claude_mem.store import account, events, jobs, observations, projects, sessions, turns
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.worker.runner import Runner, wait_any
@@ -52,7 +52,7 @@ class Service:
         self.stream = Stream()
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
-            "backfill": partial(backfill, db=self.db, config=config),
+            "backfill": partial(backfill, config=config),
             "compress": partial(compress, db=self.db, compressor=compressor or LocalCompressor()),
             "render": partial(render, db=self.db, config=config),
         }
@@ -78,6 +78,7 @@ class Service:
         now = ids.now()
         await self.db.write(jobs.release_all, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
+        await self.sweep_gone()  # first: a turn whose agent is gone is over, and its last words count
         await self.db.write(_ask_grown, now=now)
 
     async def work_off(self) -> None:
@@ -145,22 +146,35 @@ class Service:
             await asyncio.sleep(0.004)
         return True
 
+    async def taken(self, event_id: str, seconds: float) -> Outcome | None:
+        """What became of an event, as soon as that is known."""
+        deadline = time.monotonic() + seconds
+        while (outcome := await self.db.read(events.receipt, event_id)) is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.004)
+        return outcome
+
     async def take_in(self, header: dict[str, str], payload: bytes) -> str:
         """An event that came by HTTP goes the same way as all others, and is safe before it is acknowledged."""
         event_id = await asyncio.to_thread(self.spool.put, header, payload)
         self.wake.set()
         return event_id
 
-    async def start_context(self, project: Project, *, host: str, content_session_id: str, source: str) -> str:
-        """What a session of this project is told when it starts."""
+    async def start_context(
+        self, project: Project, *, host: str, content_session_id: str, source: str
+    ) -> tuple[str, int]:
+        """What a session of this project is told when it starts, and up to which observation it is told everything."""
         await self.sweep_gone()
         await self.settle(SETTLE_SECONDS)
-        newest = await self.db.read(observations.newest_id)
+        upto = await self.db.read(observations.newest_id)
         session = await self.db.read(sessions.find, host, content_session_id)
-        text = await self._start_text(project, session if source in ("resume", "fork") else None)
-        if session is not None:
-            await self.db.write(sessions.informed, session.id, newest)
-        return text
+        if source == "fork":
+            return "", upto  # it begins with a copy of another session, and with what that one was told
+        return await self._start_text(project, session if source == "resume" else None), upto
+
+    async def informed(self, host: str, content_session_id: str, upto: int) -> None:
+        """The session has been told everything up to that observation."""
+        if session := await self.db.read(sessions.find, host, content_session_id):
+            await self.db.write(sessions.informed, session.id, upto)
 
     async def _start_text(self, project: Project, resumed: Session | None) -> str:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -179,10 +193,8 @@ class Service:
 
     async def notice(self) -> str:
         """What a person should know, or nothing."""
-        found = await self.db.read(account.counts)
-        if found["dead_jobs"]:
-            return f"claude-mem could not digest {found['dead_jobs']} turn(s). `claude-mem doctor` says why."
-        return ""
+        lost = (await self.totals())["set_aside_by"].get("dead_job")
+        return f"claude-mem could not digest {lost} events. `claude-mem doctor` says why." if lost else ""
 
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
@@ -192,7 +204,8 @@ class Service:
     def show_activity(self, active: bool, project: str) -> None:
         """For status lines, which read a file and ask no one."""
         flag = {"active": active, "project": project, "timestamp": ids.now()}
-        write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
+        with contextlib.suppress(OSError):  # a full disk: nothing depends on it
+            write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
 
 
 # --- what a sweep writes -------------------------------------------------------------------------------------
@@ -236,7 +249,7 @@ def _is_gone(session: Session) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
+        pass  # it lives, but is not ours
     return False
 
 

@@ -31,6 +31,7 @@ create table sdk_sessions (
     subtitle            text,
     status              text not null default 'initialized'
                         check (status in ('initialized', 'active', 'completed', 'failed', 'interrupted')),
+    cwd                 text not null default '',     -- the folder it was started in
     transcript_path     text not null default '',
     transcript_offset   integer not null default 0,   -- bytes of the transcript that have been taken in
     host_pid            integer,            -- the agent's process; if it is gone, so is its turn
@@ -53,7 +54,7 @@ create table turns (
     opened_at    integer not null,
     last_at      integer not null,
     closed_at    integer,
-    closed_by    text,                      -- stop | prompt | session_start | session_end | silence | host_gone
+    closed_by    text,        -- stop, prompt, session_start, session_end, silence, host_gone, deleted or backfill
     digested_at  integer,
     unique (session_id, number)
 ) strict;
@@ -95,6 +96,7 @@ create table events (
 ) strict;
 create unique index events_by_tool_use on events (session_id, tool_use_id) where tool_use_id is not null;
 create index events_any_tool_use on events (tool_use_id) where tool_use_id is not null;
+create index events_by_session on events (session_id);
 create index events_by_turn on events (turn_id, at, seq);
 
 -- Work owed. `due_at` is schedule, lease and back-off in one; `attempts` tells an old claim from a new one.
@@ -124,6 +126,7 @@ create table observations (
     subtitle           text,
     narrative          text,
     facts              text not null default '[]',
+    sources            text not null default '[]',   -- for each fact, the events (seq) it was taken from
     concepts           text not null default '[]',
     files_read         text not null default '[]',
     files_modified     text not null default '[]',
