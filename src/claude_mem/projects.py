@@ -82,9 +82,9 @@ def _override(start: Path) -> dict[str, object]:
     for folder in _upwards(start):
         try:
             said: dict[str, object] = tomllib.loads((folder / OVERRIDE).read_text("utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError):
+        except OSError:
+            continue  # absent, or no folder that could have one
+        except ValueError:
             said = {"enabled": False, "problem": str(folder / OVERRIDE)}
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
