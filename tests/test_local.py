@@ -132,6 +132,7 @@ def test_the_telling_line_of_an_error_is_found() -> None:
     trace = 'Exit code 1\nTraceback (most recent call last):\n  File "x.py"\nValueError: no such item\n\n'
     assert error_line(trace) == "ValueError: no such item"
     assert error_line("ValueError: no such item\n\nFAILED (errors=1)") == "ValueError: no such item"
+    assert error_line("ERROR: test_total (tests.Total)\nValueError: no such item\n") == "ValueError: no such item"
     assert error_line("") == ""
 
 

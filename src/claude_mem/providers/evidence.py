@@ -28,7 +28,7 @@ _QUIET_COMMIT = re.compile(
 )
 _STAT = re.compile(r"^ ?(\d+ files? changed.*)$", re.M)
 _ERROR = re.compile(r"error|exception|fatal|failed|failure|panic|not found|denied|refused|undefined|cannot|can't", re.I)
-_NAMED_ERROR = re.compile(r"(?:E\s+)?[A-Za-z_.]*(?:Error|Exception|panic|fatal|error\[\w+\])\b ?: ?\S", re.I)
+_NAMED_ERROR = re.compile(r"(?:E\s+)?(?:[A-Za-z_][\w.]*(?:Error|Exception)|panic|fatal|error(?:\[\w+\])?) ?: ?\S")
 _AT_LINE = re.compile(r"\S+\.\w{1,5}:\d+(?::\d+)?:? \S")
 _NOISE = re.compile(
     r"^(?:Exit code|\[[\w:.-]+\] (?:ERROR|\$)|make: \*\*\*|npm ERR!|error Command failed|FAIL\s|exit status)"

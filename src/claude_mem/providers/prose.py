@@ -80,18 +80,25 @@ class Message:
 
 def read(text: str) -> Message:
     parts: dict[str, list[str]] = {"done": [], "learned": [], "decided": [], "asked": [], "next": []}
-    for under, sentence in _sentences(text):
-        if not is_filler(sentence):
-            parts[_part(under, sentence)].append(sentence)
-    said = [*parts["done"], *parts["decided"], *parts["learned"]]
-    return Message(lead=_lead(said), **{name: tuple(items) for name, items in parts.items()})
+    prose: list[str] = []
+    items: list[str] = []
+    for under, sentence, is_item in _sentences(text):
+        if is_filler(sentence):
+            continue
+        part = _part(under, sentence)
+        parts[part].append(sentence)
+        if part not in ("next", "asked"):
+            (items if is_item else prose).append(sentence)
+    return Message(lead=_lead(prose, items), **{name: tuple(found) for name, found in parts.items()})
 
 
-def _lead(said: list[str]) -> str:
-    """The first sentence that can stand alone: it names something, and does not point at what came before."""
-    whole = [sentence for sentence in said if len(sentence) >= 25 and " " in sentence]
+def _lead(prose: list[str], items: list[str]) -> str:
+    """The first sentence that can stand alone: it names something, does not point at what came before, and is not one
+    of many in a list."""
+    whole = [sentence for sentence in prose if len(sentence) >= 25 and " " in sentence]
     alone = [sentence for sentence in whole if not _POINTING.match(sentence) and not sentence.endswith(":")]
-    return next(iter(alone or whole), "")
+    named = [sentence for sentence in items if len(sentence) >= 25 and " " in sentence]
+    return next(iter(alone or whole or named), "")
 
 
 def _part(under: str, sentence: str) -> str:
@@ -103,19 +110,19 @@ def _part(under: str, sentence: str) -> str:
     return under
 
 
-def _sentences(text: str) -> Iterator[tuple[str, str]]:
-    """Each sentence or list item, and the part that the heading above it opens."""
+def _sentences(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Each sentence, the part that the heading above it opens, and whether it stands in a list."""
     under = "done"
     paragraph: list[str] = []
     for line in [*(line.rstrip() for line in _FENCE.sub("", text).splitlines()), ""]:
         heading, item = _HEADING.match(line), _ITEM.match(line)
         if heading or item or not line.strip() or line.lstrip().startswith(("|", ">", "---")):
-            yield from ((under, sentence) for sentence in _split(" ".join(paragraph)))
+            yield from ((under, sentence, False) for sentence in _split(" ".join(paragraph)))
             paragraph = []
         if heading:
             under = _under(plain(heading["marked"] or heading["bold"]))
         elif item:
-            yield from ((under, sentence) for sentence in _split(item["text"]))
+            yield from ((under, sentence, True) for sentence in _split(item["text"]))
         elif line.strip() and not line.lstrip().startswith(("|", ">", "---")):
             paragraph.append(line.strip())
 
