@@ -143,6 +143,16 @@ def test_a_late_tool_call_is_digested_with_its_own_turn(lab: Lab) -> None:
     assert lab.rows("select prompt_number, files_modified from observations") == [(1, '["late.py"]')]
 
 
+def test_what_comes_after_the_end_of_a_session_is_digested_without_waiting(lab: Lab) -> None:
+    lab.spool("UserPromptSubmit", prompt="one", prompt_id="p1")
+    lab.spool("SessionEnd", reason="other")
+    edit = {"tool_name": "Write", "tool_input": {"file_path": str(lab.project / "late.py")}, "tool_use_id": "late"}
+    lab.spool("PostToolUse", prompt_id="p1", **edit)
+    lab.drain()
+    assert _turns(lab) == [(1, "session_end", 1)]
+    assert lab.rows("select files_modified from observations") == [('["late.py"]',)]
+
+
 def test_a_project_can_switch_itself_off(lab: Lab) -> None:
     (lab.project / ".claude-mem.toml").write_text("enabled = false\n")
     lab.spool("UserPromptSubmit", prompt="secret plans")

@@ -98,6 +98,9 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+OVER = (Status.COMPLETED, Status.FAILED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     id: int

@@ -23,6 +23,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.hosts import claude
 from claude_mem.projects import Project, named, resolve
 from claude_mem.records import (
+    OVER,
     STORED,
     Body,
     Compacting,
@@ -335,11 +336,12 @@ def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) 
 
 
 def _continue(conn: Connection, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
-    """An event for the newest turn keeps it open; one for an older turn only makes that one be digested again."""
+    """An event for the newest turn keeps it open. For an older turn, or in a session that is over, it comes late: the
+    turn is digested again, and nobody waits for more."""
     newest = turns.latest(conn, session.id)
-    if newest is None or newest.id == turn.id:
+    if session.status not in OVER and (newest is None or newest.id == turn.id):
         turns.touch(conn, turn.id, at=event.at)
-    elif turn.closed:
+    else:
         turns.add_late(conn, turn.id, at=event.at)
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
 

@@ -21,7 +21,7 @@ from claude_mem.pipeline import ingest
 from claude_mem.pipeline.ingest import Accepted
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.projects import Project, resolve
-from claude_mem.records import Event, Job, News, Prompted, Session, Status, ToolUsed
+from claude_mem.records import OVER, Event, Job, News, Prompted, Session, ToolUsed
 from claude_mem.store import events, jobs, sessions, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import clip
@@ -76,7 +76,7 @@ def _size(path: Path) -> int:
 def _commit(conn: Connection, session: Session, found: Read, config: Config) -> Sequence[News]:
     now = ids.now()
     news = add(conn, session, found.events, config, now=now)
-    if sessions.get(conn, session.id).status == Status.COMPLETED:
+    if sessions.get(conn, session.id).status in OVER:
         turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
     sessions.set_offset(conn, session.id, _resume_at(conn, session, found))
     failpoint("reconcile.offset")
