@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from claude_mem.text import map_strings
+
 MAX_TAGS = 100
 
 # A tag may come in any case, with spaces and attributes, and its brackets as HTML entities or JSON escapes (text of
@@ -52,13 +54,7 @@ def strip(text: str) -> str:
 
 def strip_all(value: Any) -> Any:
     """The same for every string in a JSON value, keys included."""
-    if isinstance(value, str):
-        return strip(value)
-    if isinstance(value, dict):
-        return {strip(str(key)): strip_all(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [strip_all(item) for item in value]
-    return value
+    return map_strings(value, strip)
 
 
 def hides_all(text: str) -> bool:
