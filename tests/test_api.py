@@ -146,6 +146,13 @@ def test_bad_requests_get_a_clear_error(http: TestClient) -> None:
     assert ask("POST", "/api/sessions/observations", content=b" " * (MAX_BODY + 1))[0] == 413
 
 
+def test_private_parts_that_come_by_http_do_not_even_reach_the_spool(http: TestClient, config: Config) -> None:
+    tool = {"contentSessionId": "e1", "tool_name": "Bash", "tool_input": {"command": "<private>canary-word</private>"}}
+    assert http.post("/api/sessions/observations", headers=GOOD, json=tool).json()["status"] == "queued"
+    (kept,) = config.spool.iterdir()  # no loop runs here: it lies as it was put
+    assert b"canary-word" not in kept.read_bytes()
+
+
 # --- with a real worker ---------------------------------------------------------------------------------------------
 
 

@@ -146,6 +146,7 @@ def test_a_late_tool_call_is_digested_with_its_own_turn(lab: Lab) -> None:
 def test_what_comes_after_the_end_of_a_session_is_digested_without_waiting(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="one", prompt_id="p1")
     lab.spool("SessionEnd", reason="other")
+    lab.drain()
     edit = {"tool_name": "Write", "tool_input": {"file_path": str(lab.project / "late.py")}, "tool_use_id": "late"}
     lab.spool("PostToolUse", prompt_id="p1", **edit)
     lab.drain()
