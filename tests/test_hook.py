@@ -297,7 +297,11 @@ def test_capturing_imports_nothing_the_interpreter_has_not_loaded(lab: Lab, comm
 
 def test_a_tag_loads_the_scanner_and_nothing_else_of_ours(lab: Lab) -> None:
     found = loaded(lab, "new", payload("UserPromptSubmit", prompt="a <private>b</private>"))
-    assert {name for name in found if name.startswith("claude_mem")} == {"claude_mem", "claude_mem.privacy", "claude_mem.text"}
+    assert {name for name in found if name.startswith("claude_mem")} == {
+        "claude_mem",
+        "claude_mem.privacy",
+        "claude_mem.text",
+    }
     assert not found & {"socket", "pathlib", "asyncio", "sqlite3", "subprocess", "msgspec", "apsw"}
 
 
