@@ -29,6 +29,7 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/memories.py
+	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.
@@ -40,7 +41,8 @@ $(CLIENT)/.$(CLIENT_VERSION): tests/client/version.txt
 # Byte-compiled, because imports then cost half; from the lock, so that everyone tests the same.
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  --no-binary claude-agent-sdk -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 

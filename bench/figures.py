@@ -80,8 +80,15 @@ def as_text(figures: Sequence[Figure]) -> str:
     return "\n".join(line.rstrip() for line in aligned)
 
 
-def as_markdown(figures: Sequence[Figure], setting: dict[str, Any]) -> str:
-    lines = ["# The spine, measured", "", "Written by `make bench`.", ""]
+def write(path: Path, title: str, figures: Sequence[Figure], setting: dict[str, Any]) -> None:
+    """`path` without its ending: one file for people, one for programs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".md").write_text(as_markdown(title, figures, setting), "utf-8")
+    path.with_suffix(".json").write_text(as_json(figures, setting), "utf-8")
+
+
+def as_markdown(title: str, figures: Sequence[Figure], setting: dict[str, Any]) -> str:
+    lines = [f"# {title}", "", "Written by `make bench`.", ""]
     lines += [f"- {name}: {value}" for name, value in setting.items()]
     lines += ["", "| figure | value | unit | goal | | samples |", "|---|--:|---|---|---|--:|"]
     lines += ["| " + " | ".join(_cells(figure)) + " |" for figure in figures]

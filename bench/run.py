@@ -34,7 +34,8 @@ def main() -> int:
     print(figures.as_text(found))
     whole = not options.only and not options.quick
     if folder := options.out or (RESULTS if whole else None):
-        _write(folder, found, {**setting, "quick": options.quick, "parts": ", ".join(parts)})
+        told = {**setting, "quick": options.quick, "parts": ", ".join(parts)}
+        figures.write(folder / "spine", "The spine, measured", found, told)
     missed = [figure for figure in found if figure.missed]
     for figure in missed:
         print(f"missed: {figure.name} is {figure.value:.2f} {figure.unit}, goal {figure.goal}", file=sys.stderr)
@@ -58,12 +59,6 @@ def _measure(parts: list[str], *, quick: bool) -> tuple[list[Figure], dict[str, 
             found += PARTS[name](lab, quick=quick)
     found.append(Figure("processes left behind", lab.left, "", 1, at_most(0)))
     return found, setting
-
-
-def _write(folder: Path, found: list[Figure], setting: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spine.json").write_text(figures.as_json(found, setting), "utf-8")
-    (folder / "spine.md").write_text(figures.as_markdown(found, setting), "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from claude_mem import modes
+from claude_mem.cli.look import dry_text
 from claude_mem.cli.main import build_parser
 from claude_mem.config import Config, as_toml, names, reason
+from claude_mem.pipeline import tryout
+from claude_mem.providers.request import Wanted, build
 from claude_mem.store.database import Database, rows
 from claude_mem.worker.api import ROUTES
 
@@ -70,7 +74,23 @@ def schema() -> Iterator[str]:
         yield f"{row['sql']};\n"
 
 
-PAGES = {"settings.md": settings, "commands.md": commands, "api.md": routes, "schema.sql": schema}
+def request() -> Iterator[str]:
+    turns, project = tryout.read(DOCS / "sample.jsonl", Config())
+    wanted = Wanted(mode=modes.load(modes.DEFAULT, modes.SHIPPED))
+    prepared = build(turns[-1], wanted, project=project, known=(), fence="0123456789abcdef")
+    yield "# What is sent to a model"
+    yield "`claude-mem compress --dry-run` shows it for any turn, and sends nothing. For [a sample transcript](sample.jsonl):"
+    yield "\n```\n$ claude-mem compress --dry-run docs/sample.jsonl\n"
+    yield f"{dry_text(tryout.show(turns[-1], prepared)).rstrip()}\n```"
+
+
+PAGES = {
+    "settings.md": settings,
+    "commands.md": commands,
+    "api.md": routes,
+    "schema.sql": schema,
+    "request.md": request,
+}
 
 
 def main() -> int:

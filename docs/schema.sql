@@ -173,3 +173,55 @@ CREATE TABLE session_summaries (
 ) strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
+
+CREATE TABLE ledger (
+    id                 integer primary key autoincrement,
+    at                 integer not null,
+    ended_at           integer,
+    purpose            text not null,       -- refine | compress (asked for by a person)
+    session_id         integer references sdk_sessions (id) on delete set null,
+    turn_id            integer references turns (id) on delete set null,
+    project_id         integer references projects (id) on delete set null,
+    provider           text not null,
+    model              text not null,
+    input_tokens       integer not null,    -- those below included
+    cached_tokens      integer not null default 0,
+    written_tokens     integer not null default 0,
+    output_tokens      integer not null,
+    cost               integer not null,    -- millionths of a dollar
+    verdict            text,
+    message            text,                -- what went wrong, in the provider's words
+    memory_session_id  text
+) strict;
+
+CREATE INDEX ledger_by_time on ledger (at);
+
+CREATE INDEX ledger_by_turn on ledger (turn_id);
+
+CREATE INDEX ledger_by_session on ledger (session_id);
+
+CREATE TABLE memory_sessions (
+    id          text primary key,
+    session_id  integer not null references sdk_sessions (id) on delete cascade,
+    provider    text not null,
+    runtime     text not null,
+    created_at  integer not null
+) strict, without rowid;
+
+CREATE INDEX memory_sessions_by_session on memory_sessions (session_id, created_at);
+
+CREATE TABLE breakers (
+    provider  text primary key,
+    failures  integer not null default 0,   -- in a row
+    until     integer not null default 0,
+    verdict   text not null,
+    message   text not null default '',
+    settings  text not null default ''      -- what it was set up with: with other settings it is tried at once
+) strict, without rowid;
+
+CREATE TABLE notices (
+    key      text primary key,
+    text     text not null,
+    at       integer not null,
+    told_at  integer
+) strict, without rowid;

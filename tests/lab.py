@@ -39,7 +39,7 @@ class Lab:
 
     def env(self, **more: str) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "TZ": "UTC"}
-        own = {"CLAUDE_MEM_DATA_DIR": str(self.data), "CLAUDE_MEM_WORKER_PORT": "0"}
+        own = {"CLAUDE_MEM_DATA_DIR": str(self.data), "CLAUDE_MEM_WORKER_PORT": "0", "CLAUDE_MEM_PROVIDER": "local"}
         return {**base, **own, "CLAUDE_PROJECT_DIR": str(self.project), **more}
 
     # --- sending ---------------------------------------------------------------------------------------------------
@@ -107,6 +107,9 @@ class Lab:
 
     def start(self) -> Client:
         self.mem("start")
+        return Client.of(self.data)
+
+    def client(self) -> Client:
         return Client.of(self.data)
 
     def wait_digested(self, seconds: float = 20) -> dict[str, Any]:

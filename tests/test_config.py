@@ -41,7 +41,7 @@ def test_one_variable_moves_everything() -> None:
         ("skip_tools = 'Bash'\n", 1, "is not a list of texts"),
         ("redact_secrets = 1\n", 1, "is not true or false"),
         ("worker_port = true\n", 1, "is not a whole number"),
-        ("log_level = 'LOUD'\n", 1, "is not a level"),
+        ("log_level = 'LOUD'\n", 1, "is not known"),
         ("wings = 2\n", 1, "there is no setting `wings`"),
     ],
 )

@@ -116,10 +116,10 @@ def test_asking_twice_is_asking_once(db: Database) -> None:
 
 def test_a_job_whose_worker_died_falls_due_again(db: Database) -> None:
     db.write_now(jobs.ask, "compress", "1.1", now=0)
-    first = db.write_now(jobs.claim, now=1, lease=100)
+    first = db.write_now(jobs.claim, ["compress"], now=1, lease=100)
     assert first is not None
-    assert db.write_now(jobs.claim, now=50, lease=100) is None
-    second = db.write_now(jobs.claim, now=101, lease=100)
+    assert db.write_now(jobs.claim, ["compress"], now=50, lease=100) is None
+    second = db.write_now(jobs.claim, ["compress"], now=101, lease=100)
     assert second == Job(first.id, "compress", "1.1", 2)
     with pytest.raises(LeaseLost):
         db.write_now(jobs.finish, first)
@@ -133,12 +133,46 @@ def test_a_job_that_fails_three_times_is_buried_with_its_reason(db: Database) ->
     now = 0
     for attempt in (1, 2, 3):
         now += 10_000_000
-        job = db.write_now(jobs.claim, now=now, lease=100)
+        job = db.write_now(jobs.claim, ["compress"], now=now, lease=100)
         assert job is not None
         assert db.write_now(jobs.give_back, job, error="no luck", now=now) is (attempt == 3)
-    assert db.write_now(jobs.claim, now=now * 10, lease=100) is None
+    assert db.write_now(jobs.claim, ["compress"], now=now * 10, lease=100) is None
     (row,) = db.read_now(jobs.listing)
     assert (row["dead"], row["error"]) == (1, "no luck")
     assert db.write_now(jobs.retry_dead, now=0) == 1
-    assert db.write_now(jobs.claim, now=1, lease=1) is not None
+    assert db.write_now(jobs.claim, ["compress"], now=1, lease=1) is not None
     db.close()
+
+
+def test_a_lane_takes_only_its_own_kinds_and_may_take_the_newest_first(db: Database) -> None:
+    for number in (1, 2):
+        db.write_now(jobs.ask, "refine", f"{number}.1", now=0)
+    assert db.write_now(jobs.claim, ["compress"], now=1, lease=1) is None
+    newest = db.write_now(jobs.claim, ["refine"], now=1, lease=100, newest=True)
+    assert newest is not None
+    assert newest.subject == "2.1"
+    assert db.read_now(jobs.next_due, ["refine"]) == 0
+    assert db.read_now(jobs.next_due, ["compress"]) is None
+    assert db.read_now(jobs.waiting) == 0, "nobody waits for a model"
+    db.close()
+
+
+def test_a_database_of_the_version_before_is_brought_up_to_date_and_backed_up(config: Config) -> None:
+    config.data_dir.mkdir(mode=0o700)
+    old = apsw.Connection(str(config.database))
+    old.pragma("journal_mode", "wal")
+    (number, first), *later = migrate.scripts()
+    with old:
+        old.execute(first)
+        old.pragma("user_version", number)
+        old.execute("insert into jobs (kind, subject, due_at, created_at) values ('compress', '1.1', 0, 0)")
+    old.close()
+    db = Database(config.database, backups=config.backups)
+    assert db.read_now(jobs.waiting) == 1
+    assert db.read_now(migrate.version) == later[-1][0]
+    assert db.read_now(value, "select count(*) from ledger") == 0
+    db.close()
+    (backup,) = config.backups.iterdir()
+    kept = apsw.Connection(str(backup))
+    assert (kept.pragma("user_version"), kept.execute("select count(*) from jobs").fetchone()) == (1, (1,))
+    kept.close()

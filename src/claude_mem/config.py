@@ -21,9 +21,26 @@ from claude_mem.errors import BadSetting
 PREFIX = "CLAUDE_MEM_"
 
 
-def setting(default: Any, reason: str, *, low: int | None = None, high: int | None = None) -> Any:
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+VERBOSITIES = ("minimal", "normal", "verbose")
+PROVIDERS = (
+    "auto", "local", "claude", "anthropic", "openai", "openrouter", "gemini", "ollama", "lmstudio", "vllm",
+)  # fmt: skip
+HIDDEN = "(set, not shown)"
+
+
+def setting(
+    default: Any,
+    reason: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    secret: bool = False,
+) -> Any:
     factory = {"default_factory": lambda: default} if isinstance(default, tuple) else {"default": default}
-    return field(**factory, metadata={"reason": reason, "low": low, "high": high})
+    meta = {"reason": reason, "low": low, "high": high, "choices": choices, "secret": secret}
+    return field(**factory, metadata=meta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +64,38 @@ class Config:
     session_hours: int = setting(
         24, "After this long without an event a session counts as interrupted.", low=1, high=720
     )
-    model: str = setting("", "Model that may refine memories. Not used yet: this version works without any.")
-    log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.")
+    provider: str = setting(
+        "auto",
+        "Who refines memories: `auto` (your Claude plan if the extra `claude` is installed, else nobody), `local`"
+        " (nobody), `claude`, `anthropic`, `openai`, `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several,"
+        " with commas, are tried in that order; `ollama:qwen3` names a model too.",
+    )
+    model: str = setting("", "Model of the provider. Empty: a small one that fits.")
+    anthropic_base_url: str = setting("", "Where `anthropic` is reached. Empty: api.anthropic.com.")
+    anthropic_api_key: str = setting("", "Key for `anthropic`, or `file:PATH` of a file that holds it.", secret=True)
+    openai_base_url: str = setting("", "Where `openai` and its kin are reached. Empty: each one's usual address.")
+    openai_api_key: str = setting(
+        "", "Key for `openai` and its kin, or `file:PATH` of a file that holds it.", secret=True
+    )
+    claude_path: str = setting("", "The `claude` program that the provider `claude` runs. Empty: the installed one.")
+    claude_env_file: str = setting(
+        "", "File of NAME=value lines for that program, such as a token. Empty: the login of your `claude`."
+    )
+    claude_resume: bool = setting(
+        False, "Let `claude` go on with its own conversation within a session. Costs more: it reads it all again."
+    )
+    proxy: str = setting("", "HTTP proxy for requests to models, as http://host:port. Nothing is inherited.")
+    daily_tokens: int = setting(
+        300_000, "The most tokens a day for refining, in and out. 0: none.", low=0, high=1_000_000_000
+    )
+    monthly_cost: float = setting(5.0, "The most dollars a month for refining. 0: only what is free.", low=0, high=1e6)
+    request_tokens: int = setting(
+        8_000, "The most tokens of one request and its answer together.", low=4_000, high=32_000
+    )
+    verbosity: str = setting("normal", "How much a model should keep: minimal, normal or verbose.", choices=VERBOSITIES)
+    mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")
+    language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.")
+    log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
 
     @property
     def database(self) -> Path:
@@ -71,6 +118,15 @@ class Config:
         return self.data_dir / "backups"
 
     @property
+    def modes(self) -> Path:
+        return self.data_dir / "modes"
+
+    @property
+    def observer(self) -> Path:
+        """Where the `claude` program stands while it refines: a folder without anyone's project in it."""
+        return self.data_dir / "observer"
+
+    @property
     def log_file(self) -> Path:
         return self.data_dir / "logs" / "worker.log"
 
@@ -82,9 +138,6 @@ class Loaded:
     config: Config
     sources: Mapping[str, str]
     problems: tuple[BadSetting, ...]
-
-
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def load(env: Mapping[str, str] | None = None) -> Config:
@@ -169,6 +222,8 @@ def _parse(name: str, text: str) -> Any:
     default = getattr(Config(), name)
     if isinstance(default, bool):
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower(), text)
+    if isinstance(default, float):
+        return float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text.strip()) else text
     if isinstance(default, int):
         return int(text) if re.fullmatch(r"-?\d{1,12}", text.strip()) else text
     if isinstance(default, tuple):
@@ -184,27 +239,47 @@ def _check(name: str, raw: Any, where: str) -> Any:
         value = tuple(raw) if fits else raw
     elif isinstance(default, bool) or isinstance(raw, bool):
         fits = isinstance(raw, bool) and isinstance(default, bool)
-    elif isinstance(default, int):
-        fits = isinstance(raw, int)
+    elif isinstance(default, int | float):
+        fits = isinstance(raw, int if isinstance(default, int) else int | float)
+        value = float(raw) if fits and isinstance(default, float) else raw
         if fits and not _within(raw, meta["low"], meta["high"]):
             raise BadSetting(f"{where}: {name} = {raw} is out of range", hint=f"use {meta['low']} to {meta['high']}")
     else:
         fits = isinstance(raw, str)
     if not fits:
+        raw = HIDDEN if meta["secret"] else raw
         raise BadSetting(f"{where}: {name} = {raw!r} is not {wanted}", hint=f"for example: {name} = {as_toml(default)}")
-    if name == "log_level" and value not in LEVELS:
-        raise BadSetting(f"{where}: log_level = {raw!r} is not a level", hint="use one of " + ", ".join(LEVELS))
+    if meta["choices"] and value not in meta["choices"]:
+        raise BadSetting(f"{where}: {name} = {raw!r} is not known", hint="use one of " + ", ".join(meta["choices"]))
+    if name == "provider":
+        check_providers(value, where)
     return value
 
 
-def _within(value: int, low: int | None, high: int | None) -> bool:
+def check_providers(value: str, where: str) -> None:
+    """Every name in the list is one we know."""
+    for part in value.split(","):
+        given = part.partition(":")[0].strip().lower()
+        if given not in PROVIDERS:
+            raise BadSetting(f"{where}: there is no provider {given!r}", hint="use one of " + ", ".join(PROVIDERS))
+
+
+def _within(value: float, low: float | None, high: float | None) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
 
 
 def _wanted(default: Any) -> str:
     if isinstance(default, tuple):
         return "a list of texts"
-    return {bool: "true or false", int: "a whole number"}.get(type(default), "a text")
+    return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a text")
+
+
+def shown(config: Config, name: str) -> str:
+    """A setting as people may see it: a secret is only said to be there."""
+    value = getattr(config, name)
+    if _field(name).metadata["secret"] and value and not value.startswith("file:"):
+        return HIDDEN
+    return as_toml(value)
 
 
 def as_toml(value: Any) -> str:
@@ -213,4 +288,4 @@ def as_toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{item}"' for item in value) + "]"
-    return str(value) if isinstance(value, int) else f'"{value}"'
+    return str(value) if isinstance(value, int | float) else f'"{value}"'

@@ -193,12 +193,26 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """Who made a digest: the local compressor, or a model in a session of its own."""
+
+    provider: str = "local"
+    model: str = ""
+    memory_session_id: str | None = None
+
+
+LOCAL = Author()
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """What a compressor made of one turn."""
 
     summary: Summary | None
     observations: tuple[Draft, ...]
-    provider: str = "local"
+    author: Author = LOCAL
+    title: str = ""  # of the session, if a model has found a better one
+    subtitle: str = ""
 
 
 @dataclass(frozen=True, slots=True)

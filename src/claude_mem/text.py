@@ -46,6 +46,11 @@ def tokens(text: str) -> int:
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
+def tokens_at_most(text: str) -> int:
+    """For caps: code and other scripts take more tokens than prose, rarely more than one for three bytes."""
+    return (len(text.encode("utf-8", "replace")) + 2) // 3
+
+
 def first_sentence(text: str, limit: int = 160) -> str:
     line = " ".join(text.split())
     match = re.match(r"(.{20,}?[.!?])(?:\s|$)", line)

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import hook, projects
+from claude_mem import hook, modes, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import gather_status
 from claude_mem.client import Client
-from claude_mem.config import Config, as_toml, load_forgiving, names, reason
+from claude_mem.config import Config, load_forgiving, names, reason, shown
 from claude_mem.errors import MemError
 from claude_mem.hosts import claude_settings
 
@@ -50,7 +50,7 @@ def config(options: argparse.Namespace) -> int:
     rows = [
         {
             "name": name,
-            "value": as_toml(getattr(loaded.config, name)),
+            "value": shown(loaded.config, name),
             "source": loaded.sources[name],
             "reason": reason(name),
         }
@@ -87,6 +87,7 @@ def examine() -> Iterator[Check]:
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
+    yield _mode(config)
     yield _hooks()
     yield _latency()
     yield from _worker(config)
@@ -96,6 +97,13 @@ def _settings(problems: tuple[MemError, ...]) -> Check:
     if not problems:
         return Check("settings", True, "all valid")
     return Check("settings", False, str(problems[0]), problems[0].hint)
+
+
+def _mode(config: Config) -> Check:
+    mode, problem = modes.load_forgiving(config.mode, config.modes)
+    if problem:
+        return Check("mode", False, f"{problem}; `{mode.name}` is used", problem.hint)
+    return Check("mode", True, mode.name)
 
 
 def _folder(config: Config) -> Check:
@@ -197,6 +205,21 @@ def _worker(config: Config) -> Iterator[Check]:
     if found["worker"] == "running":
         last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
         yield Check("capture", True, f"last event {output.when(last)}")
+        yield _refining(Client.of(config.data_dir).get("/api/cost", days=1))
+
+
+def _refining(found: dict[str, Any]) -> Check:
+    """Refining is a bonus: a provider that is paused is worth a word, but nothing is broken."""
+    if found["prices_problem"]:
+        return Check("refining", False, f"{found['prices_problem']}; our own prices are used", "mend or delete it")
+    who = ", ".join(found["providers"]) or "nobody; memories are made without a model"
+    now = time.time() * 1000
+    paused = [row for row in found["paused"] if row["until"] > now]
+    if paused:
+        row = paused[0]
+        why = f"{row['provider']} is paused: {row['verdict']}: {row['message']}"
+        return Check("refining", False, why, "memories go on without it; `claude-mem cost` shows more")
+    return Check("refining", True, f"by {who}, {found['today_tokens']:,} of {found['daily_tokens']:,} tokens today")
 
 
 def _alive(config: Config, found: dict[str, Any]) -> Check:

@@ -1,8 +1,9 @@
-"""list, show: what is remembered."""
+"""list, show, cost, compress: what is remembered, what it cost, how it is made."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from claude_mem import process
@@ -11,6 +12,8 @@ from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import NotFound
 
+GROUPS = ("day", "month", "project", "model", "session", "verdict")
+COMPRESS_SECONDS = 90.0
 KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
 
 
@@ -25,6 +28,20 @@ def add_commands(commands: Any) -> None:
     show_.add_argument("ids", nargs="+", type=int, metavar="ID", help="as in `claude-mem list`")
     show_.add_argument("--json", action="store_true", help="one JSON object a line")
     show_.set_defaults(run=show)
+    cost_ = commands.add_parser("cost", help="what models were asked to refine, and what it cost")
+    cost_.add_argument("--by", choices=GROUPS, default="day", help="default: day")
+    cost_.add_argument("--days", type=int, default=30, help="how far back (default: 30)")
+    cost_.add_argument("--json", action="store_true", help="one JSON object a line")
+    cost_.set_defaults(run=cost)
+    compress_ = commands.add_parser(
+        "compress", help="try a model on one turn: what is sent, what comes back, and the draft beside it"
+    )
+    compress_.add_argument("what", metavar="SESSION|TRANSCRIPT", help="a session (number or id), or a transcript file")
+    compress_.add_argument("--provider", default="", help="as in the setting `provider` (default: what is set)")
+    compress_.add_argument("--turn", type=int, default=0, help="which turn (default: the last with work in it)")
+    compress_.add_argument("--dry-run", action="store_true", help="send nothing, only show what would be sent")
+    compress_.add_argument("--json", action="store_true", help="one JSON object")
+    compress_.set_defaults(run=compress)
 
 
 def _client() -> Client:
@@ -101,3 +118,90 @@ def _show_one(item: dict[str, Any]) -> None:
         if item[name]:
             output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
     output.line()
+
+
+def cost(options: argparse.Namespace) -> int:
+    found = _client().get("/api/cost", by=options.by, days=options.days)
+    if options.json:
+        output.json_lines(found["items"])
+        return 0
+    if found["items"]:
+        columns = (options.by, "requests", "failed", "tokens in", "from cache", "tokens out", "cost")
+        output.table(columns, [_cost_row(row) for row in [*found["items"], _total(found["items"])]])
+    else:
+        output.line(f"no model was asked in the last {options.days} days")
+    _show_standing(found)
+    return 0
+
+
+_SUMS = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "cost")
+
+
+def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": "all", **{name: sum(item[name] for item in items) for name in _SUMS}}
+
+
+def _cost_row(row: dict[str, Any]) -> tuple[str, ...]:
+    counts = [f"{row[name]:,}" for name in _SUMS[:-1]]
+    return (str(row["name"]), *counts, output.dollars(row["cost"]))
+
+
+def _show_standing(found: dict[str, Any]) -> None:
+    who = ", ".join(found["providers"]) or "nobody (`provider` names one; memories are made without)"
+    output.line(f"refined by    {who}")
+    output.line(f"today         {found['today_tokens']:,} of {found['daily_tokens']:,} tokens")
+    output.line(f"this month    {output.dollars(found['month_cost'])} of {output.dollars(found['monthly_cost'])}")
+    if found["waiting"]:
+        output.line(f"waiting       {found['waiting']:,} turns")
+    for row in found["paused"]:
+        output.line(f"paused        {row['provider']}: {row['verdict']}: {row['message']}")
+
+
+def compress(options: argparse.Namespace) -> int:
+    path = Path(options.what)
+    named = {"path": str(path.resolve())} if path.is_file() else {"session": options.what}
+    asked = {**named, "turn": options.turn, "provider": options.provider, "dry_run": options.dry_run}
+    worker = process.start(load_forgiving().config.data_dir)
+    found = Client(worker, seconds=COMPRESS_SECONDS).post("/api/compress", asked)
+    if options.json:
+        output.json(found)
+    else:
+        _show_tried(found)
+    return 0 if found.get("verdict", "ok") in ("ok", "empty") else 1
+
+
+def _show_tried(found: dict[str, Any]) -> None:
+    if "verdict" not in found:
+        output.line(dry_text(found))
+        return
+    usage = found["usage"]
+    output.line(f"{found['provider']} {found['model']}: {found['verdict']} {found['message']}".rstrip())
+    output.line(f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out, {output.dollars(found['cost'])}")
+    refined = _told(found["refined"]) if found["refined"] else "(the draft stands)"
+    output.beside(("without a model", _told(found["local"])), ("with it", refined))
+
+
+def dry_text(found: dict[str, Any]) -> str:
+    """What would be sent, and what is kept without sending it."""
+    most = found["request"]["tokens_at_most"]
+    parts = (
+        (f"instructions ({most:,} tokens at most with all that follows and the answer)", found["request"]["system"]),
+        ("the turn", found["request"]["prompt"]),
+        ("kept without a model", _told(found["local"])),
+    )
+    return "\n".join(f"--- {title} {'-' * max(3, 95 - len(title))}\n{text.strip()}\n" for title, text in parts)
+
+
+def _told(digest: dict[str, Any]) -> str:
+    """A digest as text."""
+    lines = []
+    for item in digest["observations"]:
+        lines.append(f"● [{item['type']}] {item['title']}")
+        lines += [f"  {item[name]}" for name in ("subtitle", "narrative") if item[name]]
+        lines += [f"  - {fact['text']}" for fact in item["facts"]]
+        lines += [f"  files: {', '.join(item['files_modified'])}"] if item["files_modified"] else []
+        lines.append("")
+    for name, text in (digest["summary"] or {}).items():
+        if text and isinstance(text, str):
+            lines.append(f"{name.replace('_', ' ')}: {text}")
+    return "\n".join(lines) or "(nothing)"

@@ -49,6 +49,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     console.print(drawn)
 
 
+def beside(left: tuple[str, str], right: tuple[str, str]) -> None:
+    """Two texts next to each other, each under its title."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for title, _ in (left, right):
+        drawn.add_column(title, ratio=1, overflow="fold")
+    drawn.add_row(Text(left[1]), Text(right[1]))
+    (Console() if sys.stdout.isatty() else Console(width=160)).print(drawn)
+
+
+def dollars(millionths: int) -> str:
+    return f"${millionths / 1_000_000:,.4f}" if 0 < millionths < 10_000 else f"${millionths / 1_000_000:,.2f}"
+
+
 def when(milliseconds: int | None) -> str:
     """How long ago, as people say it."""
     if not milliseconds:

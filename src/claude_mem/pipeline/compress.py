@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from claude_mem import ids
 from claude_mem.failpoints import failpoint
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.providers.base import Compressor
-from claude_mem.records import Digest, Job, News, Turn
+from claude_mem.records import Digest, Job, News, Stopped, SubagentStopped, ToolUsed, Turn
 from claude_mem.store import jobs, observations, sessions, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import first_sentence
 
+LONG_ANSWER = 400
+REFINE_DELAY_MS = 2000
 
-async def compress(job: Job, *, db: Database, compressor: Compressor) -> Commit:
+
+async def compress(job: Job, *, db: Database, compressor: Compressor, refining: Callable[[], bool]) -> Commit:
+    """The draft, at once and for free. If a model may refine it, that is asked for as well."""
     turn_id = int(job.subject.partition(".")[0])
     turn = await db.read(turns.load, turn_id)
     failpoint("compress.loaded")
@@ -22,23 +27,40 @@ async def compress(job: Job, *, db: Database, compressor: Compressor) -> Commit:
         return nothing
     made = await compressor.compress(turn)
     failpoint("compress.drafted")
-    return lambda conn: _keep(conn, turn, made)
+    return partial(_keep_draft, turn=turn, made=made, refine=worth_refining(turn) and refining())
 
 
-def _keep(conn: Connection, turn: Turn, made: Digest) -> Sequence[News]:
+def worth_refining(turn: Turn) -> bool:
+    """A few words without any work are a memory as they stand; a model would only cost."""
+    tools = any(isinstance(body, ToolUsed | SubagentStopped) for body in turn.bodies)
+    return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
+
+
+def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool) -> Sequence[News]:
     if not turns.may_keep(conn, turn.id):
         return ()  # it turned out to be private while we were at it
     now = ids.now()
+    news = keep(conn, turn, made, now=now)
+    turns.digested(conn, turn, now=now)
+    if refine and turns.is_live(conn, turn.id):
+        # In a moment: what comes in late makes another turn of it, and that should not cost another request.
+        jobs.ask(conn, jobs.REFINE, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
+    return news
+
+
+def keep(conn: Connection, turn: Turn, made: Digest, *, now: int) -> list[News]:
+    """The digest takes the place of whatever was made of the turn before."""
     news = []
     if made.summary is not None:
-        summary_id = observations.put_summary(conn, turn, made.summary, provider=made.provider, now=now)
+        summary_id = observations.put_summary(conn, turn, made.summary, by=made.author, now=now)
         news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
-        subtitle = first_sentence(made.summary.completed, 140)
+        subtitle = made.subtitle or first_sentence(made.summary.completed, 140)
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
+    if made.title and turn.number == 1:
+        sessions.set_title(conn, turn.session_id, made.title)
     for draft in made.observations:
-        if row_id := observations.put(conn, turn, draft, provider=made.provider, now=now):
+        if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
             news.append(News("new_observation", {"id": row_id, "obs_type": draft.type, "title": draft.title}))
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
-    turns.digested(conn, turn, now=now)
     jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
     return news

@@ -17,13 +17,14 @@ from claude_mem.store import projects
 from claude_mem.store.database import Database
 
 
-async def render(job: Job, *, db: Database, config: Config) -> Commit:
+async def render(job: Job, *, db: Database, config: Config, icons: context.Icons) -> Commit:
     project_id = int(job.subject.partition(".")[0])
     known = await db.read(context.gather, [project_id], limit=config.context_observations)
     folders = await db.read(projects.folders, project_id)
     failpoint("render.read")
     if known is not None:
-        answer = claude.start_answer(context.render(known, budget_tokens=config.context_tokens))
+        text = context.render(known, budget_tokens=config.context_tokens, icons=icons)
+        answer = claude.start_answer(text)
         await asyncio.to_thread(_write, config.starts, folders, answer)
     return nothing
 

@@ -36,7 +36,7 @@ _SENTENCES = tuple(
     (part, re.compile(rf"(?:{words})", re.I))
     for part, words in (
         ("asked", r"\?\s*$|\bwould you like\b|\b(?:want|shall|should) (?:me|I|we) (?:to )?\w+|\blet me know\b"),
-        ("next", r"\bnext steps?\b|\bremaining\b|\bTODO\b|\bstill (?:needs?|has to|to do|missing|open)\b|\bnot yet\b|"
+        ("next", r"^\W*next(?: up)?\s*[:,]|\bnext steps?\b|\bremaining\b|\bTODO\b|\bstill (?:needs?|has to|to do|missing|open)\b|\bnot yet\b|"
                  r"\bleft to do\b|\bfollow-?up\b|\byou (?:can|may|should|could|might) (?:now|want|also)\b"),
         ("decided", r"\binstead of\b|\brather than\b|\b(?:decided|chose|opted|prefer(?:red)?)\b|\btrade-?offs?\b|"
                     r"\bdeliberate(?:ly)?\b|\bintentional(?:ly)?\b|\b(?:rejected|ruled out)\b|\bby design\b"),

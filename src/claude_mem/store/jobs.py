@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from claude_mem.errors import LeaseLost
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Job
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 MAX_ATTEMPTS = 3
+REFINE = "refine"  # the one kind nobody waits for; its attempts are counted by the ledger
 
 
-def ask(conn: Connection, kind: str, subject: str, *, now: int) -> None:
+def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:
     conn.execute(
-        "insert or ignore into jobs (kind, subject, due_at, created_at) values (?, ?, ?, ?)", (kind, subject, now, now)
+        "insert or ignore into jobs (kind, subject, due_at, created_at) values (?, ?, ?, ?)",
+        (kind, subject, now if due is None else due, now),
     )
     failpoint("jobs.asked")
 
 
-def claim(conn: Connection, *, now: int, lease: int) -> Job | None:
-    """Take the oldest due job. If we die, it falls due again when the lease ends."""
+def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, newest: bool = False) -> Job | None:
+    """Take the oldest due job of these kinds (or the newest). If we die, it falls due again when the lease ends."""
+    order = "id desc" if newest else "due_at, id"
     row = one(
         conn,
-        """
+        f"""
         update jobs set attempts = attempts + 1, due_at = :now + :lease
-         where id = (select id from jobs where due_at <= :now and not dead order by due_at, id limit 1)
+         where id = (select id from jobs
+                      where due_at <= :now and not dead and kind in (select value from json_each(:kinds))
+                      order by {order} limit 1)
         returning id, kind, subject, attempts
         """,
-        {"now": now, "lease": lease},
+        {"now": now, "lease": lease, "kinds": msgspec.json.encode(kinds).decode()},
     )
     return Job(**row) if row else None
+
+
+def next_due(conn: Connection, kinds: Sequence[str]) -> int | None:
+    found = value(
+        conn,
+        "select min(due_at) from jobs where not dead and kind in (select value from json_each(?))",
+        (msgspec.json.encode(kinds).decode(),),
+    )
+    return None if found is None else int(found)
 
 
 def finish(conn: Connection, job: Job) -> None:
@@ -56,8 +74,9 @@ def release_all(conn: Connection, *, now: int) -> None:
     A job that has used up its attempts was killed with its worker each time; it may be what kills it.
     """
     conn.execute(
-        "update jobs set dead = 1, error = coalesce(error, 'the worker died at it') where attempts >= ? and not dead",
-        (MAX_ATTEMPTS,),
+        "update jobs set dead = 1, error = coalesce(error, 'the worker died at it')"
+        " where attempts >= ? and not dead and kind != ?",
+        (MAX_ATTEMPTS, REFINE),
     )
     conn.execute("update jobs set due_at = min(due_at, ?) where not dead", (now,))
 
@@ -70,7 +89,11 @@ def retry_dead(conn: Connection, *, now: int) -> int:
 
 def waiting(conn: Connection) -> int:
     """Jobs that will be done in a moment; those that failed before are in no hurry."""
-    return int(value(conn, "select count(*) from jobs where not dead and error is null"))
+    return int(value(conn, "select count(*) from jobs where not dead and error is null and kind != ?", (REFINE,)))
+
+
+def count(conn: Connection, kind: str) -> int:
+    return int(value(conn, "select count(*) from jobs where not dead and kind = ?", (kind,)))
 
 
 def listing(conn: Connection, *, limit: int = 200) -> list[Row]:

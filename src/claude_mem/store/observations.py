@@ -9,7 +9,7 @@ import msgspec
 
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.records import Draft, Summary, Turn
+from claude_mem.records import Author, Draft, Summary, Turn
 from claude_mem.store.database import Connection, Row, one, rows
 from claude_mem.text import tokens
 
@@ -17,7 +17,7 @@ _LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 
 
-def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) -> int:
+def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
     """Add an observation, or update the one from the same evidence. A forgotten one stays forgotten."""
     content = {
         "type": draft.type,
@@ -35,17 +35,18 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) 
         conn,
         """
         insert into observations (session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative,
-                                  facts, sources, concepts, files_read, files_modified, commit_id, provider, tokens,
-                                  hash, created_at, updated_at)
+                                  facts, sources, concepts, files_read, files_modified, commit_id, memory_session_id,
+                                  provider, model, tokens, hash, created_at, updated_at)
         values (:session_id, :project_id, :turn_id, :number, :key, :type, :title, :subtitle, :narrative,
-                :facts, :sources, :concepts, :files_read, :files_modified, :commit_id, :provider, :tokens, :hash, :at,
-                :now)
+                :facts, :sources, :concepts, :files_read, :files_modified, :commit_id, :memory_session_id,
+                :provider, :model, :tokens, :hash, :at, :now)
         on conflict (turn_id, key) where turn_id is not null do update set
             type = excluded.type, title = excluded.title, subtitle = excluded.subtitle, narrative = excluded.narrative,
             facts = excluded.facts, sources = excluded.sources, concepts = excluded.concepts,
             files_read = excluded.files_read,
             files_modified = excluded.files_modified, commit_id = excluded.commit_id, provider = excluded.provider,
-            tokens = excluded.tokens, hash = excluded.hash, updated_at = excluded.updated_at
+            model = excluded.model, memory_session_id = excluded.memory_session_id, tokens = excluded.tokens,
+            hash = excluded.hash, updated_at = excluded.updated_at
          where not forgotten and trust != 'user'
         returning id
         """,
@@ -56,7 +57,9 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, provider: str, now: int) 
             "turn_id": turn.id,
             "number": turn.number,
             "key": draft.key,
-            "provider": provider,
+            "provider": by.provider,
+            "model": by.model or None,
+            "memory_session_id": by.memory_session_id,
             "tokens": _cost(content),
             "hash": fingerprint(content),
             "at": turn.ended_at,
@@ -100,19 +103,20 @@ def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, 
     return int(row["id"])
 
 
-def put_summary(conn: Connection, turn: Turn, summary: Summary, *, provider: str, now: int) -> int:
+def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
     row = one(
         conn,
         """
         insert into session_summaries (session_id, project_id, turn_id, prompt_number, request, investigated, learned,
-                                       completed, next_steps, notes, files_read, files_edited, provider, created_at,
-                                       updated_at)
+                                       completed, next_steps, notes, files_read, files_edited, memory_session_id,
+                                       provider, created_at, updated_at)
         values (:session_id, :project_id, :turn_id, :number, :request, :investigated, :learned, :completed, :next_steps,
-                :notes, :files_read, :files_edited, :provider, :at, :now)
+                :notes, :files_read, :files_edited, :memory_session_id, :provider, :at, :now)
         on conflict (turn_id) do update set
             request = excluded.request, investigated = excluded.investigated, learned = excluded.learned,
             completed = excluded.completed, next_steps = excluded.next_steps, notes = excluded.notes,
             files_read = excluded.files_read, files_edited = excluded.files_edited, provider = excluded.provider,
+            memory_session_id = excluded.memory_session_id,
             created_at = excluded.created_at, updated_at = excluded.updated_at
         returning id
         """,
@@ -129,7 +133,8 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, provider: str
             "notes": summary.notes or None,
             "files_read": _dump(summary.files_read),
             "files_edited": _dump(summary.files_edited),
-            "provider": provider,
+            "provider": by.provider,
+            "memory_session_id": by.memory_session_id,
             "at": turn.ended_at,
             "now": now,
         },
@@ -161,7 +166,7 @@ _OBSERVATIONS = """
 _SUMMARIES = """
     select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
-           o.provider, o.created_at, o.updated_at
+           o.memory_session_id, o.provider, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
@@ -226,6 +231,21 @@ def last_summary(conn: Connection, project_ids: list[int], *, but_session: int =
         (_dump(project_ids), but_session),
     )
     return _loaded(found[0]) if found else None
+
+
+def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
+    """What is remembered already, newest first: of this session, and of others in the project."""
+    found = rows(
+        conn,
+        """
+        select title from observations
+         where project_id = ? and not forgotten and title is not null and created_at <= ?
+           and coalesce(turn_id, -1) != ?
+         order by session_id is ? desc, created_at desc, id desc limit ?
+        """,
+        (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),
+    )
+    return [row["title"] for row in found]
 
 
 def newest_id(conn: Connection) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from claude_mem.errors import NotFound
 from claude_mem.records import Session, Status
 from claude_mem.store.database import Connection, Row, one, rows
@@ -26,6 +28,19 @@ def get(conn: Connection, session_id: int) -> Session:
     if row is None:
         raise NotFound(f"there is no session {session_id}", hint="create one with POST /api/sessions/init")
     return Session(**row)
+
+
+def named(conn: Connection, name: str) -> int:
+    """A session by its number, or by the id its host gave it."""
+    row = one(
+        conn,
+        "select id from sdk_sessions where id = ? or content_session_id = ?"
+        " order by content_session_id = ? desc, id desc",
+        (int(name) if name.isdigit() and name.isascii() and len(name) < 19 else -1, name, name),
+    )
+    if row is None:
+        raise NotFound(f"there is no session {name!r}", hint="`claude-mem list sessions` shows what there is")
+    return int(row["id"])
 
 
 def open_(conn: Connection, host: str, content_session_id: str, *, project_id: int, at: int, cwd: str = "") -> Session:
@@ -92,6 +107,68 @@ def set_subtitle(conn: Connection, session_id: int, subtitle: str, *, at: int) -
     )
 
 
+def set_title(conn: Connection, session_id: int, title: str) -> None:
+    conn.execute("update sdk_sessions set title = ? where id = ?", (title, session_id))
+
+
+# --- the compressor's own sessions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySession:
+    """A session that a model keeps of its own, about one session of a host."""
+
+    id: str
+    session_id: int
+    provider: str
+    runtime: str
+    created_at: int
+
+
+def capture(
+    conn: Connection, session_id: int, memory_session_id: str, *, provider: str, runtime: str, now: int
+) -> None:
+    """The model has told its session's id. It belongs to this session for good: no other one can claim it."""
+    conn.execute(
+        "insert or ignore into memory_sessions (id, session_id, provider, runtime, created_at) values (?, ?, ?, ?, ?)",
+        (memory_session_id, session_id, provider, runtime, now),
+    )
+    conn.execute(
+        """
+        update sdk_sessions set memory_session_id = ?1
+         where id = ?2 and exists (select 1 from memory_sessions where id = ?1 and session_id = ?2)
+        """,
+        (memory_session_id, session_id),
+    )
+
+
+def memory(conn: Connection, session_id: int) -> MemorySession | None:
+    """The current one, if any has been captured."""
+    row = one(
+        conn,
+        """
+        select m.id, m.session_id, m.provider, m.runtime, m.created_at
+          from sdk_sessions s join memory_sessions m on m.id = s.memory_session_id
+         where s.id = ?
+        """,
+        (session_id,),
+    )
+    return MemorySession(**row) if row else None
+
+
+def resumable(conn: Connection, runtime: str) -> list[str]:
+    """The memory sessions that may still be gone on with: of this runtime, and their session is not over."""
+    found = rows(
+        conn,
+        """
+        select m.id from memory_sessions m join sdk_sessions s on s.memory_session_id = m.id
+         where m.runtime = ? and s.status in ('initialized', 'active')
+        """,
+        (runtime,),
+    )
+    return [row["id"] for row in found]
+
+
 def set_offset(conn: Connection, session_id: int, offset: int) -> None:
     conn.execute("update sdk_sessions set transcript_offset = ? where id = ?", (offset, session_id))
 
@@ -124,7 +201,10 @@ def interrupt_idle(conn: Connection, *, before: int) -> int:
 _LISTED = """
     select s.id, s.host, s.content_session_id, s.memory_session_id, p.name as project, s.first_prompt, s.prompt_counter,
            s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
-           (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations
+           (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations,
+           (select coalesce(sum(l.input_tokens + l.output_tokens), 0) from ledger l where l.session_id = s.id)
+               as model_tokens,
+           (select coalesce(sum(l.cost), 0) from ledger l where l.session_id = s.id) as cost
       from sdk_sessions s join projects p on p.id = s.project_id
 """
 

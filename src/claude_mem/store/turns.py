@@ -122,6 +122,17 @@ def digested(conn: Connection, turn: Turn, *, now: int) -> None:
     failpoint("store.digested")
 
 
+def is_current(conn: Connection, turn: Turn) -> bool:
+    """Has nothing been added to the turn since it was loaded, and may it be kept?"""
+    newest = value(conn, "select max(seq) from events where turn_id = ?", (turn.id,))
+    return newest == turn.newest_seq and may_keep(conn, turn.id)
+
+
+def is_live(conn: Connection, turn_id: int) -> bool:
+    """Did a hook or a client tell of it, or was it only read back from an old transcript?"""
+    return bool(value(conn, "select 1 from events where turn_id = ? and source != 'transcript' limit 1", (turn_id,)))
+
+
 def may_keep(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, "select not private from turns where id = ?", (turn_id,)))
 

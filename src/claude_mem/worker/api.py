@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from claude_mem import __version__, ids, privacy, projects, spool
-from claude_mem.config import as_toml, names, reason
+from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import claude
-from claude_mem.pipeline import backfill, context, ingest
-from claude_mem.records import News, SessionStarted, Status, Type
+from claude_mem.pipeline import backfill, context, ingest, tryout
+from claude_mem.records import News, SessionStarted, Status
 from claude_mem.redact import redact
-from claude_mem.store import account, events, jobs, observations, sessions, turns
+from claude_mem.store import account, events, jobs, ledger, observations, sessions, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import first_sentence, map_strings, storable
@@ -327,7 +327,8 @@ async def inject(service: Service, request: Request) -> Any:
     if not wanted:
         raise Misuse("`project` is missing", hint="/api/context/inject?project=NAME")
     known = await service.db.read(_gather_named, wanted, limit=service.config.context_observations)
-    text = context.render(known or context.Known(wanted[-1], (), None, 0), budget_tokens=service.config.context_tokens)
+    known = known or context.Known(wanted[-1], (), None, 0)
+    text = context.render(known, budget_tokens=service.config.context_tokens, icons=service.icons)
     return PlainTextResponse(text)
 
 
@@ -405,13 +406,13 @@ def _is_id(item: Any) -> bool:
 
 async def change_observation(service: Service, request: Request) -> Any:
     """Correct type, title, subtitle, narrative, facts or concepts."""
-    fields = _corrections(await _object(request))
+    fields = _corrections(await _object(request), types=service.icons)
     found = await service.db.write(observations.change, _id(request), fields, now=ids.now())
     await _render_again(service, found["project"])
     return found
 
 
-def _corrections(body: dict[str, Any]) -> Row:
+def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
     shapes: dict[str, type] = dict.fromkeys(("type", "title", "subtitle", "narrative"), str)
     shapes |= dict.fromkeys(("facts", "concepts"), list)
     for name, item in body.items():
@@ -419,8 +420,8 @@ def _corrections(body: dict[str, Any]) -> Row:
             raise Misuse(f"`{name}` can't be set to that", hint="set " + ", ".join(shapes))
         if isinstance(item, list) and not all(isinstance(part, str) for part in item):
             raise Misuse(f"`{name}` must be a list of texts")
-    if "type" in body and body["type"] not in set(Type):
-        raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(Type))
+    if "type" in body and body["type"] not in types:
+        raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(types))
     return dict(map_strings(body, _keepable))
 
 
@@ -474,6 +475,33 @@ async def ask_backfill(service: Service, request: Request) -> Any:
     return {"status": "queued"}
 
 
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+async def cost(service: Service, request: Request) -> Any:
+    """What models were asked and what it cost: `by` (day, month, project, model, session, verdict), `days`."""
+    by = request.query_params.get("by", "day")
+    if by not in ledger.BY:
+        raise Misuse(f"there is no way to group by {by!r}", hint="use one of " + ", ".join(ledger.BY))
+    now = ids.now()
+    since = now - _number(request, "days", 30, low=1, high=3660) * 86_400_000
+    return {"items": await service.db.read(ledger.table, by=by, since=since), **await service.refiner.standing(now)}
+
+
+async def compress_turn(service: Service, request: Request) -> Any:
+    """Try a provider on one turn: `{session or path, turn?, provider?, dry_run?}` → what would be sent, what came
+    back, and the local draft beside it. Nothing is stored but the entry in the ledger."""
+    body = await _object(request)
+    wanted = tryout.Wanted(
+        session=_text(body, "session", limit=200),
+        path=_text(body, "path", limit=4096),
+        number=body["turn"] if _is_id(body.get("turn")) else 0,
+        provider=_text(body, "provider", limit=200),
+        dry_run=body.get("dry_run") is True,
+    )
+    return await tryout.tried(wanted, refiner=service.refiner)
+
+
 async def list_projects(service: Service, _: Request) -> Any:
     """Every project with its sessions and observations counted."""
     return {"items": await service.db.read(project_rows.listing)}
@@ -508,7 +536,7 @@ async def retry(service: Service, _: Request) -> Any:
 
 async def settings(service: Service, _: Request) -> Any:
     """Every setting: its value and its reason."""
-    return {name: {"value": as_toml(getattr(service.config, name)), "reason": reason(name)} for name in names()}
+    return {name: {"value": shown(service.config, name), "reason": reason(name)} for name in names()}
 
 
 async def logs(service: Service, request: Request) -> Any:
@@ -558,6 +586,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/session/{id}": {"GET": show_session},
     "/api/memory/save": {"POST": save_memory},
     "/api/backfill": {"POST": ask_backfill},
+    "/api/ledger": {"GET": _listing(ledger.listing)},
+    "/api/cost": {"GET": cost},
+    "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
     "/api/stats": {"GET": stats},
     "/api/queue": {"GET": queue},

@@ -17,17 +17,29 @@ from claude_mem.store.database import Connection, Database
 log = logging.getLogger(__name__)
 
 STAGE_SECONDS = 60
-LEASE_MS = 2 * STAGE_SECONDS * 1000  # longer than any stage may take, so a lease only ends when its holder is dead
 POLL_SECONDS = 5.0
 
 Tell = Callable[[Sequence[News]], Awaitable[None]]
 
 
 class Runner:
-    def __init__(self, db: Database, stages: Mapping[str, Stage], tell: Tell) -> None:
+    """A lane: it claims jobs of its own kinds only, so that what is slow in one holds nothing up in another."""
+
+    def __init__(
+        self,
+        db: Database,
+        stages: Mapping[str, Stage],
+        tell: Tell,
+        *,
+        seconds: float = STAGE_SECONDS,
+        newest: bool = False,
+    ) -> None:
         self.db = db
         self.stages = stages
         self.tell = tell
+        self.seconds = seconds
+        self.newest = newest
+        self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
         self.wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -35,16 +47,22 @@ class Runner:
             self.wake.clear()  # before looking: a wake-up between the look and the wait must not be lost
             while not stop.is_set() and await self.step():
                 pass
-            await wait_any(self.wake, stop, seconds=POLL_SECONDS)
+            await wait_any(self.wake, stop, seconds=await self._patience())
+
+    async def _patience(self) -> float:
+        """Until the next job falls due, and not for long."""
+        due = await self.db.read(jobs.next_due, list(self.stages))
+        return POLL_SECONDS if due is None else min(max((due - ids.now()) / 1000, 0.01), POLL_SECONDS)
 
     async def step(self) -> bool:
         """Work on one job. False if there was none."""
-        job = await self.db.write(jobs.claim, now=ids.now(), lease=LEASE_MS)
+        kinds = list(self.stages)
+        job = await self.db.write(jobs.claim, kinds, now=ids.now(), lease=self.lease, newest=self.newest)
         if job is None:
             return False
         failpoint("jobs.claimed")
         try:
-            async with asyncio.timeout(STAGE_SECONDS):
+            async with asyncio.timeout(self.seconds):
                 commit = await self.stages[job.kind](job)
             news = await self.db.write(_finish, job, commit)
         except LeaseLost as lost:

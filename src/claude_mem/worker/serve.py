@@ -141,6 +141,7 @@ def _log_to_file(config: Config) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config.log_level)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the ledger has every request already
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

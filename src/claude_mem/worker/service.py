@@ -13,20 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids
+from claude_mem import ids, modes
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
 from claude_mem.pipeline import context, ingest
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.compress import compress
 from claude_mem.pipeline.reconcile import reconcile
+from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
 from claude_mem.projects import Project
 from claude_mem.providers.base import Compressor
+from claude_mem.providers.chain import Chain
 from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import News, Outcome, Session
 from claude_mem.spool import Spool, write_private
-from claude_mem.store import account, events, jobs, observations, projects, sessions, turns
+from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, turns
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
@@ -37,12 +39,14 @@ DRAIN_POLL_SECONDS = 2.0
 SWEEP_SECONDS = 30.0
 STALE_TEMP_SECONDS = 600.0
 SETTLE_SECONDS = 0.1
+REFINE_SECONDS = 150.0  # longer than a request's own deadline
+REFINE_GRACE_SECONDS = 0.5
 
 
 class Service:
     """One worker's inside. It must be the holder of the data directory's lock."""
 
-    def __init__(self, config: Config, *, compressor: Compressor | None = None) -> None:
+    def __init__(self, config: Config, *, compressor: Compressor | None = None, chain: Chain | None = None) -> None:
         self.config = config
         self.started_at = ids.now()
         self.stop = asyncio.Event()
@@ -50,13 +54,27 @@ class Service:
         self.spool = Spool(config.spool, config.aside)
         self.db = Database(config.database, backups=config.backups)
         self.stream = Stream()
+        self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
+        if self.mode_problem:
+            log.error("%s; using `%s`", self.mode_problem, self.mode.name)
+        self.icons = modes.icons(self.mode)
+        self.chain = chain or Chain(config)
+        self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
             "backfill": partial(backfill, config=config),
-            "compress": partial(compress, db=self.db, compressor=compressor or LocalCompressor()),
-            "render": partial(render, db=self.db, config=config),
+            "compress": partial(
+                compress,
+                db=self.db,
+                compressor=compressor or LocalCompressor(),
+                refining=self.refiner.possible,
+            ),
+            "render": partial(render, db=self.db, config=config, icons=self.icons),
         }
         self.runner = Runner(self.db, stages, self.tell)
+        # A lane of its own: a slow model must not hold up a memory. The newest first: it is the likeliest to be read.
+        slow = {jobs.REFINE: self.refiner.refine}
+        self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, newest=True)
         failpoint("serve.opened")
 
     def close(self) -> None:
@@ -71,7 +89,22 @@ class Service:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._drain_loop())
             group.create_task(self.runner.run(self.stop))
+            group.create_task(self._refine_loop())
             group.create_task(self._sweep_loop())
+
+    async def _refine_loop(self) -> None:
+        """A request that runs when we are told to stop is given a moment, then cut off: its lease brings it back."""
+        await self.chain.tidy()  # of a worker that was killed
+        work = asyncio.create_task(self.refining.run(self.stop))
+        stopping = asyncio.create_task(self.stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            await asyncio.wait({work}, timeout=REFINE_GRACE_SECONDS)
+            work.cancel()
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work  # if it died, so do we
+        await self.chain.close()
 
     async def recover(self) -> None:
         """At a start: no lease is valid, no half-written file is coming, and transcripts may have grown unseen."""
@@ -135,6 +168,8 @@ class Service:
         if any(item.type == ingest.HIDDEN for item in news):
             await self.db.scrub()
         self.stream.publish(news)
+        for lane in (self.runner, self.refining):  # what was done in one may have asked for something in the other
+            lane.wake.set()
 
     async def settle(self, seconds: float) -> bool:
         """Wait, but not long, until everything captured so far is digested. True if it is."""
@@ -175,6 +210,7 @@ class Service:
         """The session has been told everything up to that observation."""
         if session := await self.db.read(sessions.find, host, content_session_id):
             await self.db.write(sessions.informed, session.id, upto)
+        await self.db.write(notices.told, now=ids.now())
 
     async def _start_text(self, project: Project, resumed: Session | None) -> str:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -183,18 +219,21 @@ class Service:
             after, own = resumed.informed_upto, resumed.id
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
-            return context.render_news(news, budget_tokens=budget) if news else ""
+            return context.render_news(news, budget_tokens=budget, icons=self.icons) if news else ""
         project_id = await self.db.read(projects.find, project.identities)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
-        return context.render(known or context.Known(project.name, (), None, 0), budget_tokens=budget)
+        known = known or context.Known(project.name, (), None, 0)
+        return context.render(known, budget_tokens=budget, icons=self.icons)
 
     async def totals(self) -> Row:
         return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
 
     async def notice(self) -> str:
         """What a person should know, or nothing."""
-        lost = (await self.totals())["set_aside_by"].get("dead_job")
-        return f"claude-mem could not digest {lost} events. `claude-mem doctor` says why." if lost else ""
+        said = await self.db.read(notices.untold)
+        if lost := (await self.totals())["set_aside_by"].get("dead_job"):
+            said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
+        return " ".join(said)
 
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]

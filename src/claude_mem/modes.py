@@ -1,0 +1,123 @@
+"""A mode says what is worth keeping: its types, its concepts and the words of the request to a model.
+
+Modes are data files. Ours are `code` and `research`; a file `NAME.toml` in the data directory's `modes/` adds one or
+takes the place of ours. With `inherits` a mode says only what is different.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from claude_mem.errors import BadSetting
+
+SHIPPED = Path(__file__).with_name("data") / "modes"
+DEFAULT = "code"
+TEXTS = ("role", "record", "skip")
+MOST_WORDS, WORD_CHARS, TEXT_CHARS = 12, 120, 800  # so that the instructions always leave room for the turn
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of observation."""
+
+    icon: str
+    means: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    name: str
+    description: str
+    types: Mapping[str, Kind]
+    concepts: Mapping[str, str]
+    texts: Mapping[str, str]
+
+
+def load(name: str, folder: Path) -> Mode:
+    """The mode of that name, or `BadSetting` that names the file and what is wrong with it."""
+    try:
+        return _mode(name, _table(name, folder, seen=()))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadSetting(f"the mode {name!r} can't be used: {error}", hint=f"compare it with {SHIPPED}") from error
+
+
+def load_forgiving(name: str, folder: Path) -> tuple[Mode, BadSetting | None]:
+    """The same, but a broken mode becomes `code`: memories must not stop over a typing error."""
+    try:
+        return load(name, folder), None
+    except BadSetting as problem:
+        return load(DEFAULT, SHIPPED), problem
+
+
+def names(folder: Path) -> list[str]:
+    return sorted({path.stem for place in (folder, SHIPPED) for path in place.glob("*.toml")})
+
+
+def icons(mode: Mode) -> dict[str, str]:
+    """Of the mode's types; those of `code` come along, since drafts made without a model are of its types."""
+    known = {**load(DEFAULT, SHIPPED).types, **mode.types}
+    return {name: kind.icon for name, kind in known.items()}
+
+
+def _table(name: str, folder: Path, *, seen: tuple[str, ...]) -> dict[str, Any]:
+    """The file's content on top of what it inherits."""
+    path = _find(name, folder, again=name in seen)
+    try:
+        own = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"{path}: {error}", hint="mend the file, or set `mode` to another one") from error
+    parent = own.pop("inherits", None)
+    if parent is None:
+        return own
+    return _merge(_table(str(parent), folder, seen=(*seen, name)), own)
+
+
+def _find(name: str, folder: Path, *, again: bool) -> Path:
+    """A user's file comes before ours. A name met a second time means ours, so that no circle can form."""
+    if not _NAME.fullmatch(name):
+        raise BadSetting(f"{name!r} is not the name of a mode", hint="small letters, digits, `-` and `_`")
+    for place in (SHIPPED,) if again else (folder, SHIPPED):
+        if (path := place / f"{name}.toml").is_file():
+            return path
+    raise BadSetting(f"there is no mode {name!r}", hint=f"there are: {', '.join(names(folder))}")
+
+
+def _merge(parent: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = {**parent, **own}
+    for part in ("types", "concepts", "texts"):
+        dropped = set(own.get(f"drop_{part}", ()))
+        kept = {name: item for name, item in parent.get(part, {}).items() if name not in dropped}
+        merged[part] = {**kept, **own.get(part, {})}
+    return merged
+
+
+def _mode(name: str, table: dict[str, Any]) -> Mode:
+    types = {
+        _word(word): Kind(_text(item["icon"], 4), _text(item["means"], WORD_CHARS))
+        for word, item in table["types"].items()
+    }
+    concepts = {_word(word): _text(means, WORD_CHARS) for word, means in table["concepts"].items()}
+    texts = {part: _text(table["texts"][part], TEXT_CHARS).strip() for part in TEXTS}
+    if not 1 <= len(types) <= MOST_WORDS or not 1 <= len(concepts) <= MOST_WORDS:
+        raise ValueError(f"it needs 1 to {MOST_WORDS} types and 1 to {MOST_WORDS} concepts")
+    return Mode(
+        name=name, description=_text(table.get("description", ""), 200), types=types, concepts=concepts, texts=texts
+    )
+
+
+def _word(word: str) -> str:
+    if not _NAME.fullmatch(word):
+        raise ValueError(f"{word!r} is not a name: small letters, digits, `-` and `_`")
+    return word
+
+
+def _text(value: Any, most: int) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise TypeError(f"{str(value)[:40]!r} is not a text of at most {most} characters")
+    return value

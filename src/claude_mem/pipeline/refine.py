@@ -1,0 +1,381 @@
+"""Turn → one bounded request → the draft in better words. Nothing here can cost a memory: whatever the model answers,
+or whether it answers at all, the draft stands.
+
+One request a step. How each verdict is met stands in `ACTIONS`; a turn is attempted at most three times ever, counted
+by the ledger, which is written before a request is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from claude_mem import ids
+from claude_mem.config import Config
+from claude_mem.failpoints import failpoint
+from claude_mem.modes import Mode
+from claude_mem.pipeline import budget
+from claude_mem.pipeline.budget import Refused
+from claude_mem.pipeline.compress import keep
+from claude_mem.pipeline.stage import Commit, nothing
+from claude_mem.providers import local, request
+from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
+from claude_mem.providers.chain import Chain
+from claude_mem.providers.merge import merge
+from claude_mem.providers.reply import Read, read
+from claude_mem.records import Author, Digest, Job, News, Turn
+from claude_mem.store import breakers, jobs, ledger, notices, observations, projects, sessions, turns
+from claude_mem.store.breakers import Breaker
+from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.sessions import MemorySession
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+MAX_AGE_MS = 3 * 86_400_000  # then the draft is what there is
+SECOND, HOUR = 1000, 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a failure means: is the turn tried again, and how long is the provider left alone?"""
+
+    again: bool
+    opens_after: int = 0  # failures in a row that open the breaker; 0: it says nothing about the provider
+    pause_ms: int = 0  # doubled with each failure more, up to `longest_ms`
+    longest_ms: int = 6 * HOUR
+
+
+ACTIONS = {
+    Verdict.UNPARSEABLE: Action(again=True),
+    Verdict.TRUNCATED: Action(again=True),
+    Verdict.TOO_LONG: Action(again=True),
+    Verdict.REFUSED: Action(again=False),
+    Verdict.RATE_LIMITED: Action(again=True, opens_after=1, pause_ms=60 * SECOND, longest_ms=HOUR),
+    Verdict.TRANSIENT: Action(again=True, opens_after=3, pause_ms=60 * SECOND, longest_ms=HOUR),
+    Verdict.PERMANENT: Action(again=False, opens_after=3, pause_ms=HOUR),
+    Verdict.AUTH: Action(again=True, opens_after=1, pause_ms=HOUR),
+    Verdict.QUOTA: Action(again=True, opens_after=1, pause_ms=HOUR),
+}
+_WHAT_NOW = {
+    Verdict.AUTH: "Check the key or log in again (`claude-mem doctor` shows the provider).",
+    Verdict.QUOTA: "It is tried again by itself; or choose another `provider`.",
+    Verdict.PERMANENT: "Check `provider` and `model` (`claude-mem config`).",
+    Verdict.TRANSIENT: "It is tried again by itself.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request and what came of it."""
+
+    request: Request
+    model: Model
+    verdict: Verdict
+    reply: Reply
+    read: Read | None
+    memory_session_id: str
+    usage: Usage
+    cost: int
+
+
+class Refiner:
+    """Everything refining needs. `runtime` names this life of the worker."""
+
+    def __init__(self, db: Database, chain: Chain, config: Config, mode: Mode, *, runtime: str) -> None:
+        self.db = db
+        self.chain = chain
+        self.config = config
+        self.runtime = runtime
+        self.forced: set[int] = set()  # sessions whose next request must not resume
+        self.wanted = request.Wanted(
+            mode=mode,
+            verbosity=config.verbosity,
+            language=config.language,
+            request_tokens=config.request_tokens,
+        )
+
+    def possible(self) -> bool:
+        return self.config.daily_tokens > 0 and self.chain.possible()
+
+    async def refine(self, job: Job) -> Commit:
+        """The stage."""
+        turn_id, _, seq = job.subject.partition(".")
+        turn = await self.db.read(turns.load, int(turn_id))
+        if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
+            return nothing  # gone, or grown: then another job asks for it
+        tries = await self.db.read(ledger.tries, turn.id)
+        if not may_try(tries) or ids.now() - turn.ended_at > MAX_AGE_MS:
+            return nothing
+        model, until = await self._choose()
+        if model is None:
+            return partial(_later, job, until) if until else nothing
+        asked = await self.ask(turn, model, tries, purpose="refine")
+        if isinstance(asked, Refused):
+            return partial(_over_budget, job, asked)
+        return partial(self._settle, job=job, turn=turn, asked=asked, tries=len(tries) + 1)
+
+    async def _choose(self) -> tuple[Model | None, int]:
+        """The first provider that is not left alone; if all are, until when."""
+        now, until = ids.now(), 0
+        for model in await self.chain.models():
+            breaker = await self.db.read(breakers.get, model.provider)
+            if breaker.until <= now or breaker.settings != self.chain.fingerprint(model):
+                return model, 0
+            until = min(until or breaker.until, breaker.until)
+        return None, until
+
+    async def standing(self, now: int) -> Row:
+        """Where refining stands: who is asked, what is spent of what may be, who is left alone and why."""
+        today = await self.db.read(ledger.spent, since=budget.ms(budget.day_start(now)))
+        month = await self.db.read(ledger.spent, since=budget.ms(budget.month_start(now)))
+        return {
+            "providers": [f"{model.provider} {model.model}".strip() for model in await self.chain.models()],
+            "today_tokens": today.tokens,
+            "daily_tokens": self.config.daily_tokens,
+            "month_cost": month.cost,
+            "monthly_cost": round(self.config.monthly_cost * 1_000_000),
+            "waiting": await self.db.read(jobs.count, jobs.REFINE),
+            "paused": await self.db.read(breakers.listing),
+            "prices_problem": str(self.chain.prices.problem or ""),
+        }
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    async def prepare(self, turn: Turn, tries: Sequence[str] = (), *, project: str = "") -> Request:
+        known = await self.db.read(observations.titles_before, turn, limit=request.MOST_KNOWN)
+        row = await self.db.read(projects.get, turn.project_id)
+        name = project or (row["name"] if row else "unknown")
+        strict = list(tries[-1:]) == [Verdict.UNPARSEABLE]
+        return request.build(turn, _shrunk(self.wanted, tries), project=name, known=known, strict=strict)
+
+    async def ask(
+        self, turn: Turn, model: Model, tries: Sequence[str] = (), *, purpose: str, prepared: Request | None = None
+    ) -> Asked | Refused:
+        """Book it, send it, book what it really cost."""
+        sent = prepared or await self.prepare(turn, tries)
+        memory, history = await self._resumable(turn, model, request.size(sent))
+        entry = self._entry(turn, model, sent, purpose, history)
+        booked = await self.db.write(budget.reserve, entry, self.config, now=ids.now())
+        if isinstance(booked, Refused):
+            return booked
+        failpoint("refine.booked")
+        captured: list[str] = []
+
+        async def note(memory_session_id: str) -> None:
+            captured.append(memory_session_id)
+            await self.db.write(self._capture, turn, model, memory_session_id, booked)
+
+        answer = await model.ask(sent, resume=memory, captured=note)
+        failpoint("refine.answered")
+        told = self._read(answer, sent)
+        usage = answer.usage or _unknown(answer.verdict, entry)
+        asked = Asked(
+            request=sent,
+            model=model,
+            verdict=told.verdict if told else answer.verdict,
+            reply=answer,
+            read=told,
+            memory_session_id=captured[-1] if captured else "",
+            usage=usage,
+            cost=self.chain.price(model).cost(usage),
+        )
+        await self.db.write(_book, booked, asked, now=ids.now())
+        failpoint("refine.closed")
+        self._note_session(turn, asked)
+        await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.runtime))
+        return asked
+
+    def _entry(self, turn: Turn, model: Model, sent: Request, purpose: str, history: int) -> ledger.Entry:
+        most = Usage(input_tokens=request.size(sent) - sent.max_tokens + history, output_tokens=sent.max_tokens)
+        return ledger.Entry(
+            purpose=purpose,
+            session_id=turn.session_id or None,
+            turn_id=turn.id or None,
+            project_id=turn.project_id or None,
+            provider=model.provider,
+            model=model.model,
+            input_tokens=most.input_tokens,
+            output_tokens=most.output_tokens,
+            cost=self.chain.price(model).cost(most),
+        )
+
+    def _read(self, answer: Reply, sent: Request) -> Read | None:
+        mode = self.wanted.mode
+        if answer.verdict is not Verdict.OK:
+            return None
+        return read(answer.text, sent, types=tuple(mode.types), concepts=tuple(mode.concepts))
+
+    # --- sessions of the model's own ---------------------------------------------------------------------------------
+
+    async def _resumable(self, turn: Turn, model: Model, size: int) -> tuple[str, int]:
+        """The session to go on with and the tokens it will read again; or neither."""
+        if not self.config.claude_resume or model.provider != "claude" or not turn.session_id:
+            return "", 0
+        memory = await self.db.read(sessions.memory, turn.session_id)
+        if memory is not None and memory.provider != model.provider:
+            memory = None
+        chosen = resume_id(
+            memory, runtime=self.runtime, prompt_number=turn.number, forced=turn.session_id in self.forced
+        )
+        history = await self.db.read(ledger.history, chosen) if chosen else 0
+        return (chosen, history) if history + size <= self.config.request_tokens else ("", 0)
+
+    def _capture(self, conn: Connection, turn: Turn, model: Model, memory_session_id: str, entry_id: int) -> None:
+        ledger.name_session(conn, entry_id, memory_session_id)
+        if turn.session_id:
+            now = ids.now()
+            sessions.capture(
+                conn, turn.session_id, memory_session_id, provider=model.provider, runtime=self.runtime, now=now
+            )
+
+    def _note_session(self, turn: Turn, asked: Asked) -> None:
+        """After a failure that a long conversation may have caused, the next request begins a new one."""
+        if asked.verdict in (Verdict.TOO_LONG, Verdict.TRUNCATED, Verdict.PERMANENT):
+            self.forced.add(turn.session_id)
+        elif asked.memory_session_id:
+            self.forced.discard(turn.session_id)
+
+    # --- what comes of it --------------------------------------------------------------------------------------------
+
+    def _settle(self, conn: Connection, *, job: Job, turn: Turn, asked: Asked, tries: int) -> Sequence[News]:
+        now, provider = ids.now(), asked.model.provider
+        if asked.verdict in (Verdict.OK, Verdict.EMPTY):
+            breakers.reset(conn, provider)
+            notices.clear(conn, f"refine:{provider}")
+            return self._keep(conn, turn, asked, now=now)
+        action = ACTIONS[asked.verdict]
+        log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, asked.verdict, _why(asked))
+        if action.opens_after:
+            self._break(conn, asked, action, now=now)
+        counted = tries if asked.verdict not in ledger.UNSEEN else tries - 1
+        if action.again and counted < MAX_ATTEMPTS:
+            jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=now + back_off_ms(counted))
+        return ()
+
+    def _keep(self, conn: Connection, turn: Turn, asked: Asked, *, now: int) -> Sequence[News]:
+        if not turns.is_current(conn, turn) or asked.read is None:
+            return ()
+        author = Author(asked.model.provider, asked.reply.model or asked.model.model, self._author(conn, turn, asked))
+        made = merge(turn, local.digest(turn), asked.read, author)
+        return keep(conn, turn, made, now=now)
+
+    def _author(self, conn: Connection, turn: Turn, asked: Asked) -> str:
+        """The model's own session. One that keeps none is given one name for the whole session."""
+        if asked.memory_session_id:
+            return asked.memory_session_id
+        memory, provider = sessions.memory(conn, turn.session_id), asked.model.provider
+        if memory is not None and memory.provider == provider:
+            return memory.id
+        made = f"{provider}-{turn.session_id}-{ids.now()}"
+        sessions.capture(conn, turn.session_id, made, provider=provider, runtime=self.runtime, now=ids.now())
+        return made
+
+    def _break(self, conn: Connection, asked: Asked, action: Action, *, now: int) -> None:
+        """Count the failure; when there are enough of them, leave the provider alone and tell people."""
+        provider, settings = asked.model.provider, self.chain.fingerprint(asked.model)
+        before = breakers.get(conn, provider)
+        failures = before.failures + 1 if before.settings == settings else 1
+        pause = pause_ms(action, failures, asked.reply.retry_seconds)
+        opened = failures >= action.opens_after
+        breakers.put(
+            conn,
+            Breaker(
+                provider=provider,
+                failures=failures,
+                until=now + pause if opened else 0,
+                verdict=asked.verdict,
+                message=_why(asked),
+                settings=settings,
+            ),
+        )
+        if opened and asked.verdict is not Verdict.RATE_LIMITED:
+            notices.put(conn, f"refine:{provider}", _notice(provider, asked), now=now)
+
+
+def may_try(tries: Sequence[str]) -> bool:
+    """Three attempts ever; one that was too long is made smaller once, one that was refused stays refused."""
+    return len(tries) < MAX_ATTEMPTS and tries.count(Verdict.TOO_LONG) < 2 and Verdict.REFUSED not in tries
+
+
+def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int, forced: bool) -> str:
+    """Go on only with a captured session of the model's own, of this very runtime, and never at a first prompt."""
+    if memory is None or memory.runtime != runtime or prompt_number <= 1 or forced:
+        return ""
+    return memory.id
+
+
+def pause_ms(action: Action, failures: int, asked_seconds: float | None) -> int:
+    """As long as the provider asks for; else longer with each failure."""
+    if asked_seconds is not None:
+        return int(asked_seconds * SECOND)
+    return int(min(action.pause_ms * 2 ** max(failures - action.opens_after, 0), action.longest_ms))
+
+
+def back_off_ms(tries: int) -> int:
+    """Longer each time, and never for all at the same moment."""
+    return int(SECOND * 4 ** min(tries, 5) * random.uniform(0.5, 1.0))  # noqa: S311 -- not a secret
+
+
+def _shrunk(wanted: request.Wanted, tries: Sequence[str]) -> request.Wanted:
+    """What was too long is asked for again in less room and with fewer words to answer."""
+    times = tries.count(Verdict.TOO_LONG) + tries.count(Verdict.TRUNCATED)
+    if not times:
+        return wanted
+    smaller = max(wanted.request_tokens >> times, request.LEAST_TOKENS)
+    return replace(wanted, request_tokens=smaller, verbosity="minimal")
+
+
+def _unknown(verdict: Verdict, entry: ledger.Entry) -> Usage:
+    """No figures came back. What was refused unseen cost nothing; anything else may have cost the most."""
+    if verdict in ledger.UNSEEN or verdict in (Verdict.TOO_LONG, Verdict.PERMANENT):
+        return Usage()
+    return Usage(input_tokens=entry.input_tokens, output_tokens=entry.output_tokens)
+
+
+def _why(asked: Asked) -> str:
+    return (asked.read.message if asked.read else "") or asked.reply.message
+
+
+def _notice(provider: str, asked: Asked) -> str:
+    why = _why(asked) or asked.verdict
+    now = _WHAT_NOW.get(asked.verdict, "")
+    return f"claude-mem: {provider} no longer refines memories ({why}). They are kept without it. {now}".strip()
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+
+def _book(conn: Connection, entry_id: int, asked: Asked, *, now: int) -> None:
+    usage = asked.usage
+    ledger.close(conn, entry_id, verdict=asked.verdict, message=_why(asked), model=asked.reply.model, now=now)
+    ledger.count(
+        conn,
+        entry_id,
+        input_tokens=usage.input_tokens,
+        cached=usage.cached_tokens,
+        written=usage.written_tokens,
+        output_tokens=usage.output_tokens,
+        cost=asked.cost,
+    )
+
+
+def _later(job: Job, until: int, conn: Connection) -> Sequence[News]:
+    jobs.ask(conn, jobs.REFINE, job.subject, now=ids.now(), due=until)
+    return ()
+
+
+def _over_budget(job: Job, refused: Refused, conn: Connection) -> Sequence[News]:
+    text = f"claude-mem: memories are kept but not refined: {refused.why}. `claude-mem cost` shows where they went."
+    notices.put(conn, f"budget:{refused.month}", text, now=ids.now())
+    return _later(job, refused.until, conn)
+
+
+def side_by_side(turn: Turn, asked: Asked) -> Digest | None:
+    """What would stand if this answer were kept; for people who try a provider out."""
+    if asked.read is None or asked.verdict not in (Verdict.OK, Verdict.EMPTY):
+        return None
+    return merge(turn, local.digest(turn), asked.read, Author(asked.model.provider, asked.model.model))

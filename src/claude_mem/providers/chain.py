@@ -1,0 +1,145 @@
+"""Which models may refine, in the order they are tried. Made from the settings and from nothing else: no key is taken from
+the environment or from a project."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from claude_mem.config import Config
+from claude_mem.providers.base import Model
+from claude_mem.providers.prices import FREE, Price, Prices
+
+AUTO_SECONDS = 900.0  # how long the answer to "can your Claude plan be used" is believed
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One name of the setting `provider`, with the model it asks for."""
+
+    provider: str
+    model: str
+
+
+def links(config: Config) -> list[Link]:
+    named = [part.strip().partition(":") for part in config.provider.split(",") if part.strip()]
+    return [Link(name.lower(), model or config.model) for name, _, model in named if name.lower() != "local"]
+
+
+def read_key(value: str) -> str:
+    """A key, or the content of the file that the setting names. Nothing if that can't be read: the provider says so."""
+    if not value.startswith("file:"):
+        return value
+    try:
+        return Path(value.removeprefix("file:")).expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+class Chain:
+    def __init__(self, config: Config, *, models: Sequence[Model] | None = None) -> None:
+        self.config = config
+        self.prices = Prices(config.data_dir)
+        self.made: dict[Link, Model] = {}
+        self.given = models
+        self.present: bool | None = None  # are the SDK and a client there?
+        self.auto_checked = -AUTO_SECONDS
+        self.auto_problem = ""
+
+    def possible(self) -> bool:
+        """Might there be a model? Answered without asking anyone, since a memory must not wait for it."""
+        if self.given is not None:
+            return bool(self.given)
+        return any(link.provider != "auto" or self._claude_present() for link in links(self.config))
+
+    def _claude_present(self) -> bool:
+        if self.present is None:
+            from claude_mem.providers import claude
+
+            sdk = importlib.util.find_spec("claude_agent_sdk")
+            self.present = sdk is not None and bool(claude.find_client(self.config.claude_path))
+        return self.present
+
+    async def models(self) -> Sequence[Model]:
+        """Those that may be asked, first choice first."""
+        if self.given is not None:
+            return self.given
+        found = []
+        for link in links(self.config):
+            if link.provider != "auto":
+                found.append(self._model(link))
+            elif self._claude_present() and not await self._why_not_claude():
+                found.append(self._model(Link("claude", link.model)))
+        return found
+
+    async def _why_not_claude(self) -> str:
+        from claude_mem.providers import claude
+
+        if time.monotonic() - self.auto_checked >= AUTO_SECONDS:
+            self.auto_problem = await claude.usable(self.config.claude_path, self.config.claude_env_file)
+            self.auto_checked = time.monotonic()
+        return self.auto_problem
+
+    def _model(self, link: Link) -> Model:
+        if link not in self.made:
+            self.made[link] = make(link, self.config)
+        return self.made[link]
+
+    def price(self, model: Model) -> Price:
+        """What is on this machine is free, and so is a plan that is paid already."""
+        base_url = getattr(model, "base_url", "")
+        if model.provider == "claude" or urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1"):
+            return FREE
+        return self.prices.of(model.model)
+
+    def fingerprint(self, model: Model) -> str:
+        """What the model was set up with: when it changes, an old failure says nothing any more."""
+        c = self.config
+        secrets = (read_key(c.anthropic_api_key), read_key(c.openai_api_key), c.claude_env_file, c.claude_path)
+        parts = (model.provider, model.model, c.anthropic_base_url, c.openai_base_url, c.proxy, *secrets)
+        return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
+
+    async def tidy(self, keep: Collection[str] = ()) -> None:
+        """Delete the transcripts of the model's own sessions, but those that may still be resumed."""
+        if self.config.claude_resume:
+            from claude_mem.providers import claude
+
+            folder, env_file = self.config.observer, self.config.claude_env_file
+            await asyncio.to_thread(claude.forget_sessions, folder, keep, env_file=env_file)
+
+    async def close(self) -> None:
+        for model in self.made.values():
+            await model.close()
+        await self.tidy()
+
+
+def make(link: Link, config: Config) -> Model:
+    """Imported where it is used: a worker without a model loads none of it."""
+    if link.provider == "claude":
+        from claude_mem.providers.claude import Claude
+
+        return Claude(
+            model=link.model,
+            folder=config.observer,
+            env_file=config.claude_env_file,
+            cli_path=config.claude_path,
+            keep_sessions=config.claude_resume,
+        )
+    from claude_mem.providers.http import Http
+
+    http = Http(proxy=config.proxy)
+    if link.provider == "anthropic":
+        from claude_mem.providers.anthropic import Anthropic
+
+        key = read_key(config.anthropic_api_key)
+        return Anthropic(http, key=key, base_url=config.anthropic_base_url, model=link.model)
+    from claude_mem.providers.openai import OpenAI
+
+    key = read_key(config.openai_api_key)
+    return OpenAI(http, provider=link.provider, key=key, base_url=config.openai_base_url, model=link.model)

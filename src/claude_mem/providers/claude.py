@@ -1,0 +1,412 @@
+"""The user's own Claude, asked through the Agent SDK in a child that lives for one question.
+
+The worker never imports the SDK. For each question it starts `claude_child.py`, which starts the `claude` program, both in a
+process group of their own; whatever happens (an answer, the deadline, a cancelled task, a crash, even SIGKILL of this very
+worker), the group is gone within two seconds. There is never more than one.
+
+The environment of both is built from nothing: no key, address or switch of the agent that our hooks run in reaches them. What
+the client needs beyond its own login stands in a file that the user names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import sys
+import unicodedata
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from claude_mem.errors import CannotDo
+from claude_mem.providers.base import Captured, Reply, Request, Verdict
+from claude_mem.providers.claude_child import INSTALL, Ask, Line
+from claude_mem.redact import redact
+from claude_mem.text import shorten
+
+MODEL = "haiku"
+CALL_SECONDS = 60.0
+EXIT_SECONDS = 0.5  # seen: 0.05 s from the answer to the end of both
+KEEP_SECONDS = 1.5  # the transcript is written at the very end, and a session that goes on needs it
+REAP_SECONDS = 1.0
+STATUS_SECONDS = 10.0
+MAX_LINE = 1 << 20
+MESSAGE_CHARS = 300
+SLUG_CHARS = 200
+
+# What a program needs to find itself, its user and its certificates.
+_KEEP = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "CLAUDE_CONFIG_DIR")
+_KEEP_PREFIXES = ("LC_", "XDG_")
+# Ours win over the user's file: each is part of a promise. Seen with Claude Code 2.1.325:
+_OURS = {
+    "CLAUDE_MEM_INTERNAL": "1",  # our own hooks return at once (hook.py)
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    # One question is one request. 429 and 5xx are tried up to ten times otherwise, and a 400 three times, without one
+    # experimental part after the other.
+    "CLAUDE_CODE_MAX_RETRIES": "0",
+    "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
+    "CLAUDE_CODE_DISABLE_REFUSAL_RETRY": "1",
+    "CLAUDE_CODE_DISABLE_REFUSAL_FALLBACK": "1",
+    "CLAUDE_CODE_NO_MODEL_FALLBACK": "1",
+    "DISABLE_COMPACT": "1",
+    # The question and nothing else; also keeps "USD budget: $1e-9 remaining" from the model (claude_child.py).
+    "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    # No socket in $TMPDIR/cc-socks over which the user's other sessions can talk to this one.
+    "CLAUDE_CODE_RESTRICTED": "1",
+    # The newest models think even when they are told not to, and what they think counts as output.
+    "CLAUDE_CODE_EFFORT_LEVEL": "low",
+}
+# With one of these in the user's file, the client needs no login.
+_CREDENTIALS = {
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+}
+_NO_CLIENT = "there is no `claude` program: install Claude Code, or set `claude_path`"
+_NO_LOGIN = "Claude Code is not logged in: run `claude` and `/login`, or name a file with a token in `claude_env_file`"
+_ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+
+
+class Claude:
+    def __init__(
+        self,
+        *,
+        model: str,
+        folder: Path,
+        env_file: str = "",
+        cli_path: str = "",
+        keep_sessions: bool = False,
+        seconds: float = CALL_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self.env_file = env_file
+        self.cli_path = cli_path
+        self.keep_sessions = keep_sessions
+        self.seconds = seconds
+        self._model = model or MODEL
+        self._one = asyncio.Lock()
+        self._running: Process | None = None
+        self._closed = False
+
+    @property
+    def provider(self) -> str:
+        return "claude"
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
+        """The deadline begins when the child does: waiting for another question does not count."""
+        async with self._one:
+            if self._closed:
+                return Reply(verdict=Verdict.TRANSIENT, message="the provider is closed")
+            try:
+                env = environment(os.environ, self.env_file, max_tokens=request.max_tokens)
+            except CannotDo as error:
+                return Reply(verdict=Verdict.AUTH, message=str(error))
+            client = find_client(self.cli_path)
+            if not client:
+                return Reply(verdict=Verdict.PERMANENT, message=_NO_CLIENT)
+            ask = Ask(
+                system=request.system,
+                prompt=request.prompt,
+                model=self.model,
+                folder=str(self.folder),
+                client=client,
+                resume=resume,
+                keep=self.keep_sessions,
+            )
+            reply = await self._run(msgspec.json.encode(ask) + b"\n", env, captured)
+        return replace(reply, message=shorten(redact(reply.message), MESSAGE_CHARS))
+
+    async def _run(self, ask: bytes, env: Mapping[str, str], captured: Captured) -> Reply:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            command = (sys.executable, "-E", "-P", "-m", "claude_mem.providers.claude_child")
+            process = await _start(*command, cwd=self.folder, env=env, stdin=PIPE)
+        except OSError as error:
+            return Reply(verdict=Verdict.TRANSIENT, message=f"can't start a process: {error}")
+        self._running, patience = process, 0.0
+        try:
+            async with asyncio.timeout(self.seconds) as deadline:
+                reply = await _talk(process, ask, captured)
+            patience = KEEP_SECONDS if self.keep_sessions else EXIT_SECONDS
+        except TimeoutError:
+            if not deadline.expired():
+                raise  # not ours: it came out of `captured`
+            reply = Reply(verdict=Verdict.TRANSIENT, message=f"no answer within {self.seconds:g} seconds")
+        finally:
+            self._running = None
+            await _end(process, patience)
+        return reply
+
+    async def close(self) -> None:
+        """End the question that is being asked, and take no more."""
+        self._closed = True
+        if self._running is not None:
+            _kill(self._running)
+        async with self._one:
+            pass
+
+
+async def usable(cli_path: str = "", env_file: str = "") -> str:
+    """Why it can't be used, with what to do; empty if it can."""
+    if importlib.util.find_spec("claude_agent_sdk") is None:
+        return INSTALL
+    client = find_client(cli_path)
+    if not client:
+        return f"{cli_path} is not a program: correct `claude_path`" if cli_path else _NO_CLIENT
+    try:
+        env = environment(os.environ, env_file)
+    except CannotDo as error:
+        return str(error)
+    if _CREDENTIALS & env.keys():
+        return ""
+    return await _login_problem(client, env)
+
+
+def find_client(cli_path: str = "") -> str:
+    """The `claude` program: the one that is named, else the user's own, else the one that came with the SDK."""
+    if cli_path:
+        named = Path(cli_path).expanduser().absolute()
+        return str(named) if _is_program(named) else ""
+    home = Path(os.environ.get("HOME") or "/")
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    bundled = [Path(place) / "_bundled" / "claude" for place in (spec and spec.submodule_search_locations) or ()]
+    usual = (home / ".claude" / "local" / "claude", home / ".local" / "bin" / "claude", *bundled)
+    if found := shutil.which("claude"):
+        return str(Path(found).absolute())  # the child stands in another folder
+    return next((str(path) for path in usual if _is_program(path)), "")
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+# --- the environment -------------------------------------------------------------------------------------------------
+
+
+def environment(inherited: Mapping[str, str], env_file: str = "", *, max_tokens: int = 0) -> dict[str, str]:
+    """All that the child and the client get to see. Raises if the user's file can't be read."""
+    kept = {name: value for name, value in inherited.items() if name in _KEEP or name.startswith(_KEEP_PREFIXES)}
+    named = read_env_file(Path(env_file).expanduser()) if env_file else {}
+    most = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(max_tokens)} if max_tokens else {}
+    return {**kept, **named, **_OURS, **most}
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """NAME=value lines. What is wrong with one is told by its number, never by its text: it may hold a key."""
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise CannotDo(f"can't read {path}: {why}; correct `claude_env_file`") from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        assignment = _ASSIGNMENT.fullmatch(line.strip())
+        if assignment is None or "\0" in line:
+            raise CannotDo(f"{path}, line {number}: not NAME=value; correct the file")
+        found[assignment[1]] = _unquoted(assignment[2])
+    return found
+
+
+def _unquoted(value: str) -> str:
+    """`"a b"  # why` is `a b`, and so is `a b  # why`; a `#` inside a word belongs to it."""
+    quoted = re.fullmatch(r"""(["'])(.*)\1(?:\s+#.*)?""", value)
+    return quoted[2] if quoted else re.split(r"(?:^|\s+)#", value, maxsplit=1)[0]
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+async def _start(*command: str, cwd: Path, env: Mapping[str, str], stdin: int = DEVNULL) -> Process:
+    """A process that leads its own group: `_end` ends all of it."""
+    return await asyncio.create_subprocess_exec(
+        *command,
+        cwd=cwd,
+        env=env,
+        stdin=stdin,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        start_new_session=True,
+        limit=MAX_LINE,
+    )
+
+
+async def _talk(process: Process, ask: bytes, captured: Captured) -> Reply:
+    assert process.stdin is not None
+    process.stdin.write(ask)  # and leave it open: its end tells the child that we are gone
+    try:
+        await process.stdin.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it has died already; there is nothing to read either
+    while (line := await _next(process)) is not None:
+        if line.session_id:
+            await captured(line.session_id)
+        if line.reply is not None:
+            return line.reply
+    return Reply(verdict=Verdict.TRANSIENT, message="the child ended without an answer")
+
+
+async def _next(process: Process) -> Line | None:
+    """The next line of the child; none after its last, or after one that makes no sense."""
+    assert process.stdout is not None
+    try:
+        raw = await process.stdout.readline()
+        return msgspec.json.decode(raw, type=Line) if raw else None
+    except (ValueError, msgspec.MsgspecError):  # longer than MAX_LINE, or cut off in the middle
+        return None
+
+
+async def _end(process: Process, patience: float = 0.0) -> None:
+    """Let it end by itself for a moment, then make sure that nothing of its group is left."""
+    try:
+        if patience:
+            async with asyncio.timeout(patience):
+                await process.wait()
+    except TimeoutError:
+        pass
+    finally:  # a second cancellation must not get in between
+        _kill(process)
+        if process.stdin is not None:
+            process.stdin.close()
+        await _reap(process)
+
+
+async def _reap(process: Process) -> None:
+    try:
+        async with asyncio.timeout(REAP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        pass  # stuck in the kernel: the loop reaps it when it comes out
+
+
+def _kill(process: Process) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # all gone; macOS says EPERM of a group of which only the dead are left
+
+
+async def _login_problem(client: str, env: Mapping[str, str]) -> str:
+    """`claude auth status` prints JSON with `loggedIn`, and exits with 1 when that is false; 0.2 s, no request."""
+    try:
+        process = await _start(client, "auth", "status", cwd=Path("/"), env=env)
+    except OSError as error:
+        return f"can't run {client}: {error.strerror}"
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(STATUS_SECONDS):
+            said = await process.stdout.read(MAX_LINE)
+    except TimeoutError:
+        return f"`{client} auth status` does not answer"
+    finally:
+        await _end(process)
+    try:
+        logged_in = msgspec.json.decode(said, type=_Status).loggedIn
+    except msgspec.MsgspecError:
+        return f"`{client} auth status` makes no sense to us: update Claude Code"
+    return "" if logged_in else _NO_LOGIN
+
+
+class _Status(msgspec.Struct):
+    loggedIn: bool
+
+
+# --- transcripts -----------------------------------------------------------------------------------------------------
+
+
+class _Entry(msgspec.Struct):
+    """What we look at in a line of a transcript, or in the note that a running client makes of itself."""
+
+    cwd: str = ""
+    pid: int = 0
+
+
+def forget_sessions(folder: Path, but: Collection[str] = (), *, env_file: str = "") -> int:
+    """Delete the transcripts that the client has written for us, and of nobody else. How many there were.
+
+    Without `keep_sessions` there are none, only the note of a client that had to be killed: it goes as well. A folder of
+    transcripts is named after ours, with a dash for each other sign, so that two of ours and theirs can share a name: what a
+    transcript tells inside decides.
+    """
+    ours = _normal(str(folder.resolve()))
+    config = _config_folder(env_file)
+    for note in (config / "sessions").glob("*.json"):
+        if (found := _first(note)).cwd == ours and not _runs(found.pid):
+            note.unlink(missing_ok=True)
+    count = 0
+    for place in _places(config / "projects", ours):
+        for transcript in place.glob("*.jsonl"):
+            if transcript.stem not in but and _first(transcript).cwd in ("", ours):
+                transcript.unlink(missing_ok=True)
+                shutil.rmtree(transcript.with_suffix(""), ignore_errors=True)
+                count += 1
+        try:
+            place.rmdir()
+        except OSError:
+            pass  # there is more in it, or it never was
+    return count
+
+
+def _config_folder(env_file: str) -> Path:
+    try:
+        env = environment(os.environ, env_file)
+    except CannotDo:
+        env = environment(os.environ)
+    return Path(env.get("CLAUDE_CONFIG_DIR") or Path(env.get("HOME") or "/") / ".claude")
+
+
+def _places(projects: Path, ours: str) -> list[Path]:
+    slug = "".join(sign if re.match("[a-zA-Z0-9]", sign) else "-" * (1 + (ord(sign) > 0xFFFF)) for sign in ours)
+    if len(slug) <= SLUG_CHARS:
+        return [projects / slug]
+    return list(projects.glob(f"{slug[:SLUG_CHARS]}-*"))  # cut, and behind it a hash that we do not know
+
+
+def _first(path: Path) -> _Entry:
+    """The first line that tells a folder; an empty one, if the client died before it wrote that."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    if (found := msgspec.json.decode(line, type=_Entry)).cwd:
+                        return _Entry(_normal(found.cwd), found.pid)
+                except msgspec.MsgspecError:
+                    continue  # cut off
+    except OSError:
+        return _Entry("?")  # not for us
+    return _Entry()
+
+
+def _normal(path: str) -> str:
+    return unicodedata.normalize("NFC", path)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

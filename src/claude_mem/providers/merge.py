@@ -1,0 +1,122 @@
+"""What a model said of a turn, joined with what the turn shows. The words are the model's; the evidence always wins.
+
+A refined observation takes the place of the draft it speaks of and keeps its key, so that whoever has seen its ID still
+finds it. Files are named only if a tool touched them. Facts taken from commits, edits and commands stay, with
+their events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from claude_mem.providers.evidence import Evidence, gather
+from claude_mem.providers.reply import Read, Said
+from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn
+from claude_mem.text import normal_title
+
+MOST_FACTS = 14
+MOST_EVIDENCE = 8
+# Drafts that rest on something seen stay even if the model has nothing to say about them.
+_SEEN = ("commit:", "fix:", "correction", "open:")
+
+
+def merge(turn: Turn, draft: Digest, said: Read, author: Author) -> Digest:
+    """The digest as it should stand."""
+    return Digest(
+        summary=_summary(draft.summary, said.summary),
+        observations=tuple(_observations(turn, draft, said, gather(turn))),
+        author=author,
+        title=said.title,
+        subtitle=said.subtitle,
+    )
+
+
+def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:
+    """Field by field: what the model left empty, the draft has; the files are the tools' own."""
+    if said is None or draft is None:
+        return draft
+    names = ("investigated", "learned", "completed", "next_steps", "notes")
+    words = {name: getattr(said, name) or getattr(draft, name) for name in names}
+    return replace(draft, **words, request=said.request or draft.request)
+
+
+def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence) -> Iterator[Draft]:
+    told = [item for item in said.observations if normal_title(item.title) not in turn.known]
+    if not told:
+        yield from draft.observations
+        return
+    partners = [_partner(rest, told) for rest in draft.observations]
+    for number, item in enumerate(told):
+        own = [rest for rest, partner in zip(draft.observations, partners, strict=True) if partner == number]
+        yield _join(item, own, found, turn, number, alone=len(told) == 1)
+    for rest, partner in zip(draft.observations, partners, strict=True):
+        if partner is None and rest.key.startswith(_SEEN):
+            yield rest
+
+
+def _partner(draft: Draft, told: Sequence[Said]) -> int | None:
+    """Which of the told ones speaks of the same, if any does."""
+    best, number = max((_alike(draft, item), -number) for number, item in enumerate(told))
+    return -number if best > 0.12 else None
+
+
+def _alike(draft: Draft, item: Said) -> float:
+    """Words in common, in proportion; files count like words."""
+    ours = _words([draft.title, draft.narrative, *(fact.text for fact in draft.facts), *draft.files_modified])
+    theirs = _words([item.title, item.narrative, *item.facts, *item.files_modified])
+    return len(ours & theirs) / (min(len(ours), len(theirs)) or 1)
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in re.findall(r"[^\W_]{3,}", text.lower())}
+
+
+def _join(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn, number: int, *, alone: bool) -> Draft:
+    changed = _touched(item.files_modified, found.edited)
+    changed += tuple(path for draft in own for path in draft.files_modified if path not in changed)
+    if alone and not changed:
+        changed = found.edited
+    return Draft(
+        key=own[0].key if own else f"model:{number}",
+        type=item.type,
+        title=item.title,
+        subtitle=item.subtitle,
+        narrative=item.narrative,
+        facts=_facts(item, own, found, turn),
+        concepts=item.concepts or (own[0].concepts if own else ()),
+        files_read=_touched(item.files_read, found.files_read)[:20],
+        files_modified=changed[:20],
+        commit=next((draft.commit for draft in own if draft.commit), ""),
+    )
+
+
+def _touched(claimed: Iterable[str], real: Sequence[str]) -> tuple[str, ...]:
+    """Of the files a model names, those that a tool touched, under their real names."""
+    names = [path for claim in claimed for path in real if path == claim or path.endswith("/" + claim.lstrip("./"))]
+    names += [path for claim in claimed for path in real if claim.endswith("/" + path)]
+    return tuple(dict.fromkeys(names))
+
+
+def _facts(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn) -> tuple[Fact, ...]:
+    shown = [
+        fact for draft in own for fact in draft.facts if fact.events and tuple(fact.events) != (found.message_seq,)
+    ]
+    shown = list({fact.text: fact for fact in shown}.values())[:MOST_EVIDENCE]
+    told = [Fact(text, _sources(text, found, turn)) for text in item.facts if text not in {fact.text for fact in shown}]
+    return (*told[: MOST_FACTS - len(shown)], *shown)
+
+
+def _sources(text: str, found: Evidence, turn: Turn) -> tuple[int, ...]:
+    """The events a fact may be checked against: those of the files and commands it names, else the last words."""
+    named = [edit.seq for edit in found.edits if _mentions(text, edit.path)]
+    named += [item.seq for item in found.read if _mentions(text, item.text)]
+    named += [command.seq for command in found.commands if command.key and command.key in text]
+    if found.message_seq:
+        named = named or [found.message_seq]
+    return tuple(sorted(set(named or turn.seqs[-1:])))
+
+
+def _mentions(text: str, path: str) -> bool:
+    return path in text or path.rpartition("/")[2] in text

@@ -1,0 +1,111 @@
+"""The dialect that most servers speak: `POST /chat/completions`. The well-known ones are presets by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from claude_mem.providers.anthropic import count
+from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
+from claude_mem.providers.http import Http, failed
+
+_STOPPED = {"length": Verdict.TRUNCATED, "content_filter": Verdict.REFUSED}
+_THOUGHT = re.compile(r"^\s*<think>.*?(?:</think>|\Z)", re.S)  # some local models think aloud first
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    base_url: str
+    model: str = ""  # empty: whatever the server has loaded
+    needs_key: bool = True
+
+
+PRESETS = {
+    "openai": Preset("https://api.openai.com/v1", "gpt-5-mini"),
+    "openrouter": Preset("https://openrouter.ai/api/v1", "openai/gpt-5-mini"),
+    "gemini": Preset("https://generativelanguage.googleapis.com/v1beta/openai", "gemini-flash-latest"),
+    "ollama": Preset("http://127.0.0.1:11434/v1", needs_key=False),
+    "lmstudio": Preset("http://127.0.0.1:1234/v1", needs_key=False),
+    "vllm": Preset("http://127.0.0.1:8000/v1", needs_key=False),
+}
+
+
+class OpenAI:
+    def __init__(
+        self, http: Http, *, provider: str = "openai", key: str = "", base_url: str = "", model: str = ""
+    ) -> None:
+        preset = PRESETS[provider]
+        self.http = http
+        self.provider = provider
+        self.key = key
+        self.needs_key = preset.needs_key and not base_url
+        self.base_url = (base_url or preset.base_url).rstrip("/")
+        self.model = model or preset.model
+
+    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:  # noqa: ARG002 -- stateless
+        if self.needs_key and not self.key:
+            return failed(Verdict.AUTH, "no key is set: `openai_api_key`")
+        if not self.model and (problem := await self._find_model()):
+            return problem
+        url = f"{self.base_url}/chat/completions"
+        answer = await self.http.ask(url, self._headers(), self._body(request), key=self.key)
+        return answer if isinstance(answer, Reply) else _read(answer, self.model)
+
+    def _headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key}"} if self.key else {}
+
+    async def _find_model(self) -> Reply | None:
+        """A server of one's own usually has one model; take the first it names."""
+        answer = await self.http.ask(f"{self.base_url}/models", self._headers(), key=self.key)
+        if isinstance(answer, Reply):
+            return answer
+        listed = answer.get("data")
+        found = [item.get("id") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+        if not found or not isinstance(found[0], str):
+            return failed(Verdict.PERMANENT, f"{self.base_url} has no model loaded; set `model`")
+        self.model = found[0]
+        return None
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        # OpenAI's own newer models refuse the older name of the limit; most other servers know only that one.
+        limit = "max_completion_tokens" if "//api.openai.com" in self.base_url else "max_tokens"
+        messages = [{"role": "system", "content": request.system}, {"role": "user", "content": request.prompt}]
+        return {"model": self.model, limit: request.max_tokens, "messages": messages}
+
+    async def close(self) -> None:
+        await self.http.close()
+
+
+def _read(answer: dict[str, Any], model: str) -> Reply:
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    message = choice.get("message")
+    message = message if isinstance(message, dict) else {}
+    verdict = _STOPPED.get(str(choice.get("finish_reason")), Verdict.OK)
+    return Reply(
+        verdict=Verdict.REFUSED if message.get("refusal") else verdict,
+        text=_THOUGHT.sub("", _text(message.get("content"))),
+        usage=_usage(answer.get("usage")),
+        model=str(answer.get("model") or model),
+        message=str(message.get("refusal") or choice.get("finish_reason") or ""),
+    )
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _usage(given: Any) -> Usage | None:
+    if not isinstance(given, dict):
+        return None
+    details = given.get("prompt_tokens_details")
+    cost = given.get("cost")
+    return Usage(
+        input_tokens=count(given.get("prompt_tokens")),
+        cached_tokens=count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+        output_tokens=count(given.get("completion_tokens")),
+        cost=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e6 else None,
+    )

@@ -1,0 +1,250 @@
+"""Turn → the one request that is sent for it: bounded, every event shown once, what is left out said so.
+
+The words are in `data/prompts/` and in the mode. The system part depends on settings only, so that a provider's cache
+holds it; the turn stands between two fence lines, as data.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from claude_mem.modes import Mode
+from claude_mem.providers.base import Request
+from claude_mem.providers.evidence import output_text
+from claude_mem.records import Stopped, SubagentStopped, ToolUsed, Turn
+from claude_mem.text import clip, plain, shorten, storable, tokens_at_most
+
+PROMPTS = Path(__file__).parents[1] / "data" / "prompts"
+VERBOSITY = {
+    "minimal": "Keep only what would be missed: at most one observation, two facts, one sentence of narrative.",
+    "normal": "Usually one to three observations; a short narrative; facts that could not be guessed.",
+    "verbose": "Every result worth finding again: up to six observations with full facts and narrative.",
+}
+STRICT = "\nYour last answer could not be read. Begin with `<observation>`, `<summary>` or `<skip_summary`. XML only."
+MOST_KNOWN = 30
+LEAST_TOKENS = 4_000  # in less, the instructions leave no room for a turn
+LEAST_ENTRY = 60  # characters: less says nothing about an event
+BYTES_PER_TOKEN = 3  # as in `tokens_at_most`
+
+# Which input fields of a tool tell what it did, in the order they are shown.
+_TELLING = (
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+    "content",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How a request is to be made, as far as settings decide it."""
+
+    mode: Mode
+    verbosity: str = "normal"
+    language: str = ""
+    request_tokens: int = 8_000
+
+    @property
+    def reply_tokens(self) -> int:
+        """A quarter for the answer; the request and its answer together stay under the cap."""
+        return self.request_tokens // 4
+
+
+def build(
+    turn: Turn, wanted: Wanted, *, project: str, known: Sequence[str], strict: bool = False, fence: str = ""
+) -> Request:
+    fence = fence or secrets.token_hex(8)
+    system = _system(wanted)
+    room = (wanted.request_tokens - wanted.reply_tokens - tokens_at_most(system)) * BYTES_PER_TOKEN
+    return Request(
+        system=system,
+        prompt=_prompt(turn, project, known, fence=fence, room=room, strict=strict),
+        fence=fence,
+        max_tokens=wanted.reply_tokens,
+    )
+
+
+def size(request: Request) -> int:
+    """What the request may cost at most, its answer included."""
+    return tokens_at_most(request.system) + tokens_at_most(request.prompt) + request.max_tokens
+
+
+def _system(wanted: Wanted) -> str:
+    mode = wanted.mode
+    return _template("system").substitute(
+        **mode.texts,
+        verbosity=VERBOSITY[wanted.verbosity],
+        language=wanted.language or "English",
+        types=", ".join(mode.types),
+        concepts=", ".join(mode.concepts),
+        type_lines="\n".join(f"- {name}: {kind.means}" for name, kind in mode.types.items()),
+        concept_lines="\n".join(f"- {name}: {means}" for name, means in mode.concepts.items()),
+    )
+
+
+def _template(name: str) -> Template:
+    return Template((PROMPTS / f"{name}.md").read_text("utf-8"))
+
+
+# --- the turn --------------------------------------------------------------------------------------------------------
+
+
+def _prompt(turn: Turn, project: str, known: Sequence[str], *, fence: str, room: int, strict: bool) -> str:
+    """The parts get what they need up to their share; the events get what is left."""
+    asked = fit(_safe(turn.prompt, fence), room // 6)
+    said = fit(_safe(_closing(turn), fence), room // 4)
+    titles = fit(_safe(_known(known), fence), room // 8)
+    frame = _template("turn")
+    fixed = {
+        "project": shorten(plain(project), 80), "number": turn.number, "known": titles, "fence": fence,
+        "prompt": asked, "closing": said or "(nothing)", "strict": STRICT if strict else "",
+    }  # fmt: skip
+    left = room - _bytes(frame.substitute(**fixed, events=""))
+    entries = [Entry(_safe(entry.text, fence), entry.weight) for entry in _entries(turn)]
+    return frame.substitute(**fixed, events="\n".join(condense(entries, left)) or "(no tools were used)")
+
+
+def _safe(text: str, fence: str) -> str:
+    """The record can't end its own fence, and nothing in it is invisible."""
+    return plain(storable(text)).replace(fence, "").strip()
+
+
+def _known(titles: Sequence[str]) -> str:
+    lines = [f"- {shorten(plain(title), 120)}" for title in titles[:MOST_KNOWN]]
+    return "\n".join(lines) or "(nothing yet)"
+
+
+def _closing(turn: Turn) -> str:
+    return next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event as the model sees it. The heavier, the more room it gets when there is little."""
+
+    text: str
+    weight: int
+
+
+def _entries(turn: Turn) -> Iterator[Entry]:
+    number = 0
+    for body in turn.bodies:
+        if isinstance(body, ToolUsed):
+            number += 1
+            yield Entry(f"{number}. {_tool(body, turn.root)}", _weight(body))
+        elif isinstance(body, SubagentStopped) and body.message:
+            number += 1
+            yield Entry(f"{number}. a subagent reported: {body.message}", 2)
+
+
+def _weight(body: ToolUsed) -> int:
+    if body.failed or body.name in ("Edit", "Write", "MultiEdit", "NotebookEdit"):
+        return 3
+    return 2 if body.name in ("Bash", "Task", "Agent", "WebFetch", "WebSearch") else 1
+
+
+def _tool(body: ToolUsed, root: str) -> str:
+    given = " ".join(_given(body.input, root))
+    answer = output_text(body.output).strip()
+    head = f"{body.name}{' (failed)' if body.failed else ''}: {given}"
+    return f"{head}\n→ {answer}" if answer else head
+
+
+def _given(given: dict[str, Any], root: str) -> Iterator[str]:
+    """What the tool was told, as plain text: never JSON inside JSON."""
+    for name in _TELLING:
+        if isinstance(found := given.get(name), str) and found.strip():
+            yield found.removeprefix(root.rstrip("/") + "/") if root else found
+    edits = given.get("edits")
+    for edit in edits if isinstance(edits, list) else (given,):
+        if isinstance(edit, dict) and isinstance(new := edit.get("new_string"), str):
+            yield "\n" + _diff(str(edit.get("old_string") or ""), new)
+    for name, found in given.items():
+        if (
+            name not in (*_TELLING, "edits", "old_string", "new_string")
+            and isinstance(found, str | int)
+            and found != ""
+        ):
+            yield f"{name}={found}"
+
+
+def _diff(old: str, new: str) -> str:
+    removed, added = old.splitlines(), new.splitlines()
+    return "\n".join(
+        [
+            *(f"- {line}" for line in removed if line not in added),
+            *(f"+ {line}" for line in added if line not in removed),
+        ]
+    )
+
+
+# --- making it fit ---------------------------------------------------------------------------------------------------
+
+
+def condense(entries: Sequence[Entry], room: int) -> list[str]:
+    """All entries within `room` bytes: short ones whole, long ones by head and tail, and if they are too many, the
+    lightest ones from the middle left out with their number."""
+    kept = _choose(entries, room)
+    gaps = _gaps([index for index, _ in kept], len(entries))
+    room -= sum(_bytes(gap) + 1 for gap in gaps)
+    share = _share([(_bytes(entry.text) + 1, entry.weight) for _, entry in kept], room)
+    shown = [fit(entry.text, int(share * entry.weight) - 1) for _, entry in kept]
+    woven = [line for pair in zip(gaps, [*shown, ""], strict=True) for line in pair]
+    return [line for line in woven if line]
+
+
+def _choose(entries: Sequence[Entry], room: int) -> list[tuple[int, Entry]]:
+    """As many as can each have a few words, the heaviest first and among equals those near the ends."""
+    most = max(room // (2 * LEAST_ENTRY), 0)
+    middle = len(entries) / 2
+    best = sorted(enumerate(entries), key=lambda item: (-item[1].weight, -abs(item[0] - middle)))[:most]
+    return sorted(best, key=lambda item: item[0])
+
+
+def _gaps(kept: Sequence[int], count: int) -> list[str]:
+    """What is missing before each that is kept, and after the last."""
+    edges = [-1, *kept, count]
+    missing = [after - before - 1 for before, after in pairwise(edges)]
+    return [f"… {number} events left out …" if number else "" for number in missing]
+
+
+def _share(sizes: Iterable[tuple[int, int]], room: int) -> float:
+    """Room for each unit of weight, when those who need less leave the rest to the others."""
+    waiting = sorted(sizes, key=lambda item: item[0] / item[1])
+    weights = sum(weight for _, weight in waiting)
+    for need, weight in waiting:
+        if need / weight > room / weights:
+            return max(room / weights, 0)
+        room -= need
+        weights -= weight
+    return float("1e9")
+
+
+def fit(text: str, room: int) -> str:
+    """At most `room` bytes, head and tail kept and the gap marked; nothing if even the mark has no room."""
+    if _bytes(text) <= room:
+        return text
+    if room < 45:
+        return ""
+    limit = (room - 40) * len(text) // max(_bytes(text), 1)
+    clipped = clip(text, limit)
+    while _bytes(clipped) > room and limit > 8:  # the wide characters may sit at the ends
+        limit = limit * 3 // 4
+        clipped = clip(text, limit)
+    return clipped if _bytes(clipped) <= room else ""
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))

@@ -1,0 +1,38 @@
+"""Which providers are left alone for now, and why. Kept in the database: a restart must not cost another try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from claude_mem.store.database import Connection, Row, one, rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    provider: str
+    failures: int = 0
+    until: int = 0
+    verdict: str = ""
+    message: str = ""
+    settings: str = ""
+
+
+def get(conn: Connection, provider: str) -> Breaker:
+    row = one(conn, "select * from breakers where provider = ?", (provider,))
+    return Breaker(**row) if row else Breaker(provider=provider)
+
+
+def put(conn: Connection, breaker: Breaker) -> None:
+    conn.execute(
+        "insert or replace into breakers (provider, failures, until, verdict, message, settings)"
+        " values (?, ?, ?, ?, ?, ?)",
+        (breaker.provider, breaker.failures, breaker.until, breaker.verdict, breaker.message, breaker.settings),
+    )
+
+
+def reset(conn: Connection, provider: str) -> None:
+    conn.execute("delete from breakers where provider = ?", (provider,))
+
+
+def listing(conn: Connection) -> list[Row]:
+    return rows(conn, "select provider, failures, until, verdict, message from breakers order by provider")

@@ -1,0 +1,148 @@
+"""What models were asked, and what it cost. The caps are checked where the row is written, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from claude_mem.store.database import Connection, Row, one, rows
+
+# Refused before a model saw them: they cost nothing and use up no attempt.
+UNSEEN = ("auth", "quota", "rate_limited")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Tokens in and out, and millionths of a dollar."""
+
+    tokens: int
+    cost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A request about to be sent, at the most it may cost."""
+
+    purpose: str
+    session_id: int | None
+    turn_id: int | None
+    project_id: int | None
+    provider: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost: int
+
+
+def open_(conn: Connection, entry: Entry, *, now: int) -> int:
+    row = one(
+        conn,
+        """
+        insert into ledger (at, purpose, session_id, turn_id, project_id, provider, model, input_tokens, output_tokens,
+                            cost)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning id
+        """,
+        (
+            now, entry.purpose, entry.session_id, entry.turn_id, entry.project_id, entry.provider, entry.model,
+            entry.input_tokens, entry.output_tokens, entry.cost,
+        ),
+    )  # fmt: skip
+    assert row is not None
+    return int(row["id"])
+
+
+def close(conn: Connection, entry_id: int, *, verdict: str, message: str, model: str, now: int) -> None:
+    """The answer is there. What it says of its cost comes by `count`; without that, the most stays booked."""
+    conn.execute(
+        "update ledger set ended_at = ?, verdict = ?, message = nullif(?, ''), model = iif(?4 = '', model, ?4)"
+        " where id = ?",
+        (now, verdict, message, model, entry_id),
+    )
+
+
+def count(
+    conn: Connection, entry_id: int, *, input_tokens: int, cached: int, written: int, output_tokens: int, cost: int
+) -> None:
+    conn.execute(
+        "update ledger set input_tokens = ?, cached_tokens = ?, written_tokens = ?, output_tokens = ?, cost = ?"
+        " where id = ?",
+        (input_tokens, cached, written, output_tokens, cost, entry_id),
+    )
+
+
+def name_session(conn: Connection, entry_id: int, memory_session_id: str) -> None:
+    conn.execute("update ledger set memory_session_id = ? where id = ?", (memory_session_id, entry_id))
+
+
+def history(conn: Connection, memory_session_id: str) -> int:
+    """How many tokens going on with that session reads again: its last request and the answer."""
+    row = one(
+        conn,
+        "select input_tokens + output_tokens as tokens from ledger where memory_session_id = ?"
+        " order by id desc limit 1",
+        (memory_session_id,),
+    )
+    return int(row["tokens"]) if row else 0
+
+
+def spent(conn: Connection, *, since: int) -> Spent:
+    row = one(
+        conn,
+        "select coalesce(sum(input_tokens + output_tokens), 0) as tokens, coalesce(sum(cost), 0) as cost"
+        " from ledger where at >= ?",
+        (since,),
+    )
+    assert row is not None
+    return Spent(tokens=row["tokens"], cost=row["cost"])
+
+
+def tries(conn: Connection, turn_id: int) -> list[str]:
+    """How each attempt at the turn ended that a model may have seen; '' for one whose answer never came."""
+    found = rows(
+        conn,
+        "select coalesce(verdict, '') as verdict from ledger where turn_id = ? and purpose = 'refine'"
+        " and coalesce(verdict, '') not in (select value from json_each(?)) order by id",
+        (turn_id, msgspec.json.encode(UNSEEN).decode()),
+    )
+    return [row["verdict"] for row in found]
+
+
+_BY = {
+    "day": "strftime('%Y-%m-%d', l.at / 1000, 'unixepoch', 'localtime')",
+    "month": "strftime('%Y-%m', l.at / 1000, 'unixepoch', 'localtime')",
+    "project": "coalesce(p.name, '(gone)')",
+    "model": "l.provider || ' ' || l.model",
+    "session": "coalesce(l.session_id, 0)",
+    "verdict": "coalesce(l.verdict, 'no answer')",
+}
+BY = tuple(_BY)
+
+
+def table(conn: Connection, *, by: str, since: int) -> list[Row]:
+    return rows(
+        conn,
+        f"""
+        select {_BY[by]} as name, count(*) as requests, sum(l.input_tokens) as input_tokens,
+               sum(l.cached_tokens) as cached_tokens, sum(l.output_tokens) as output_tokens, sum(l.cost) as cost,
+               count(*) filter (where l.verdict not in ('ok', 'empty') or l.verdict is null) as failed
+          from ledger l left join projects p on p.id = l.project_id
+         where l.at >= ? group by 1 order by 1 desc
+        """,
+        (since,),
+    )
+
+
+def listing(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[Row]:
+    where = "where p.name = :project" if project else ""
+    return rows(
+        conn,
+        f"""
+        select l.id, l.at, l.ended_at, l.purpose, l.session_id, l.turn_id, p.name as project, l.provider, l.model,
+               l.input_tokens, l.cached_tokens, l.written_tokens, l.output_tokens, l.cost, l.verdict, l.message,
+               l.memory_session_id
+          from ledger l left join projects p on p.id = l.project_id {where}
+         order by l.id desc limit :limit offset :offset
+        """,
+        {"project": project, "limit": limit, "offset": offset},
+    )

@@ -1,0 +1,94 @@
+"""A model's words, joined with the evidence: what is claimed is not believed, what was seen is not lost."""
+
+from __future__ import annotations
+
+from claude_mem.providers import local
+from claude_mem.providers.base import Verdict
+from claude_mem.providers.merge import merge
+from claude_mem.providers.reply import Read, Said
+from claude_mem.records import Author, Body, Digest, Prompted, Stopped, Summary, ToolUsed, Turn
+
+BY = Author("fake", "fake-1", "mem-1")
+EDIT = ToolUsed("Edit", {"file_path": "/p/src/cart.py", "old_string": "a", "new_string": "def total(): ..."}, {})
+READ = ToolUsed("Read", {"file_path": "/p/src/tax.py"}, "rates")
+COMMIT = ToolUsed(
+    "Bash", {"command": "git commit -m 'Round once'"}, {"stdout": "[main abc1234] Round once\n 1 file changed"}
+)
+
+
+def turn(*bodies: Body, known: frozenset[str] = frozenset()) -> Turn:
+    told = (Prompted("Fix the cart"), *bodies, Stopped("I fixed the total in cart.py. Rounding happens once now."))
+    return Turn(
+        id=1, session_id=1, project_id=1, number=1, prompt="Fix the cart", root="/p", started_at=0, ended_at=1,
+        bodies=told, seqs=tuple(range(10, 10 + len(told))), known=known,
+    )  # fmt: skip
+
+
+def joined(work: Turn, *told: Said, summary: Summary | None = None) -> Digest:
+    return merge(work, local.digest(work), Read(verdict=Verdict.OK, observations=told, summary=summary), BY)
+
+
+def test_files_are_those_that_tools_touched_under_their_real_names() -> None:
+    said = Said(
+        type="bugfix",
+        title="The cart total is rounded once",
+        files_modified=("cart.py", "/etc/passwd", "src/other.py"),
+        files_read=("/somewhere/p/src/tax.py", "nope.py"),
+    )
+    (found,) = joined(turn(READ, EDIT), said).observations
+    assert found.files_modified == ("src/cart.py",)
+    assert found.files_read == ("src/tax.py",)
+
+
+def test_a_model_that_names_no_file_gets_those_that_were_edited() -> None:
+    (found,) = joined(turn(EDIT), Said(type="bugfix", title="Totals")).observations
+    assert found.files_modified == ("src/cart.py",)
+
+
+def test_a_commit_stays_with_the_observation_that_speaks_of_it() -> None:
+    said = Said(type="bugfix", title="Round once: the cart total is rounded at the end", facts=("total() sums first",))
+    (found,) = joined(turn(EDIT, COMMIT), said).observations
+    assert found.commit == "abc1234"
+    assert found.key == "commit:abc1234"
+    assert found.facts[0].text == "total() sums first"
+    assert any(fact.text == "Commit abc1234: Round once" for fact in found.facts)
+
+
+def test_a_commit_nobody_speaks_of_stays_by_itself() -> None:
+    said = Said(type="discovery", title="Zebra stripes differ", narrative="Unrelated")
+    found = joined(turn(EDIT, COMMIT), said).observations
+    assert [item.title for item in found] == ["Zebra stripes differ", "Round once"]
+
+
+def test_every_fact_has_its_events() -> None:
+    said = Said(type="bugfix", title="Cart", facts=("src/cart.py sums first", "the user was happy"))
+    (found,) = joined(turn(READ, EDIT), said).observations
+    by_text = {fact.text: fact.events for fact in found.facts}
+    assert by_text["src/cart.py sums first"] == (12,)
+    assert by_text["the user was happy"] == (13,)
+
+
+def test_what_is_remembered_already_is_not_repeated() -> None:
+    work = turn(EDIT, known=frozenset({"the cart is rounded once"}))
+    found = joined(work, Said(type="bugfix", title="The cart is rounded once!")).observations
+    assert found == local.digest(work).observations
+
+
+def test_without_observations_the_draft_stands() -> None:
+    work = turn(EDIT)
+    assert joined(work).observations == local.digest(work).observations
+
+
+def test_the_summary_is_the_models_where_it_says_something_and_the_drafts_where_not() -> None:
+    work = turn(EDIT)
+    found = joined(work, summary=Summary(completed="Totals are right", files_edited=("invented.py",))).summary
+    draft = local.digest(work).summary
+    assert found is not None
+    assert draft is not None
+    assert (found.completed, found.request, found.files_edited) == ("Totals are right", draft.request, ("src/cart.py",))
+
+
+def test_two_observations_do_not_share_one_key() -> None:
+    said = [Said(type="bugfix", title=f"The cart total is rounded once, part {n}") for n in range(3)]
+    keys = [item.key for item in joined(turn(EDIT, COMMIT), *said).observations]
+    assert len(set(keys)) == len(keys)
