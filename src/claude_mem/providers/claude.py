@@ -144,6 +144,8 @@ class Claude:
         except OSError as error:
             return Reply(verdict=Verdict.TRANSIENT, message=f"can't start a process: {error}")
         self._running, patience = process, 0.0
+        if self._closed:  # while it was being started
+            _kill(process)
         try:
             async with asyncio.timeout(self.seconds) as deadline:
                 reply = await _talk(process, ask, captured)
