@@ -339,11 +339,35 @@ def test_three_failures_in_a_row_open_the_breaker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("failures", "asked", "pause"),
-    [(3, None, 60_000), (4, None, 120_000), (30, None, 3_600_000), (3, 7.0, 7_000)],
+    [
+        (3, None, 60_000),
+        (4, None, 120_000),
+        (30, None, 3_600_000),
+        (3, 7.0, 7_000),
+        (6, 7.0, 120_000),
+        (9, 7.0, 960_000),
+    ],
 )
 def test_how_long_a_provider_is_left_alone(failures: int, asked: float | None, pause: int) -> None:
     action = Action(again=True, opens_after=3, pause_ms=60_000, longest_ms=3_600_000)
     assert pause_ms(action, failures, asked) == pause
+
+
+def test_a_failed_probe_closes_the_door_again(tmp_path: Path) -> None:
+    model = Fake(failing(Verdict.QUOTA), failing(Verdict.TRANSIENT, "HTTP 500"), GOOD)
+
+    async def story(here: Place) -> None:
+        here.turn("s1")
+        here.turn("s2")
+        await here.digest()
+        await here.refine()
+        await here.db.write(lambda conn: conn.execute("update breakers set until = 1"))
+        await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
+        await here.refine()
+        assert len(model.requests) == 2
+        assert len(await here.untold()) == 2, "another reason is news"
+
+    run(tmp_path, story, model)
 
 
 # --- the budget ------------------------------------------------------------------------------------------------------

@@ -210,6 +210,7 @@ WEEKLY = "You've hit your weekly limit · resets Oct 7, 5pm (UTC)"
 FAULTS = [
     transient("05 no first byte", Hang()),
     transient("06 dribbles", Dribble()),
+    paused("09 spent", Verdict.QUOTA, Answer(429, error("enforced_spend_limit_reached", "Spend limit")), "enforced_spend_limit_reached"),
     paused("10 spend limit", Verdict.QUOTA, Answer(400, error("invalid_request_error", SPENT)), SPENT),
     paused("10 payment required", Verdict.QUOTA, Answer(402, error("", "Add more credits")), "Add more credits"),
     paused("10 key limit", Verdict.QUOTA, Answer(403, error("", "Key limit exceeded")), "Key limit exceeded"),
@@ -468,9 +469,6 @@ def test_a_provider_that_lets_nobody_in_is_left_alone_longer_each_time(
         play(tmp_path, clock, story, **reached_at(ANTHROPIC, server.url))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="http.py `classify`: any 429 without retry-after asks for 60 s, a spent account too"
-)
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}])
 def test_09_a_spent_account_is_not_a_limit_of_rate(tmp_path: Path, clock: Clock, headers: dict[str, str]) -> None:
     async def story(scene: Scene) -> None:
@@ -592,9 +590,6 @@ def test_a_restart_does_not_ask_again_and_other_settings_do(tmp_path: Path, cloc
         play(tmp_path, clock, mended, **{**settings, "anthropic_api_key": "better-key"})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="chain.py `fingerprint`: the name of a model that was found out is not known after a restart"
-)
 def test_a_restart_does_not_ask_a_server_of_ones_own_again(tmp_path: Path, clock: Clock) -> None:
     async def refused(scene: Scene) -> None:
         await scene.digest()
@@ -1049,9 +1044,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="budget.py `day_start`: `astimezone` fixes the offset of now, which midnight may not have"
-)
 def test_days_begin_at_midnight_also_where_the_clocks_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     with where_time_is(monkeypatch, "CET-1CEST,M3.5.0,M10.5.0/3"):
         for year, month, day, hour in CHANGES:

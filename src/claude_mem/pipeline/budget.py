@@ -36,7 +36,8 @@ def reserve(conn: Connection, entry: ledger.Entry, config: Config, *, now: int) 
 
 
 def day_start(now: int) -> datetime:
-    return datetime.fromtimestamp(now / 1000).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    """By the clock on the wall, which has no zone: where clocks are changed, midnight may have another offset."""
+    return datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def month_start(now: int) -> datetime:
@@ -44,8 +45,7 @@ def month_start(now: int) -> datetime:
 
 
 def next_day(day: datetime) -> datetime:
-    """By the calendar: a day may have 23 or 25 hours."""
-    return (day + timedelta(hours=30)).replace(hour=0)
+    return day + timedelta(days=1)
 
 
 def next_month(month: datetime) -> datetime:

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
 MAX_AGE_MS = 3 * 86_400_000  # then the draft is what there is
+PATIENCE = 5  # failures in a row for which a provider may say how long to wait
 SECOND, HOUR = 1000, 3_600_000
 
 
@@ -65,6 +66,7 @@ _WHAT_NOW = {
     Verdict.QUOTA: "It is tried again by itself; or choose another `provider`.",
     Verdict.PERMANENT: "Check `provider` and `model` (`claude-mem config`).",
     Verdict.TRANSIENT: "It is tried again by itself.",
+    Verdict.RATE_LIMITED: "It is tried again by itself, less and less often.",
 }
 
 
@@ -245,7 +247,7 @@ class Refiner:
         now, provider = ids.now(), asked.model.provider
         if asked.verdict in (Verdict.OK, Verdict.EMPTY):
             breakers.reset(conn, provider)
-            notices.clear(conn, f"refine:{provider}")
+            notices.clear(conn, f"refine:{provider}:")
             return self._keep(conn, turn, asked, now=now)
         action = ACTIONS[asked.verdict]
         log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, asked.verdict, _why(asked))
@@ -280,7 +282,7 @@ class Refiner:
         before = breakers.get(conn, provider)
         failures = before.failures + 1 if before.settings == settings else 1
         pause = pause_ms(action, failures, asked.reply.retry_seconds)
-        opened = failures >= action.opens_after
+        opened = failures >= action.opens_after or before.until > 0  # a failed probe closes the door again
         breakers.put(
             conn,
             Breaker(
@@ -292,8 +294,8 @@ class Refiner:
                 settings=settings,
             ),
         )
-        if opened and asked.verdict is not Verdict.RATE_LIMITED:
-            notices.put(conn, f"refine:{provider}", _notice(provider, asked), now=now)
+        if opened and (asked.verdict is not Verdict.RATE_LIMITED or failures > PATIENCE):
+            notices.put(conn, f"refine:{provider}:{asked.verdict}", _notice(provider, asked), now=now)
 
 
 def may_try(tries: Sequence[str]) -> bool:
@@ -309,10 +311,12 @@ def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int,
 
 
 def pause_ms(action: Action, failures: int, asked_seconds: float | None) -> int:
-    """As long as the provider asks for; else longer with each failure."""
-    if asked_seconds is not None:
-        return int(asked_seconds * SECOND)
-    return int(min(action.pause_ms * 2 ** max(failures - action.opens_after, 0), action.longest_ms))
+    """As long as the provider asks for; where it does not say, or says the same again and again, ever longer."""
+    asked = int((asked_seconds or 0) * SECOND)
+    if asked and failures <= PATIENCE:
+        return asked
+    times: int = min(max(failures - max(action.opens_after, PATIENCE if asked else 0), 0), 20)
+    return max(asked, min(action.pause_ms << times, action.longest_ms))
 
 
 def back_off_ms(tries: int) -> int:

@@ -6,11 +6,17 @@ from typing import Any
 
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
 from claude_mem.providers.http import Http, failed
+from claude_mem.text import shorten
 
 BASE_URL = "https://api.anthropic.com"
 MODEL = "claude-haiku-4-5"
 VERSION = "2023-06-01"
-_STOPPED = {"max_tokens": Verdict.TRUNCATED, "refusal": Verdict.REFUSED}
+NAME_CHARS = 200
+_STOPPED = {
+    "max_tokens": Verdict.TRUNCATED,
+    "refusal": Verdict.REFUSED,
+    "model_context_window_exceeded": Verdict.TOO_LONG,
+}
 
 
 class Anthropic:
@@ -48,8 +54,8 @@ def _read(answer: dict[str, Any], model: str) -> Reply:
         verdict=_STOPPED.get(str(answer.get("stop_reason")), Verdict.OK),
         text="\n".join(text for text in said if isinstance(text, str)),
         usage=_usage(answer.get("usage")),
-        model=str(answer.get("model") or model),
-        message=str(answer.get("stop_reason") or ""),
+        model=shorten(str(answer.get("model") or model), NAME_CHARS),
+        message=shorten(str(answer.get("stop_reason") or ""), NAME_CHARS),
     )
 
 

@@ -102,7 +102,7 @@ class Chain:
         """What the model was set up with: when it changes, an old failure says nothing any more."""
         c = self.config
         secrets = (read_key(c.anthropic_api_key), read_key(c.openai_api_key), c.claude_env_file, c.claude_path)
-        parts = (model.provider, model.model, c.anthropic_base_url, c.openai_base_url, c.proxy, *secrets)
+        parts = (model.provider, c.provider, c.model, c.anthropic_base_url, c.openai_base_url, c.proxy, *secrets)
         return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     async def tidy(self, keep: Collection[str] = ()) -> None:

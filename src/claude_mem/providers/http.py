@@ -17,7 +17,7 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 
-from claude_mem.providers.base import Reply, Verdict
+from claude_mem.providers.base import Reply, Usage, Verdict
 from claude_mem.redact import redact
 from claude_mem.text import shorten
 
@@ -34,6 +34,22 @@ _QUOTA = re.compile(
 _TOO_LONG = re.compile(
     r"too long|too large|context.{0,12}(?:length|window|size)|maximum.{0,20}tokens|exceed.{0,30}(?:context|tokens)|reduce the length",
     re.I,
+)
+
+
+_AUTH = re.compile(r"api.?key|authenticat|unauthori[sz]ed|permission", re.I)
+
+# Nothing left the machine, so nothing was billed.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.ProxyError)
+# What the library and what is under it raise: no address, no connection, no HTTP, a body in no known encoding.
+_FAILURES = (
+    httpx.RequestError,
+    httpx.InvalidURL,
+    httpx.StreamError,
+    ValueError,
+    OverflowError,
+    OSError,
+    ExceptionGroup,
 )
 
 
@@ -64,8 +80,12 @@ class Http:
                 status, answered, raw = await self._exchange(url, headers, body)
         except TimeoutError:
             return failed(Verdict.TRANSIENT, f"no answer within {self.seconds:g} seconds")
-        except (httpx.TransportError, httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError, OSError) as error:
-            return failed(Verdict.TRANSIENT, f"{type(error).__name__}: {error}")
+        except _NOT_SENT as error:
+            return replace(failed(Verdict.TRANSIENT, f"no connection: {_said(error)}"), usage=Usage())
+        except httpx.TimeoutException:
+            return failed(Verdict.TRANSIENT, f"nothing came for {self.timeout.read:g} seconds")
+        except _FAILURES as error:
+            return failed(Verdict.TRANSIENT, _said(error))
         return _decoded(raw) if status == 200 else classify(status, answered, raw)
 
     async def _exchange(self, url: str, headers: Mapping[str, str], body: Any) -> tuple[int, Mapping[str, str], bytes]:
@@ -90,6 +110,10 @@ class Http:
             self.client = None
 
 
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 def failed(verdict: Verdict, message: str, *, retry_seconds: float | None = None) -> Reply:
     """Providers' words are carried on, but not a key that stands in them."""
     return Reply(verdict=verdict, message=shorten(redact(message), MESSAGE_CHARS), retry_seconds=retry_seconds)
@@ -105,17 +129,31 @@ def _decoded(raw: bytes) -> dict[str, Any] | Reply:
     if not isinstance(found, dict):
         return failed(Verdict.TRANSIENT, "the answer is not a JSON object")
     if found.get("error"):  # some routers answer 200 and tell the error inside
-        code = found["error"].get("code") if isinstance(found["error"], dict) else None
-        return classify(code if isinstance(code, int) else 500, {}, raw)
+        return classify(_status(found["error"]), {}, raw)
     return found
+
+
+def _status(error: Any) -> int:
+    """The status that an error inside an answer stands for: by its number, else by its words."""
+    code = str(error.get("code") or "") if isinstance(error, dict) else ""
+    if code.isdigit() and 400 <= int(code) < 600:
+        return int(code)
+    words = _words(msgspec.json.encode({"error": error}))
+    if _QUOTA.search(words):
+        return 402
+    if _AUTH.search(words):
+        return 401
+    return 413 if _TOO_LONG.search(words) else 500
 
 
 def classify(status: int, headers: Mapping[str, str], raw: bytes) -> Reply:
     """What a refusal means for us."""
     words = _words(raw)
     message = f"HTTP {status}: {words}" if words else f"HTTP {status}"
-    wait = retry_seconds(headers.get("retry-after"), now=time.time())
-    return failed(_verdict(status, words), message, retry_seconds=wait if wait or status != 429 else USUAL_WAIT)
+    verdict, wait = _verdict(status, words), retry_seconds(headers.get("retry-after"), now=time.time())
+    if wait is None and verdict is Verdict.RATE_LIMITED:
+        wait = USUAL_WAIT
+    return failed(verdict, message, retry_seconds=wait)
 
 
 def _verdict(status: int, words: str) -> Verdict:
@@ -142,15 +180,15 @@ def _words(raw: bytes) -> str:
     error = found.get("error", found) if isinstance(found, dict) else found
     if isinstance(error, dict):
         said = [error.get(name) for name in ("type", "code", "message", "detail")]
-        return " ".join(str(item) for item in said if item)
-    return str(error)
+        return " ".join(str(item) for item in said if item and isinstance(item, str | int))
+    return error if isinstance(error, str) else ""
 
 
 def retry_seconds(given: str | None, *, now: float) -> float | None:
     """What `retry-after` asks for: seconds or a date. Nonsense is nothing, and nobody can make us wait for a day."""
     if not given:
         return None
-    if re.fullmatch(r"\d{1,9}(?:\.\d+)?", given.strip()):
+    if re.fullmatch(r"\d{1,18}(?:\.\d{1,9})?", given.strip()):
         wait = float(given)
     else:
         try:

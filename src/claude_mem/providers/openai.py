@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from claude_mem.providers.anthropic import count
+from claude_mem.providers.anthropic import NAME_CHARS, count
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
 from claude_mem.providers.http import Http, failed
+from claude_mem.text import shorten
 
 _STOPPED = {"length": Verdict.TRUNCATED, "content_filter": Verdict.REFUSED}
 _THOUGHT = re.compile(r"^\s*<think>.*?(?:</think>|\Z)", re.S)  # some local models think aloud first
@@ -87,8 +88,8 @@ def _read(answer: dict[str, Any], model: str) -> Reply:
         verdict=Verdict.REFUSED if message.get("refusal") else verdict,
         text=_THOUGHT.sub("", _text(message.get("content"))),
         usage=_usage(answer.get("usage")),
-        model=str(answer.get("model") or model),
-        message=str(message.get("refusal") or choice.get("finish_reason") or ""),
+        model=shorten(str(answer.get("model") or model), NAME_CHARS),
+        message=shorten(str(message.get("refusal") or choice.get("finish_reason") or ""), NAME_CHARS),
     )
 
 

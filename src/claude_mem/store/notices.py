@@ -18,6 +18,6 @@ def told(conn: Connection, *, now: int) -> None:
     conn.execute("update notices set told_at = ? where told_at is null", (now,))
 
 
-def clear(conn: Connection, key: str) -> None:
+def clear(conn: Connection, prefix: str) -> None:
     """It is mended: should it happen again, that is news."""
-    conn.execute("delete from notices where key = ?", (key,))
+    conn.execute("delete from notices where substr(key, 1, length(?1)) = ?1", (prefix,))
