@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from claude_mem import ids
 from claude_mem.config import load
 from claude_mem.providers.base import Model
 from claude_mem.providers.chain import Chain
@@ -85,7 +86,11 @@ class Place:
         return (await self.db.read(ledger.listing, limit=100, offset=0))[::-1]
 
     async def untold(self) -> list[str]:
-        return await self.db.read(notices.untold)
+        return list((await self.db.read(notices.untold)).values())
+
+    async def tell(self) -> None:
+        """A person reads the notices."""
+        await self.db.write(notices.told, list(await self.db.read(notices.untold)), now=ids.now())
 
     async def check_account(self) -> None:
         found = await self.service.totals()
@@ -94,8 +99,6 @@ class Place:
 
 
 def _make_due(conn: Connection, within: int) -> None:
-    from claude_mem import ids
-
     conn.execute("update jobs set due_at = 0 where kind = 'refine' and due_at < ?", (ids.now() + within,))
 
 

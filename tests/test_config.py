@@ -89,3 +89,51 @@ def test_a_bad_setting_stops_neither_the_hook_nor_the_worker(lab: Lab) -> None:
     assert lab.mem("start", ok=False).returncode == 2
     doctor = lab.mem("doctor", ok=False).stdout
     assert "config.toml, line 1" in doctor
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("provider = 'olama'", "provider", "local"),
+        ("provider = ''", "provider", "local"),
+        ("daily_tokens = 'many'", "daily_tokens", 0),
+        ("monthly_cost = -1", "monthly_cost", 0.0),
+    ],
+)
+def test_a_value_that_makes_no_sense_costs_nobody_anything(tmp_path: Path, text: str, name: str, value: object) -> None:
+    (tmp_path / "config.toml").write_text(text + "\n")
+    loaded = config.load_forgiving({"CLAUDE_MEM_DATA_DIR": str(tmp_path)})
+    assert getattr(loaded.config, name) == value
+    assert loaded.problems
+
+
+def test_a_key_from_the_file_goes_to_no_address_from_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("anthropic_api_key = 'k'\n")
+    env = {"CLAUDE_MEM_DATA_DIR": str(tmp_path), "CLAUDE_MEM_ANTHROPIC_BASE_URL": "https://elsewhere.example"}
+    loaded = config.load_forgiving(env)
+    assert loaded.config.anthropic_base_url == ""
+    assert "in the same place" in loaded.problems[0].hint
+    both = config.load_forgiving({**env, "CLAUDE_MEM_ANTHROPIC_API_KEY": "k"})
+    assert both.config.anthropic_base_url == "https://elsewhere.example"
+    assert both.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seen"),
+    [
+        ("openai_api_key", "sk-secret", "(set, not shown)"),
+        ("openai_api_key", "file:~/key", '"file:~/key"'),
+        ("openai_api_key", "", '""'),
+        ("proxy", "http://me:hunter2@proxy:3128", '"http://…@proxy:3128"'),
+        ("openai_base_url", "https://u:p@host/v1", '"https://…@host/v1"'),
+    ],
+)
+def test_secrets_are_not_shown(tmp_path: Path, name: str, value: str, seen: str) -> None:
+    env = {"CLAUDE_MEM_DATA_DIR": str(tmp_path), f"CLAUDE_MEM_{name.upper()}": value}
+    assert config.shown(config.load(env), name) == seen
+
+
+@pytest.mark.parametrize("value", ["ftp://x", "socks5://x:1", "me:pw@proxy", "http://"])
+def test_an_address_is_one(tmp_path: Path, value: str) -> None:
+    with pytest.raises(BadSetting, match="no address"):
+        config.load({"CLAUDE_MEM_DATA_DIR": str(tmp_path), "CLAUDE_MEM_PROXY": value})

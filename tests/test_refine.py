@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from claude_mem import ids
-from claude_mem.pipeline import backfill, budget, refine
-from claude_mem.pipeline.refine import ACTIONS, Action, may_try, pause_ms, resume_id
+from claude_mem.pipeline import backfill, budget
+from claude_mem.pipeline.refine import ACTIONS, Action, pause_ms, resume_id
 from claude_mem.providers import http
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
 from claude_mem.providers.fake import Fake
-from claude_mem.store import ledger, notices, observations, sessions
+from claude_mem.store import ledger, observations, sessions
 from claude_mem.store.sessions import MemorySession
 from claude_mem.worker import service
 from tests.refining import GOOD, Place, place
@@ -98,14 +98,79 @@ def test_the_context_of_the_next_session_has_the_refined_words(tmp_path: Path) -
     run(tmp_path, story, Fake(GOOD))
 
 
-def test_a_correction_by_a_person_is_not_refined_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deed", ["correct", "forget"])
+def test_what_a_person_has_settled_is_not_spoken_for_again(tmp_path: Path, deed: str) -> None:
     async def story(here: Place) -> None:
         here.turn()
         await here.digest()
         (draft,) = await here.observations()
-        await here.db.write(observations.change, draft["id"], {"title": "Mine"}, now=ids.now())
+        if deed == "correct":
+            await here.db.write(observations.change, draft["id"], {"title": "Mine"}, now=ids.now())
+        else:
+            await here.db.write(observations.forget, draft["id"], now=ids.now())
         await here.refine()
-        assert (await here.observations())[0]["title"] == "Mine"
+        assert [row["title"] for row in await here.observations()] == (["Mine"] if deed == "correct" else [])
+        assert (await here.ledger())[0]["verdict"] == "ok"
+
+    run(tmp_path, story, Fake(GOOD))
+
+
+@pytest.mark.parametrize("deed", ["correct", "forget"])
+def test_the_memories_beside_a_settled_one_stay(tmp_path: Path, deed: str) -> None:
+    async def story(here: Place) -> None:
+        here.lab.spool("UserPromptSubmit", prompt="Fix the basket totals")
+        failed = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}, "error": "E  KeyError: 'total'"}
+        here.lab.spool("PostToolUseFailure", **failed)
+        edit = {"file_path": str(here.lab.project / "src/basket.py"), "old_string": "a", "new_string": "b"}
+        here.lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={})
+        done = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}, "tool_response": {"stdout": "1 passed"}}
+        here.lab.spool("PostToolUse", **done)
+        commit = {"stdout": "[main abc1234] Round basket totals once, at the end\n 1 file changed"}
+        given = {"command": "git commit -am 'Round basket totals once, at the end'"}
+        here.lab.spool("PostToolUse", tool_name="Bash", tool_input=given, tool_response=commit)
+        here.lab.spool("Stop", last_assistant_message="Basket totals are rounded once now. Tests pass.")
+        await here.digest()
+        before = {row["id"]: row["title"] for row in await here.observations()}
+        assert len(before) >= 2
+        (settled,) = [row["id"] for row in await here.observations() if row["commit_id"]]
+        if deed == "correct":
+            await here.db.write(observations.change, settled, {"title": "Mine"}, now=ids.now())
+            before[settled] = "Mine"
+        else:
+            await here.db.write(observations.forget, settled, now=ids.now())
+            del before[settled]
+        await here.refine()
+        after = {row["id"]: row["title"] for row in await here.observations()}
+        assert before.items() <= after.items()
+        assert GOOD.split("<title>")[1].split("<")[0] not in after.values()
+
+    run(tmp_path, story, Fake(GOOD))
+
+
+def test_an_empty_answer_leaves_the_draft_under_its_own_name(tmp_path: Path) -> None:
+    async def story(here: Place) -> None:
+        here.turn()
+        await here.digest()
+        before = await here.observations()
+        await here.refine()
+        assert await here.observations() == before
+        assert [row["verdict"] for row in await here.ledger()] == ["empty"]
+
+    run(tmp_path, story, Fake('<skip_summary reason="routine"/>'))
+
+
+def test_words_that_cannot_be_had_again_outlive_a_late_event(tmp_path: Path) -> None:
+    async def story(here: Place) -> None:
+        here.turn()
+        for _ in range(4):
+            await here.digest()
+            await here.refine()
+            here.lab.spool("PostToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_response="late")
+            here.lab.spool("Stop", last_assistant_message="One more thing was looked at.")
+        await here.digest()
+        assert len(await here.ledger()) == 3
+        assert (await here.observations())[0]["provider"] == "fake"
+        await here.check_account()
 
     run(tmp_path, story, Fake(GOOD))
 
@@ -221,7 +286,7 @@ def test_every_failure_has_its_action() -> None:
     ],
 )
 def test_how_often_a_turn_may_be_tried(tries: list[str], may: bool) -> None:
-    assert may_try(tries) is may
+    assert ledger.Tries(tuple(tries)).left is may
 
 
 def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: Path) -> None:
@@ -265,7 +330,7 @@ def test_a_provider_out_of_order_is_left_alone_and_a_person_is_told_once(tmp_pat
         (told,) = await here.untold()
         assert "Your credit balance is too low" in told
         assert "fake" in told
-        await here.db.write(notices.told, now=ids.now())
+        await here.tell()
         await here.refine()
         assert await here.untold() == []
         # The account is filled again: the first request that goes through opens the way for all.
@@ -286,9 +351,10 @@ def test_the_notice_reaches_the_next_session(tmp_path: Path) -> None:
         here.turn()
         await here.digest()
         await here.refine()
-        assert "invalid x-api-key" in await here.service.notice()
-        await here.service.informed("claude", "s1", 0)
-        assert await here.service.notice() == ""
+        text, keys = await here.service.notice()
+        assert "invalid x-api-key" in text
+        await here.service.informed("claude", "s1", 0, notices_told=keys)
+        assert await here.service.notice() == ("", [])
 
     run(tmp_path, story, model)
 
@@ -317,6 +383,19 @@ def test_the_next_in_the_chain_takes_over(tmp_path: Path) -> None:
         await here.refine()
         assert [row["provider"] for row in await here.ledger()] == ["one", "two"]
         assert (await here.observations())[0]["provider"] == "two"
+
+    run(tmp_path, story, first, second)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TRANSIENT, Verdict.PERMANENT])
+def test_who_has_just_failed_at_a_turn_is_asked_last(tmp_path: Path, verdict: Verdict) -> None:
+    first, second = Fake(failing(verdict), provider="one"), Fake(GOOD, provider="two")
+
+    async def story(here: Place) -> None:
+        here.turn()
+        await here.digest()
+        await here.refine()
+        assert [row["provider"] for row in await here.ledger()] == ["one", "two"]
 
     run(tmp_path, story, first, second)
 
@@ -513,4 +592,4 @@ def test_refine_is_the_only_kind_nobody_waits_for(tmp_path: Path) -> None:
 
 def test_the_deadline_of_a_step_is_longer_than_that_of_a_request() -> None:
     assert service.REFINE_SECONDS > http.CALL_SECONDS + 10
-    assert refine.MAX_ATTEMPTS == 3
+    assert ledger.MAX_TRIES == 3

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ VERBOSITIES = ("minimal", "normal", "verbose")
 PROVIDERS = (
     "auto", "local", "claude", "anthropic", "openai", "openrouter", "gemini", "ollama", "lmstudio", "vllm",
 )  # fmt: skip
+URLS = ("anthropic_base_url", "openai_base_url", "proxy")
+MOST_CHARS = 4_000
 HIDDEN = "(set, not shown)"
 
 
@@ -37,9 +39,12 @@ def setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     secret: bool = False,
+    cautious: Any = None,
 ) -> Any:
+    """`low` and `high` bound a number, `high` the length of a text. `cautious` stands in for a value that makes no
+    sense, where the default could cost someone something."""
     factory = {"default_factory": lambda: default} if isinstance(default, tuple) else {"default": default}
-    meta = {"reason": reason, "low": low, "high": high, "choices": choices, "secret": secret}
+    meta = {"reason": reason, "low": low, "high": high, "choices": choices, "secret": secret, "cautious": cautious}
     return field(**factory, metadata=meta)
 
 
@@ -69,6 +74,7 @@ class Config:
         "Who refines memories: `auto` (your Claude plan if the extra `claude` is installed, else nobody), `local`"
         " (nobody), `claude`, `anthropic`, `openai`, `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several,"
         " with commas, are tried in that order; `ollama:qwen3` names a model too.",
+        cautious="local",
     )
     model: str = setting("", "Model of the provider. Empty: a small one that fits.")
     anthropic_base_url: str = setting("", "Where `anthropic` is reached. Empty: api.anthropic.com.")
@@ -77,6 +83,8 @@ class Config:
     openai_api_key: str = setting(
         "", "Key for `openai` and its kin, or `file:PATH` of a file that holds it.", secret=True
     )
+    openrouter_api_key: str = setting("", "Key for `openrouter`, if `openai_api_key` is another's.", secret=True)
+    gemini_api_key: str = setting("", "Key for `gemini`, if `openai_api_key` is another's.", secret=True)
     claude_path: str = setting("", "The `claude` program that the provider `claude` runs. Empty: the installed one.")
     claude_env_file: str = setting(
         "", "File of NAME=value lines for that program, such as a token. Empty: the login of your `claude`."
@@ -86,15 +94,17 @@ class Config:
     )
     proxy: str = setting("", "HTTP proxy for requests to models, as http://host:port. Nothing is inherited.")
     daily_tokens: int = setting(
-        300_000, "The most tokens a day for refining, in and out. 0: none.", low=0, high=1_000_000_000
+        300_000, "The most tokens a day for refining, in and out. 0: none.", low=0, high=1_000_000_000, cautious=0
     )
-    monthly_cost: float = setting(5.0, "The most dollars a month for refining. 0: only what is free.", low=0, high=1e6)
+    monthly_cost: float = setting(
+        5.0, "The most dollars a month for refining. 0: only what is free.", low=0, high=1e6, cautious=0.0
+    )
     request_tokens: int = setting(
         8_000, "The most tokens of one request and its answer together.", low=4_000, high=32_000
     )
     verbosity: str = setting("normal", "How much a model should keep: minimal, normal or verbose.", choices=VERBOSITIES)
     mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")
-    language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.")
+    language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.", high=40)
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
 
     @property
@@ -163,7 +173,22 @@ def load_forgiving(env: Mapping[str, str] | None = None) -> Loaded:
                 sources[name] = origin
             except BadSetting as problem:
                 problems.append(problem)
+                if (cautious := _field(name).metadata["cautious"]) is not None:
+                    values[name] = cautious
+    problems += _kept_together(values, sources)
     return Loaded(Config(**values), sources, tuple(problems))
+
+
+def _kept_together(values: dict[str, Any], sources: Mapping[str, str]) -> Iterator[BadSetting]:
+    """A key from the file goes to no address out of the environment, which may be a project's."""
+    for family in ("anthropic", "openai"):
+        url, key = f"{family}_base_url", f"{family}_api_key"
+        if values.get(url) and sources[url] == "environment" and sources[key] not in ("environment", "default"):
+            del values[url]
+            yield BadSetting(
+                f"{PREFIX}{url.upper()} is not used: the key for it stands in {sources[key]}",
+                hint=f"put `{url}` and `{key}` in the same place",
+            )
 
 
 def names() -> list[str]:
@@ -253,7 +278,16 @@ def _check(name: str, raw: Any, where: str) -> Any:
         raise BadSetting(f"{where}: {name} = {raw!r} is not known", hint="use one of " + ", ".join(meta["choices"]))
     if name == "provider":
         check_providers(value, where)
+    if isinstance(value, str):
+        _check_text(name, value, where, most=meta["high"] or MOST_CHARS)
     return value
+
+
+def _check_text(name: str, value: str, where: str, *, most: float) -> None:
+    if len(value) > most:
+        raise BadSetting(f"{where}: {name} is too long", hint=f"use at most {most:g} characters")
+    if name in URLS and value and not re.fullmatch(r"https?://[^\s/]+\S*", value):
+        raise BadSetting(f"{where}: {name} is no address", hint="for example: http://127.0.0.1:8080")
 
 
 def check_providers(value: str, where: str) -> None:
@@ -279,7 +313,7 @@ def shown(config: Config, name: str) -> str:
     value = getattr(config, name)
     if _field(name).metadata["secret"] and value and not value.startswith("file:"):
         return HIDDEN
-    return as_toml(value)
+    return as_toml(re.sub(r"//[^/@]*@", "//…@", value) if name in URLS else value)
 
 
 def as_toml(value: Any) -> str:

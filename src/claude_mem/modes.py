@@ -18,8 +18,8 @@ from claude_mem.errors import BadSetting
 SHIPPED = Path(__file__).with_name("data") / "modes"
 DEFAULT = "code"
 TEXTS = ("role", "record", "skip")
-MOST_WORDS, WORD_CHARS, TEXT_CHARS = 12, 120, 800  # so that the instructions always leave room for the turn
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+MOST_WORDS, MEANING_BYTES, TEXT_BYTES = 12, 100, 800  # so that the instructions always leave room for the turn
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ def _merge(parent: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def _mode(name: str, table: dict[str, Any]) -> Mode:
     types = {
-        _word(word): Kind(_text(item["icon"], 4), _text(item["means"], WORD_CHARS))
+        _word(word): Kind(_text(item["icon"], 8), _text(item["means"], MEANING_BYTES))
         for word, item in table["types"].items()
     }
-    concepts = {_word(word): _text(means, WORD_CHARS) for word, means in table["concepts"].items()}
-    texts = {part: _text(table["texts"][part], TEXT_CHARS).strip() for part in TEXTS}
+    concepts = {_word(word): _text(means, MEANING_BYTES) for word, means in table["concepts"].items()}
+    texts = {part: _text(table["texts"][part], TEXT_BYTES).strip() for part in TEXTS}
     if not 1 <= len(types) <= MOST_WORDS or not 1 <= len(concepts) <= MOST_WORDS:
         raise ValueError(f"it needs 1 to {MOST_WORDS} types and 1 to {MOST_WORDS} concepts")
     return Mode(
@@ -118,6 +118,6 @@ def _word(word: str) -> str:
 
 
 def _text(value: Any, most: int) -> str:
-    if not isinstance(value, str) or len(value) > most:
-        raise TypeError(f"{str(value)[:40]!r} is not a text of at most {most} characters")
+    if not isinstance(value, str) or len(value.encode()) > most:
+        raise TypeError(f"{str(value)[:40]!r} is not a text of at most {most} bytes")
     return value

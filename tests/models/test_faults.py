@@ -27,7 +27,7 @@ from claude_mem.providers.base import Model, Verdict
 from claude_mem.providers.http import Http
 from claude_mem.providers.openai import OpenAI
 from claude_mem.providers.request import STRICT
-from claude_mem.store import breakers, ledger, notices
+from claude_mem.store import breakers, ledger
 from claude_mem.store.breakers import Breaker
 from claude_mem.text import tokens_at_most
 from tests.lab import Lab
@@ -142,7 +142,7 @@ class Scene:
         return max((await self.breaker(provider)).until - self.clock.now(), 0)
 
     async def told(self) -> None:
-        await self.here.db.write(notices.told, now=self.clock.now())
+        await self.here.tell()
 
     async def check(self, *servers: Server) -> None:
         """What holds after every fault."""
@@ -329,12 +329,12 @@ def test_where_nobody_answers_it_is_tried_thrice_and_then_left_alone(
         await scene.pass_time()
         assert await scene.pause(dialect) > 0
         assert await scene.verdicts() == [Verdict.TRANSIENT] * 3
-        assert await scene.waiting() == []
+        assert (await scene.here.db.read(ledger.tries, 1)).verdicts == (), "nothing left the machine"
         assert await scene.memories() == drafts
         drafts = await scene.digest("s2")
         await scene.rush()
         assert len(await scene.here.ledger()) == 3, "another turn waits as well"
-        assert await scene.waiting() == [(await scene.breaker(dialect)).until]
+        assert await scene.waiting() == [(await scene.breaker(dialect)).until] * 2
         assert await scene.memories() == drafts
         assert len(await scene.here.untold()) == 1
         await scene.here.check_account()
@@ -492,23 +492,23 @@ def test_a_person_is_told_once_why_and_what_to_do(
     async def story(scene: Scene) -> None:
         service = scene.here.service
         await scene.digest("s1", "s2")
-        assert await service.notice() == ""
+        assert (await service.notice())[0] == ""
         await scene.pass_time(6)
-        said = await service.notice()
+        said, keys = await service.notice()
         assert said.count("claude-mem:") == 1
         assert "kept without it" in said
         assert "doctor" in said if verdict is Verdict.AUTH else "by itself" in said
-        await service.informed("claude", "s3", 0)
-        assert await service.notice() == ""
+        await service.informed("claude", "s3", 0, notices_told=keys)
+        assert (await service.notice())[0] == ""
         await scene.pass_time(6)
-        assert await service.notice() == "", "it is no news that it still fails"
+        assert (await service.notice())[0] == "", "it is no news that it still fails"
         server.then(Say(GOOD))
         await scene.pass_time(ROUNDS)
         assert await scene.here.rows("select * from notices") == []
         server.then(behaviour)
         await scene.digest("s4")
         await scene.pass_time()
-        assert (await service.notice()).count("claude-mem:") == 1, "after it had been well, it is news"
+        assert (await service.notice())[0].count("claude-mem:") == 1, "after it had been well, it is news"
         await scene.here.check_account()
 
     with Server(behaviour) as server:

@@ -18,7 +18,7 @@ class Refused:
 
     why: str
     until: int
-    month: str  # it is told once a month, not each day
+    key: str  # it is told once a month, not each day
 
 
 def reserve(conn: Connection, entry: ledger.Entry, config: Config, *, now: int) -> int | Refused:
@@ -26,12 +26,12 @@ def reserve(conn: Connection, entry: ledger.Entry, config: Config, *, now: int) 
     today, month = day_start(now), month_start(now)
     tokens = ledger.spent(conn, since=ms(today)).tokens + entry.input_tokens + entry.output_tokens
     if tokens > config.daily_tokens:
-        why = f"today's {config.daily_tokens:,} tokens are used up (`daily_tokens`)"
-        return Refused(why, ms(next_day(today)), f"{month:%Y-%m}")
+        why = f"another request would exceed today's {config.daily_tokens:,} tokens (`daily_tokens`)"
+        return Refused(why, ms(next_day(today)), f"daily:{month:%Y-%m}")
     cost = ledger.spent(conn, since=ms(month)).cost + entry.cost
     if entry.cost and cost > config.monthly_cost * 1_000_000:
-        why = f"this month's ${config.monthly_cost:g} are used up (`monthly_cost`)"
-        return Refused(why, ms(next_month(month)), f"{month:%Y-%m}")
+        why = f"another request would exceed this month's ${config.monthly_cost:g} (`monthly_cost`)"
+        return Refused(why, ms(next_month(month)), f"monthly:{month:%Y-%m}")
     return ledger.open_(conn, entry, now=now)
 
 

@@ -10,7 +10,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.providers.base import Compressor
 from claude_mem.records import Digest, Job, News, Stopped, SubagentStopped, ToolUsed, Turn
-from claude_mem.store import jobs, observations, sessions, turns
+from claude_mem.store import jobs, ledger, observations, sessions, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import first_sentence
 
@@ -40,7 +40,8 @@ def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool) -> 
     if not turns.may_keep(conn, turn.id):
         return ()  # it turned out to be private while we were at it
     now = ids.now()
-    news = keep(conn, turn, made, now=now)
+    refined = observations.is_refined(conn, turn.id) and not ledger.tries(conn, turn.id).left
+    news = [] if refined else keep(conn, turn, made, now=now)  # better words that can't be had again stay
     turns.digested(conn, turn, now=now)
     if refine and turns.is_live(conn, turn.id):
         # In a moment: what comes in late makes another turn of it, and that should not cost another request.

@@ -7,6 +7,7 @@ by the ledger, which is written before a request is sent.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from claude_mem.store.sessions import MemorySession
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 3
+NO_TRIES = ledger.Tries()
 MAX_AGE_MS = 3 * 86_400_000  # then the draft is what there is
 PATIENCE = 5  # failures in a row for which a provider may say how long to wait
 SECOND, HOUR = 1000, 3_600_000
@@ -93,6 +94,7 @@ class Refiner:
         self.config = config
         self.runtime = runtime
         self.forced: set[int] = set()  # sessions whose next request must not resume
+        self.choices = 0
         self.wanted = request.Wanted(
             mode=mode,
             verbosity=config.verbosity,
@@ -110,20 +112,24 @@ class Refiner:
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
             return nothing  # gone, or grown: then another job asks for it
         tries = await self.db.read(ledger.tries, turn.id)
-        if not may_try(tries) or ids.now() - turn.ended_at > MAX_AGE_MS:
+        if not tries.left or ids.now() - turn.ended_at > MAX_AGE_MS:
             return nothing
-        model, until = await self._choose()
+        model, until = await self._choose(tries)
         if model is None:
             return partial(_later, job, until) if until else nothing
         asked = await self.ask(turn, model, tries, purpose="refine")
         if isinstance(asked, Refused):
             return partial(_over_budget, job, asked)
-        return partial(self._settle, job=job, turn=turn, asked=asked, tries=len(tries) + 1)
+        settled = await self.db.read(observations.settled, turn.id)
+        made = await asyncio.to_thread(merged, turn, asked, settled)
+        return partial(self._settle, job=job, turn=turn, asked=asked, made=made, settled=settled)
 
-    async def _choose(self) -> tuple[Model | None, int]:
-        """The first provider that is not left alone; if all are, until when."""
+    async def _choose(self, tries: ledger.Tries) -> tuple[Model | None, int]:
+        """The first provider that is not left alone, one that has just failed at this turn last; or until when."""
         now, until = ids.now(), 0
-        for model in await self.chain.models():
+        models = await self.chain.models()
+        self.choices = len(models)
+        for model in sorted(models, key=lambda model: model.provider == tries.last_provider):
             breaker = await self.db.read(breakers.get, model.provider)
             if breaker.until <= now or breaker.settings != self.chain.fingerprint(model):
                 return model, 0
@@ -147,15 +153,22 @@ class Refiner:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def prepare(self, turn: Turn, tries: Sequence[str] = (), *, project: str = "") -> Request:
+    async def prepare(self, turn: Turn, tries: ledger.Tries = NO_TRIES, *, project: str = "") -> Request:
         known = await self.db.read(observations.titles_before, turn, limit=request.MOST_KNOWN)
         row = await self.db.read(projects.get, turn.project_id)
         name = project or (row["name"] if row else "unknown")
-        strict = list(tries[-1:]) == [Verdict.UNPARSEABLE]
-        return request.build(turn, _shrunk(self.wanted, tries), project=name, known=known, strict=strict)
+        strict = tries.verdicts[-1:] == (Verdict.UNPARSEABLE,)
+        wanted = _shrunk(self.wanted, tries.verdicts)
+        return await asyncio.to_thread(request.build, turn, wanted, project=name, known=known, strict=strict)
 
     async def ask(
-        self, turn: Turn, model: Model, tries: Sequence[str] = (), *, purpose: str, prepared: Request | None = None
+        self,
+        turn: Turn,
+        model: Model,
+        tries: ledger.Tries = NO_TRIES,
+        *,
+        purpose: str,
+        prepared: Request | None = None,
     ) -> Asked | Refused:
         """Book it, send it, book what it really cost."""
         sent = prepared or await self.prepare(turn, tries)
@@ -243,27 +256,45 @@ class Refiner:
 
     # --- what comes of it --------------------------------------------------------------------------------------------
 
-    def _settle(self, conn: Connection, *, job: Job, turn: Turn, asked: Asked, tries: int) -> Sequence[News]:
+    def _settle(
+        self,
+        conn: Connection,
+        *,
+        job: Job,
+        turn: Turn,
+        asked: Asked,
+        made: Digest | None,
+        settled: frozenset[str],
+    ) -> Sequence[News]:
         now, provider = ids.now(), asked.model.provider
-        if asked.verdict in (Verdict.OK, Verdict.EMPTY):
+        if made is not None:
             breakers.reset(conn, provider)
             notices.clear(conn, f"refine:{provider}:")
-            return self._keep(conn, turn, asked, now=now)
+            return self._keep(conn, turn, asked, made, settled, now=now)
         action = ACTIONS[asked.verdict]
         log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, asked.verdict, _why(asked))
         if action.opens_after:
             self._break(conn, asked, action, now=now)
-        counted = tries if asked.verdict not in ledger.UNSEEN else tries - 1
-        if action.again and counted < MAX_ATTEMPTS:
-            jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=now + back_off_ms(counted))
+        tries = ledger.tries(conn, turn.id)
+        if tries.left and (action.again or self._is_another_way(asked)):
+            due = now + back_off_ms(len(tries.verdicts))
+            jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=due)
         return ()
 
-    def _keep(self, conn: Connection, turn: Turn, asked: Asked, *, now: int) -> Sequence[News]:
-        if not turns.is_current(conn, turn) or asked.read is None:
+    def _is_another_way(self, asked: Asked) -> bool:
+        """What is final for one provider need not be for the next, nor for a new conversation with the same."""
+        resumed = asked.reply.message.startswith("resume:")
+        return asked.verdict is Verdict.PERMANENT and (resumed or self.choices > 1)
+
+    def _keep(
+        self, conn: Connection, turn: Turn, asked: Asked, made: Digest, settled: frozenset[str], *, now: int
+    ) -> Sequence[News]:
+        """Unless something has changed meanwhile: more came in, or a person has corrected or forgotten a part."""
+        stale = not turns.is_current(conn, turn) or observations.settled(conn, turn.id) != settled
+        if stale or asked.verdict is Verdict.EMPTY:
             return ()
-        author = Author(asked.model.provider, asked.reply.model or asked.model.model, self._author(conn, turn, asked))
-        made = merge(turn, local.digest(turn), asked.read, author)
-        return keep(conn, turn, made, now=now)
+        named = replace(made.author, memory_session_id=self._author(conn, turn, asked))
+        return keep(conn, turn, replace(made, author=named), now=now)
 
     def _author(self, conn: Connection, turn: Turn, asked: Asked) -> str:
         """The model's own session. One that keeps none is given one name for the whole session."""
@@ -296,11 +327,6 @@ class Refiner:
         )
         if opened and (asked.verdict is not Verdict.RATE_LIMITED or failures > PATIENCE):
             notices.put(conn, f"refine:{provider}:{asked.verdict}", _notice(provider, asked), now=now)
-
-
-def may_try(tries: Sequence[str]) -> bool:
-    """Three attempts ever; one that was too long is made smaller once, one that was refused stays refused."""
-    return len(tries) < MAX_ATTEMPTS and tries.count(Verdict.TOO_LONG) < 2 and Verdict.REFUSED not in tries
 
 
 def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int, forced: bool) -> str:
@@ -373,13 +399,14 @@ def _later(job: Job, until: int, conn: Connection) -> Sequence[News]:
 
 
 def _over_budget(job: Job, refused: Refused, conn: Connection) -> Sequence[News]:
-    text = f"claude-mem: memories are kept but not refined: {refused.why}. `claude-mem cost` shows where they went."
-    notices.put(conn, f"budget:{refused.month}", text, now=ids.now())
+    text = f"claude-mem: memories are kept but not refined: {refused.why}. `claude-mem cost` shows the rest."
+    notices.put(conn, f"budget:{refused.key}", text, now=ids.now())
     return _later(job, refused.until, conn)
 
 
-def side_by_side(turn: Turn, asked: Asked) -> Digest | None:
-    """What would stand if this answer were kept; for people who try a provider out."""
+def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset()) -> Digest | None:
+    """What should stand after this answer; None if it was no answer. What is a person's is not spoken for again."""
     if asked.read is None or asked.verdict not in (Verdict.OK, Verdict.EMPTY):
         return None
-    return merge(turn, local.digest(turn), asked.read, Author(asked.model.provider, asked.model.model))
+    author = Author(asked.model.provider, asked.reply.model or asked.model.model)
+    return merge(turn, local.digest(turn), asked.read, author, settled=settled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from claude_mem.errors import CannotDo, NotFound
 from claude_mem.hosts import claude, claude_transcript
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.budget import Refused
-from claude_mem.pipeline.refine import Asked, Refiner, side_by_side
+from claude_mem.pipeline.refine import Asked, Refiner, merged
 from claude_mem.projects import resolve
 from claude_mem.providers import local, request
 from claude_mem.providers.base import Model, Request
@@ -37,14 +37,8 @@ async def tried(wanted: Wanted, *, refiner: Refiner) -> Row:
     shown = show(turn, prepared)
     if wanted.dry_run:
         return shown
-    chain = _chain(wanted, refiner)
-    try:
-        model = await _first(chain)
-        with_it = Refiner(refiner.db, chain, refiner.config, refiner.wanted.mode, runtime=refiner.runtime)
-        asked = await with_it.ask(turn, model, purpose="compress", prepared=prepared)
-    finally:
-        if chain is not refiner.chain:
-            await chain.close()
+    model = await _first(_chain(wanted, refiner))
+    asked = await refiner.ask(turn, model, purpose="compress", prepared=prepared)
     if isinstance(asked, Refused):
         raise CannotDo(f"nothing was sent: {asked.why}", hint="raise the cap, or use `--dry-run`")
     return {**shown, **_answer(turn, asked)}
@@ -57,7 +51,7 @@ def show(turn: Turn, prepared: Request) -> Row:
 
 
 def _answer(turn: Turn, asked: Asked) -> Row:
-    refined = side_by_side(turn, asked)
+    refined = merged(turn, asked)
     return {
         "provider": asked.model.provider,
         "model": asked.reply.model or asked.model.model,
@@ -83,7 +77,7 @@ def _chain(wanted: Wanted, refiner: Refiner) -> Chain:
     if not wanted.provider:
         return refiner.chain
     check_providers(wanted.provider, "--provider")
-    return Chain(replace(refiner.config, provider=wanted.provider))
+    return refiner.chain.of(wanted.provider)
 
 
 async def _first(chain: Chain) -> Model:

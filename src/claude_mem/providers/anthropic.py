@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
-from claude_mem.providers.http import Http, failed
+from claude_mem.providers.http import Http, failed, key_problem
 from claude_mem.text import shorten
 
 BASE_URL = "https://api.anthropic.com"
@@ -25,14 +25,14 @@ class Anthropic:
     def __init__(self, http: Http, *, key: str, base_url: str = "", model: str = "") -> None:
         self.http = http
         self.key = key
-        self.url = (base_url or BASE_URL).rstrip("/").removesuffix("/v1") + "/v1/messages"
+        self.base_url = (base_url or BASE_URL).rstrip("/").removesuffix("/v1")
         self.model = model or MODEL
 
     async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:  # noqa: ARG002 -- stateless
-        if not self.key:
-            return failed(Verdict.AUTH, "no key is set: `anthropic_api_key`")
+        if problem := key_problem(self.key, "anthropic_api_key"):
+            return failed(Verdict.AUTH, problem)
         headers = {"x-api-key": self.key, "anthropic-version": VERSION}
-        answer = await self.http.ask(self.url, headers, self._body(request), key=self.key)
+        answer = await self.http.ask(f"{self.base_url}/v1/messages", headers, self._body(request), key=self.key)
         return answer if isinstance(answer, Reply) else _read(answer, self.model)
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def _read(answer: dict[str, Any], model: str) -> Reply:
 
 
 def _usage(given: Any) -> Usage | None:
-    if not isinstance(given, dict):
-        return None
+    if not isinstance(given, dict) or not count(given.get("output_tokens")):
+        return None  # no figures: what was reserved stays booked
     cached, written = count(given.get("cache_read_input_tokens")), count(given.get("cache_creation_input_tokens"))
     return Usage(
         input_tokens=count(given.get("input_tokens")) + cached + written,

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
+import logging
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,9 @@ from claude_mem.config import Config
 from claude_mem.providers.base import Model
 from claude_mem.providers.prices import FREE, Price, Prices
 
+log = logging.getLogger(__name__)
+
+OWN_SERVERS = ("ollama", "lmstudio", "vllm")  # they cost nothing, wherever they stand
 AUTO_SECONDS = 900.0  # how long the answer to "can your Claude plan be used" is believed
 
 
@@ -35,9 +39,9 @@ def links(config: Config) -> list[Link]:
 def read_key(value: str) -> str:
     """A key, or the content of the file that the setting names. Nothing if that can't be read: the provider says so."""
     if not value.startswith("file:"):
-        return value
+        return value.strip()
     try:
-        return Path(value.removeprefix("file:")).expanduser().read_text("utf-8").strip()
+        return Path(value.removeprefix("file:").strip()).expanduser().read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -46,11 +50,17 @@ class Chain:
     def __init__(self, config: Config, *, models: Sequence[Model] | None = None) -> None:
         self.config = config
         self.prices = Prices(config.data_dir)
-        self.made: dict[Link, Model] = {}
+        self.made: dict[Link, Model] = {}  # each is made once, so that there never are two children
         self.given = models
         self.present: bool | None = None  # are the SDK and a client there?
         self.auto_checked = -AUTO_SECONDS
         self.auto_problem = ""
+
+    def of(self, provider: str) -> Chain:
+        """Another order over the same models, for trying one out."""
+        other = Chain(replace(self.config, provider=provider))
+        other.made = self.made
+        return other
 
     def possible(self) -> bool:
         """Might there be a model? Answered without asking anyone, since a memory must not wait for it."""
@@ -93,10 +103,11 @@ class Chain:
 
     def price(self, model: Model) -> Price:
         """What is on this machine is free, and so is a plan that is paid already."""
-        base_url = getattr(model, "base_url", "")
-        if model.provider == "claude" or urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1"):
-            return FREE
-        return self.prices.of(model.model)
+        if model.provider == "claude":
+            return self.prices.of(model.model) if self.config.claude_env_file else FREE
+        here = urlsplit(self.config.openai_base_url).hostname in ("127.0.0.1", "localhost", "::1")
+        own = model.provider in OWN_SERVERS or (model.provider == "openai" and here)
+        return FREE if own else self.prices.of(model.model)
 
     def fingerprint(self, model: Model) -> str:
         """What the model was set up with: when it changes, an old failure says nothing any more."""
@@ -111,7 +122,10 @@ class Chain:
             from claude_mem.providers import claude
 
             folder, env_file = self.config.observer, self.config.claude_env_file
-            await asyncio.to_thread(claude.forget_sessions, folder, keep, env_file=env_file)
+            try:
+                await asyncio.to_thread(claude.forget_sessions, folder, keep, env_file=env_file)
+            except OSError as error:  # nothing depends on it
+                log.warning("transcripts of %s could not be deleted: %s", folder, error)
 
     async def close(self) -> None:
         for model in self.made.values():
@@ -141,5 +155,15 @@ def make(link: Link, config: Config) -> Model:
         return Anthropic(http, key=key, base_url=config.anthropic_base_url, model=link.model)
     from claude_mem.providers.openai import OpenAI
 
-    key = read_key(config.openai_api_key)
+    key = _kin_key(link.provider, config)
     return OpenAI(http, provider=link.provider, key=key, base_url=config.openai_base_url, model=link.model)
+
+
+def _kin_key(provider: str, config: Config) -> str:
+    """Nobody is sent the key of another: one's own, else the common one if no other vendor in the chain could mean it,
+    and none to a server of one's own."""
+    own = read_key(getattr(config, f"{provider}_api_key", ""))
+    vendors = {link.provider for link in links(config)} & {"openai", "openrouter", "gemini"}
+    if own or config.openai_base_url or (provider in vendors and len(vendors) == 1):
+        return own or read_key(config.openai_api_key)
+    return ""

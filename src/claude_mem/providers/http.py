@@ -39,8 +39,6 @@ _TOO_LONG = re.compile(
 
 _AUTH = re.compile(r"api.?key|authenticat|unauthori[sz]ed|permission", re.I)
 
-# Nothing left the machine, so nothing was billed.
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.ProxyError)
 # What the library and what is under it raise: no address, no connection, no HTTP, a body in no known encoding.
 _FAILURES = (
     httpx.RequestError,
@@ -70,7 +68,7 @@ class Http:
     ) -> dict[str, Any] | Reply:
         """The decoded answer (POST with a body, else GET), or what went wrong. The key may stand in no message."""
         answer = await self._ask(url, headers, body)
-        if key and isinstance(answer, Reply):
+        if len(key) >= 8 and isinstance(answer, Reply):
             return replace(answer, message=answer.message.replace(key, "[key]"))
         return answer
 
@@ -80,8 +78,11 @@ class Http:
                 status, answered, raw = await self._exchange(url, headers, body)
         except TimeoutError:
             return failed(Verdict.TRANSIENT, f"no answer within {self.seconds:g} seconds")
-        except _NOT_SENT as error:
-            return replace(failed(Verdict.TRANSIENT, f"no connection: {_said(error)}"), usage=Usage())
+        except (httpx.ProxyError, httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
+            # Its words may have a password in them.
+            return _unsent(f"the request could not be made ({type(error).__name__}): check the address and `proxy`")
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            return _unsent(f"no connection: {_said(error)}")
         except httpx.TimeoutException:
             return failed(Verdict.TRANSIENT, f"nothing came for {self.timeout.read:g} seconds")
         except _FAILURES as error:
@@ -108,6 +109,20 @@ class Http:
         if self.client is not None:
             await self.client.aclose()
             self.client = None
+
+
+def key_problem(key: str, setting: str) -> str:
+    """Why this can't be a key; a stray line break in it would end up in an error message, with the rest of it."""
+    if not key:
+        return f"there is no key: set `{setting}` (if it names a file, that can't be read)"
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        return f"`{setting}` has characters in it that no key has"
+    return ""
+
+
+def _unsent(message: str) -> Reply:
+    """Nothing left the machine, so nothing was billed."""
+    return replace(failed(Verdict.TRANSIENT, message), usage=Usage())
 
 
 def _said(error: BaseException) -> str:

@@ -22,11 +22,12 @@ MOST_EVIDENCE = 8
 _SEEN = ("commit:", "fix:", "correction", "open:")
 
 
-def merge(turn: Turn, draft: Digest, said: Read, author: Author) -> Digest:
-    """The digest as it should stand."""
+def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
+    """The digest as it should stand. `settled` are the keys a person has corrected or forgotten: what the model says of
+    those is not kept."""
     return Digest(
         summary=_summary(draft.summary, said.summary),
-        observations=tuple(_observations(turn, draft, said, gather(turn))),
+        observations=tuple(_observations(turn, draft, said, gather(turn), settled)),
         author=author,
         title=said.title,
         subtitle=said.subtitle,
@@ -42,18 +43,19 @@ def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:
     return replace(draft, **words, request=said.request or draft.request)
 
 
-def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence) -> Iterator[Draft]:
+def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settled: frozenset[str]) -> Iterator[Draft]:
     told = [item for item in said.observations if normal_title(item.title) not in turn.known]
     if not told:
         yield from draft.observations
         return
-    partners = [_partner(rest, told) for rest in draft.observations]
+    partners = [(rest, _partner(rest, told)) for rest in draft.observations]
     for number, item in enumerate(told):
-        own = [rest for rest, partner in zip(draft.observations, partners, strict=True) if partner == number]
-        yield _join(item, own, found, turn, number, alone=len(told) == 1)
-    for rest, partner in zip(draft.observations, partners, strict=True):
-        if partner is None and rest.key.startswith(_SEEN):
-            yield rest
+        own = [rest for rest, partner in partners if partner == number]
+        if any(rest.key in settled for rest in own):
+            yield from own
+        else:
+            yield _join(item, own, found, turn, number, alone=len(told) == 1)
+    yield from (rest for rest, partner in partners if partner is None and rest.key.startswith(_SEEN))
 
 
 def _partner(draft: Draft, told: Sequence[Said]) -> int | None:

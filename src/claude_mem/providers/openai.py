@@ -8,7 +8,7 @@ from typing import Any
 
 from claude_mem.providers.anthropic import NAME_CHARS, count
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
-from claude_mem.providers.http import Http, failed
+from claude_mem.providers.http import Http, failed, key_problem
 from claude_mem.text import shorten
 
 _STOPPED = {"length": Verdict.TRUNCATED, "content_filter": Verdict.REFUSED}
@@ -42,16 +42,20 @@ class OpenAI:
         self.key = key
         self.needs_key = preset.needs_key and not base_url
         self.base_url = (base_url or preset.base_url).rstrip("/")
-        self.model = model or preset.model
+        self.wanted = model or ("" if base_url else preset.model)  # empty: whatever the server has loaded
+        self.model = self.wanted
 
     async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:  # noqa: ARG002 -- stateless
-        if self.needs_key and not self.key:
-            return failed(Verdict.AUTH, "no key is set: `openai_api_key`")
+        if (self.needs_key or self.key) and (wrong := key_problem(self.key, "openai_api_key")):
+            return failed(Verdict.AUTH, wrong)
         if not self.model and (problem := await self._find_model()):
             return problem
         url = f"{self.base_url}/chat/completions"
         answer = await self.http.ask(url, self._headers(), self._body(request), key=self.key)
-        return answer if isinstance(answer, Reply) else _read(answer, self.model)
+        if isinstance(answer, Reply):
+            self.model = self.wanted  # it may have loaded another one
+            return answer
+        return _read(answer, self.model)
 
     def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
@@ -100,8 +104,8 @@ def _text(content: Any) -> str:
 
 
 def _usage(given: Any) -> Usage | None:
-    if not isinstance(given, dict):
-        return None
+    if not isinstance(given, dict) or not count(given.get("completion_tokens")):
+        return None  # no figures: what was reserved stays booked
     details = given.get("prompt_tokens_details")
     cost = given.get("cost")
     return Usage(

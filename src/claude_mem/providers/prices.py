@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -68,6 +69,6 @@ def read(path: Path) -> list[Price]:
 def _price(row: dict[str, object]) -> Price:
     given = {name: float(str(row[name])) for name in ("input", "output", "cached", "written") if name in row}
     fresh = given["input"]
-    if min(given.values()) < 0:
-        raise ValueError(f"a price of {row['models']} is below zero")
+    if not all(math.isfinite(price) and price >= 0 for price in given.values()):
+        raise ValueError(f"a price of {row['models']} is no price")
     return Price(str(row["models"]), fresh, given["output"], given.get("cached", fresh), given.get("written", fresh))

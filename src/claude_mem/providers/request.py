@@ -181,13 +181,11 @@ def _given(given: dict[str, Any], root: str) -> Iterator[str]:
 
 
 def _diff(old: str, new: str) -> str:
+    """Which lines went and which came. A set each: an edit may have thousands."""
     removed, added = old.splitlines(), new.splitlines()
-    return "\n".join(
-        [
-            *(f"- {line}" for line in removed if line not in added),
-            *(f"+ {line}" for line in added if line not in removed),
-        ]
-    )
+    before, after = set(removed), set(added)
+    gone = [f"- {line}" for line in removed if line not in after]
+    return "\n".join([*gone, *(f"+ {line}" for line in added if line not in before)])
 
 
 # --- making it fit ---------------------------------------------------------------------------------------------------

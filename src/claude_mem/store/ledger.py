@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from claude_mem.store.database import Connection, Row, one, rows
 
 # Refused before a model saw them: they cost nothing and use up no attempt.
+MAX_TRIES = 3
 UNSEEN = ("auth", "quota", "rate_limited")
 
 
@@ -97,15 +96,34 @@ def spent(conn: Connection, *, since: int) -> Spent:
     return Spent(tokens=row["tokens"], cost=row["cost"])
 
 
-def tries(conn: Connection, turn_id: int) -> list[str]:
-    """How each attempt at the turn ended that a model may have seen; '' for one whose answer never came."""
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """The attempts at a turn that a model may have seen: how each ended ('' if no answer came), and who was last."""
+
+    verdicts: tuple[str, ...] = ()
+    last_provider: str = ""
+
+    @property
+    def left(self) -> bool:
+        """Three ever; one that was too long is made smaller once, one that was refused stays refused."""
+        found = self.verdicts
+        return len(found) < MAX_TRIES and found.count("too_long") < 2 and "refused" not in found
+
+
+def tries(conn: Connection, turn_id: int) -> Tries:
     found = rows(
         conn,
-        "select coalesce(verdict, '') as verdict from ledger where turn_id = ? and purpose = 'refine'"
-        " and coalesce(verdict, '') not in (select value from json_each(?)) order by id",
-        (turn_id, msgspec.json.encode(UNSEEN).decode()),
+        "select provider, coalesce(verdict, '') as verdict, input_tokens from ledger"
+        " where turn_id = ? and purpose = 'refine' order by id",
+        (turn_id,),
     )
-    return [row["verdict"] for row in found]
+    # A request that never left the machine has no tokens; one that was refused unseen has none either.
+    seen = [
+        row["verdict"]
+        for row in found
+        if row["verdict"] not in UNSEEN and (row["input_tokens"] or row["verdict"] != "transient")
+    ]
+    return Tries(tuple(seen), found[-1]["provider"] if found else "")
 
 
 _BY = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from claude_mem.store.database import Connection, rows
 
 
@@ -10,12 +12,14 @@ def put(conn: Connection, key: str, text: str, *, now: int) -> None:
     conn.execute("insert or ignore into notices (key, text, at) values (?, ?, ?)", (key, text, now))
 
 
-def untold(conn: Connection) -> list[str]:
-    return [row["text"] for row in rows(conn, "select text from notices where told_at is null order by at, key")]
+def untold(conn: Connection) -> dict[str, str]:
+    found = rows(conn, "select key, text from notices where told_at is null order by at, key")
+    return {row["key"]: row["text"] for row in found}
 
 
-def told(conn: Connection, *, now: int) -> None:
-    conn.execute("update notices set told_at = ? where told_at is null", (now,))
+def told(conn: Connection, keys: Iterable[str], *, now: int) -> None:
+    for key in keys:
+        conn.execute("update notices set told_at = ? where key = ? and told_at is null", (now, key))
 
 
 def clear(conn: Connection, prefix: str) -> None:

@@ -233,6 +233,18 @@ def last_summary(conn: Connection, project_ids: list[int], *, but_session: int =
     return _loaded(found[0]) if found else None
 
 
+def settled(conn: Connection, turn_id: int) -> frozenset[str]:
+    """The keys in a turn that are a person's: corrected, or forgotten. Nothing may speak for them again."""
+    found = rows(conn, "select key from observations where turn_id = ? and (forgotten or trust = 'user')", (turn_id,))
+    return frozenset(row["key"] for row in found)
+
+
+def is_refined(conn: Connection, turn_id: int) -> bool:
+    return bool(
+        one(conn, "select 1 from observations where turn_id = ? and provider not in ('local', 'user')", (turn_id,))
+    )
+
+
 def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
     """What is remembered already, newest first: of this session, and of others in the project."""
     found = rows(

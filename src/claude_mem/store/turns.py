@@ -143,6 +143,11 @@ def hide(conn: Connection, turn_id: int) -> None:
         "update sdk_sessions set subtitle = null where id = (select session_id from turns where id = ?)", (turn_id,)
     )
     conn.execute(
+        "update sdk_sessions set title = null, first_prompt = null"
+        " where id = (select session_id from turns where id = ? and number = 1)",
+        (turn_id,),
+    )
+    conn.execute(
         "update receipts set outcome = 'filtered', rule = 'private'"
         " where event_id in (select event_id from events where turn_id = ?)",
         (turn_id,),

@@ -347,9 +347,9 @@ async def inject_start(service: Service, request: Request) -> Any:
         return Response(claude.start_answer(""), media_type="application/json")
     who = {"host": event.host, "content_session_id": event.content_session_id}
     text, upto = await service.start_context(project, **who, source=event.body.source)
-    notice = await service.notice()
+    notice, keys = await service.notice()
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        await service.informed(**who, upto=upto)
+        await service.informed(**who, upto=upto, notices_told=keys)
     return Response(claude.start_answer(text, notice=notice), media_type="application/json")
 
 

@@ -206,11 +206,14 @@ class Service:
             return "", upto  # it begins with a copy of another session, and with what that one was told
         return await self._start_text(project, session if source == "resume" else None), upto
 
-    async def informed(self, host: str, content_session_id: str, upto: int) -> None:
-        """The session has been told everything up to that observation."""
+    async def informed(
+        self, host: str, content_session_id: str, upto: int, *, notices_told: Sequence[str] = ()
+    ) -> None:
+        """The session has been told everything up to that observation, and the person these notices."""
         if session := await self.db.read(sessions.find, host, content_session_id):
             await self.db.write(sessions.informed, session.id, upto)
-        await self.db.write(notices.told, now=ids.now())
+        if notices_told:
+            await self.db.write(notices.told, notices_told, now=ids.now())
 
     async def _start_text(self, project: Project, resumed: Session | None) -> str:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -228,12 +231,13 @@ class Service:
     async def totals(self) -> Row:
         return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
 
-    async def notice(self) -> str:
-        """What a person should know, or nothing."""
-        said = await self.db.read(notices.untold)
+    async def notice(self) -> tuple[str, list[str]]:
+        """What a person should know, or nothing; and which notices that tells."""
+        untold = await self.db.read(notices.untold)
+        said = list(untold.values())
         if lost := (await self.totals())["set_aside_by"].get("dead_job"):
             said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
-        return " ".join(said)
+        return " ".join(said), list(untold)
 
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
