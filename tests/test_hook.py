@@ -22,7 +22,8 @@ from claude_mem import hook, ids, process, spool
 from claude_mem.hosts import claude_settings
 from tests.lab import HOOK, MEM, Lab
 
-CAPTURING = tuple(command for command in hook.COMMANDS if command != "context")
+CAPTURING = tuple(command for command in hook.COMMANDS if command not in hook.ASKS)
+KEEPING = tuple(command for command in hook.COMMANDS if command != hook.ONLY_ASKS)
 NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
 # All that Claude Code accepts from these hooks; anything else is an error on the user's screen.
 ANSWER_KEYS = {"continue", "suppressOutput", "systemMessage", "hookSpecificOutput"}
@@ -94,7 +95,7 @@ def wait_for(ready: Callable[[], Any], *, seconds: float = 15) -> Any:
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", hook.COMMANDS)
+@pytest.mark.parametrize("command", KEEPING)
 def test_one_spool_file_holds_the_command_and_the_payload_as_it_came(lab: Lab, command: str) -> None:
     sent = b' {"session_id":  "s1", "odd": "\xc3\xa4 \\u00e4 \xff"}\n\n\n'
     assert run(lab, command, sent) == nothing(command)
@@ -177,7 +178,7 @@ def test_a_payload_that_comes_in_pieces_is_waited_for(lab: Lab) -> None:
 
 
 def test_the_console_command_writes_what_the_fast_path_writes(lab: Lab) -> None:
-    for command in hook.COMMANDS:
+    for command in KEEPING:
         lab.no_worker()
         for program in (HOOK, MEM):
             done = subprocess.run(
@@ -186,7 +187,7 @@ def test_the_console_command_writes_what_the_fast_path_writes(lab: Lab) -> None:
             assert (done.stdout, done.stderr) == (nothing(command), b"")
     written = [file.read_bytes() for file in spooled(lab)]
     assert written[::2] == written[1::2]
-    assert len(set(written)) == len(hook.COMMANDS)
+    assert len(set(written)) == len(KEEPING)
 
 
 # --- where it is written ---------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 The host runs it, through `launch.py`, at every event and waits for it. So on the capture path it imports
 nothing that the interpreter has not loaded anyway (`import json` alone would double its cost): it reads stdin,
 writes one file into the spool, nudges the worker without waiting for it, answers, and exits 0. Whatever goes
-wrong, it exits 0 with a valid answer. Only two rarer paths import more: a payload with a privacy tag in it, and
-the start of a session, which has to ask for its context.
+wrong, it exits 0 with a valid answer. Only rarer paths import more: a payload with a privacy tag in it, and the
+moments at which memory may speak (a session's start, a prompt, a file about to be read, a failed command), which have
+to ask the worker and wait for it a moment at most.
 
 A spool file is a few `key value` lines, an empty line, and the payload as it came. Its name is the event's id.
 """
@@ -14,7 +15,15 @@ import posix
 import sys
 import time
 
-COMMANDS = ("context", "new", "save", "summary", "cleanup", "compact")
+COMMANDS = ("context", "new", "save", "fail", "file", "summary", "cleanup", "compact")
+ONLY_ASKS = "file"  # nothing has happened yet, so there is nothing to keep
+# The moments at which memory may speak, and whom to ask what it says.
+ASKS = {
+    "context": "/api/context/inject",
+    "new": "/api/context/prompt",
+    "fail": "/api/context/failure",
+    "file": "/api/context/file",
+}
 ANSWER = b'{"continue": true, "suppressOutput": true}'
 COMPACT_ANSWER = b"{}"
 
@@ -67,14 +76,16 @@ def _capture(argv: "list[str]") -> bytes:
     record = _record(argv[1], payload, whole)
     _point(b"hook.scanned")
     try:
-        _keep(home, record)
+        if argv[1] != ONLY_ASKS:
+            _keep(home, record)
     except OSError:
         if argv[1] != "context":
             raise
         return _warning(home)
     alive = nudge(home)
     _point(b"hook.nudged")
-    return _context(home, payload, record, alive) if argv[1] == "context" else b""
+    answer = _asked(home, argv[1], record) if alive and argv[1] in ASKS else b""
+    return answer or (_left_on_disk(home, payload) if argv[1] == "context" else b"")
 
 
 def _expire(*_: object) -> None:
@@ -314,23 +325,20 @@ def _shut_inherited() -> None:
             pass  # the listing's own
 
 
-# --- the start of a session ------------------------------------------------------------------------------------------
+# --- the moments at which memory may speak ---------------------------------------------------------------------------
 
 
-def _context(home: str, payload: bytes, record: bytes, alive: bool) -> bytes:
-    """The worker's answer if it comes in time; else the one it left on disk; else nothing."""
-    answer = b""
-    if alive:
-        try:
-            answer = _ask(home, record)
-        except Exception:
-            pass  # dead, hung, or not itself: its last words are on disk
-        finally:
-            _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
-    return answer or _left_on_disk(home, payload)
+def _asked(home: str, command: str, record: bytes) -> bytes:
+    """The worker's answer, if it comes in time."""
+    try:
+        return _ask(home, ASKS[command], record)
+    except Exception:
+        return b""  # dead, hung, or not itself
+    finally:
+        _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
 
 
-def _ask(home: str, record: bytes) -> bytes:
+def _ask(home: str, path: str, record: bytes) -> bytes:
     import _socket
     import json
 
@@ -338,7 +346,7 @@ def _ask(home: str, record: bytes) -> bytes:
         worker = json.loads(file.read())
     where = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
     head = (
-        f"POST /api/context/inject HTTP/1.0\r\nHost: {where}\r\nAuthorization: Bearer {worker['token']}\r\n"
+        f"POST {path} HTTP/1.0\r\nHost: {where}\r\nAuthorization: Bearer {worker['token']}\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(record)}\r\n\r\n"
     )
     _signal.setitimer(_signal.ITIMER_REAL, ASK_SECONDS)  # one deadline for all of it

@@ -15,8 +15,10 @@ Run = Callable[[argparse.Namespace], int]
 
 HOOKS = {
     "context": "SessionStart: answer with what earlier sessions did",
-    "new": "UserPromptSubmit: note what was asked",
-    "save": "PostToolUse, PostToolUseFailure: note what was done",
+    "new": "UserPromptSubmit: note what was asked, and answer with what is remembered about it",
+    "save": "PostToolUse: note what was done",
+    "fail": "PostToolUseFailure: note it, and answer with what solved the same error before",
+    "file": "PreToolUse of a file: answer with what is known about it",
     "summary": "Stop, SubagentStop: a turn is over",
     "cleanup": "SessionEnd: the session is over",
     "compact": "PreCompact: the conversation is about to be compacted",

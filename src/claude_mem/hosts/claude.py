@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,10 +39,12 @@ _BY_COMMAND = {
     "context": "SessionStart",
     "new": "UserPromptSubmit",
     "save": "PostToolUse",
+    "fail": "PostToolUseFailure",
     "summary": "Stop",
     "cleanup": "SessionEnd",
     "compact": "PreCompact",
 }
+_MOMENTS = {"new": "UserPromptSubmit", "file": "PreToolUse", "fail": "PostToolUseFailure"}
 _NOT_SAID = (
     "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>", "<bash-stdout>",
     "<bash-stderr>", "<task-notification", "Caveat: The messages below were generated", "[Request interrupted by user",
@@ -178,14 +181,55 @@ def _text(found: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
+# --- moments ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Something is about to happen, or has just gone wrong: who is at work where, and what it is about."""
+
+    host: str
+    content_session_id: str
+    cwd: str
+    event: str
+    text: str  # the prompt, the path of the file, the error
+
+
+def moment(envelope: Envelope) -> Moment:
+    """What a hook tells when it asks whether memory has something to say."""
+    fields = privacy.strip_all(_fields(envelope.payload))
+    session_id = _text(fields.get("session_id")).strip()
+    if envelope.header.get("withheld") or envelope.header.get("cut") or not session_id:
+        raise BadRecord("no_session")
+    given = fields.get("tool_input")
+    given = given if isinstance(given, dict) else {}
+    texts = {
+        "new": _text(fields.get("prompt")),
+        "file": _text(given.get("file_path")) or _text(given.get("notebook_path")),
+        "fail": _text(fields.get("error")),
+    }
+    return Moment(
+        host=envelope.header.get("host") or HOST,
+        content_session_id=session_id[:200],
+        cwd=storable(envelope.header.get("project_dir") or _text(fields.get("cwd"))),
+        event=_text(fields.get("hook_event_name")) or _MOMENTS.get(envelope.header["command"], ""),
+        text=storable(texts.get(envelope.header["command"], "")),
+    )
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def start_answer(context: str, *, notice: str = "") -> bytes:
     """What SessionStart is answered: text for the model and, when there is something to know, a line for the person."""
+    return context_answer("SessionStart", context, notice=notice)
+
+
+def context_answer(event: str, context: str, *, notice: str = "") -> bytes:
+    """Text for the model at this event; nothing but a nod if there is none."""
     answer: dict[str, Any] = {"continue": True, "suppressOutput": True}
     if context:
-        answer["hookSpecificOutput"] = {"hookEventName": "SessionStart", "additionalContext": context}
+        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
     if notice:
         answer["systemMessage"] = notice
     return json.dumps(answer).encode() if context or notice else hook.ANSWER

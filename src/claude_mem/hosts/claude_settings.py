@@ -22,15 +22,16 @@ TIMEOUT_SECONDS = 5
 EVENTS = {
     "SessionStart": "context",
     "UserPromptSubmit": "new",
+    "PreToolUse": "file",
     "PostToolUse": "save",
-    "PostToolUseFailure": "save",
+    "PostToolUseFailure": "fail",
     "Stop": "summary",
     "SubagentStop": "summary",
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
 LAUNCHER = Path(hook.__file__).resolve().with_name("launch.py")
-_WITH_MATCHER = ("PostToolUse", "PostToolUseFailure")
+_MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse": "*", "PostToolUseFailure": "*"}
 _MARK = "claude_mem/launch.py"
 
 Settings = dict[str, Any]
@@ -89,7 +90,7 @@ def with_ours(settings: Settings, data_dir: Path | None) -> Settings:
     changed = without_ours(settings)
     hooks = changed.setdefault("hooks", {})
     for event, name in EVENTS.items():
-        entry: dict[str, Any] = {"matcher": "*"} if event in _WITH_MATCHER else {}
+        entry: dict[str, Any] = {"matcher": _MATCHERS[event]} if event in _MATCHERS else {}
         entry["hooks"] = [{"type": "command", "command": command(name, data_dir), "timeout": TIMEOUT_SECONDS}]
         hooks.setdefault(event, []).append(entry)
     return changed
