@@ -173,3 +173,171 @@ CREATE TABLE session_summaries (
 ) strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
+
+CREATE TABLE documents (
+    id          integer primary key autoincrement,
+    kind        text not null check (kind in ('observation', 'summary', 'prompt', 'turn')),
+    row_id      integer not null,           -- in the table of its kind
+    project_id  integer not null,
+    session_id  integer,
+    turn_id     integer,                    -- NULL: saved by hand
+    created_at  integer not null,
+    unique (kind, row_id)
+) strict;
+
+CREATE INDEX documents_by_project on documents (project_id, created_at);
+
+CREATE INDEX documents_by_turn on documents (turn_id);
+
+CREATE INDEX documents_by_session on documents (session_id);
+
+CREATE TABLE document_texts (
+    id       integer primary key references documents (id) on delete cascade,
+    title    text not null,
+    body     text not null,
+    hints    text not null,                 -- the date, names taken apart, what tools were given; weighs half
+    around   text not null                  -- what was said just before and after; weighs little
+) strict;
+
+CREATE VIRTUAL TABLE words using fts5 (
+    title, body, hints, around,
+    content = 'document_texts', content_rowid = 'id',
+    tokenize = 'porter unicode61 remove_diacritics 2'
+);
+
+CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB);
+
+CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
+
+CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB);
+
+CREATE TABLE 'words_config'(k PRIMARY KEY, v) WITHOUT ROWID;
+
+CREATE TRIGGER document_texts_added after insert on document_texts begin
+    insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
+end;
+
+CREATE TRIGGER document_texts_removed after delete on document_texts begin
+    insert into words (words, rowid, title, body, hints, around)
+    values ('delete', old.id, old.title, old.body, old.hints, old.around);
+end;
+
+CREATE TRIGGER document_texts_changed after update on document_texts begin
+    insert into words (words, rowid, title, body, hints, around)
+    values ('delete', old.id, old.title, old.body, old.hints, old.around);
+    insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
+end;
+
+CREATE TABLE signals (
+    document_id  integer not null references documents (id) on delete cascade,
+    kind         text not null check (kind in ('edited', 'read', 'error', 'command', 'commit', 'branch')),
+    value        text not null,
+    times        integer not null default 1,
+    primary key (document_id, kind, value)
+) strict, without rowid;
+
+CREATE INDEX signals_by_value on signals (kind, value);
+
+CREATE TABLE vectors (
+    document_id  integer not null references documents (id) on delete cascade,
+    model        text not null,             -- vectors of different models can't be compared
+    part         integer not null,
+    hash         text not null,             -- of the text it was made of
+    vector       blob not null,
+    primary key (document_id, model, part)
+) strict, without rowid;
+
+CREATE TABLE vectors_gone (document_id integer primary key) strict;
+
+CREATE TRIGGER document_texts_reworded after update of title, body on document_texts
+    when (old.title, old.body) is not (new.title, new.body) begin
+    delete from vectors where document_id = old.id;
+end;
+
+CREATE TRIGGER vectors_removed after delete on vectors begin
+    insert or ignore into vectors_gone values (old.document_id);
+end;
+
+CREATE TABLE stale (
+    kind    text not null,
+    row_id  integer not null,
+    primary key (kind, row_id)
+) strict, without rowid;
+
+CREATE TRIGGER observations_added after insert on observations begin
+    insert or ignore into stale values ('observation', new.id);
+end;
+
+CREATE TRIGGER observations_changed after update on observations begin
+    delete from documents where kind = 'observation' and row_id = new.id and new.forgotten;
+    insert or ignore into stale values ('observation', new.id);
+end;
+
+CREATE TRIGGER observations_removed after delete on observations begin
+    delete from documents where kind = 'observation' and row_id = old.id;
+    delete from stale where kind = 'observation' and row_id = old.id;
+end;
+
+CREATE TRIGGER summaries_added after insert on session_summaries begin
+    insert or ignore into stale values ('summary', new.id);
+end;
+
+CREATE TRIGGER summaries_changed after update on session_summaries begin
+    insert or ignore into stale values ('summary', new.id);
+end;
+
+CREATE TRIGGER summaries_removed after delete on session_summaries begin
+    delete from documents where kind = 'summary' and row_id = old.id;
+    delete from stale where kind = 'summary' and row_id = old.id;
+end;
+
+CREATE TRIGGER prompts_added after insert on user_prompts begin
+    insert or ignore into stale values ('prompt', new.id);
+    insert or ignore into stale values ('turn', new.turn_id);
+end;
+
+CREATE TRIGGER prompts_changed after update on user_prompts begin
+    insert or ignore into stale values ('prompt', new.id);
+    insert or ignore into stale values ('turn', new.turn_id);
+end;
+
+CREATE TRIGGER prompts_removed after delete on user_prompts begin
+    delete from documents where kind = 'prompt' and row_id = old.id;
+    delete from stale where kind = 'prompt' and row_id = old.id;
+end;
+
+CREATE TRIGGER events_added after insert on events when new.turn_id is not null begin
+    insert or ignore into stale values ('turn', new.turn_id);
+end;
+
+CREATE TRIGGER turns_closed after update of closed_at, digested_at on turns begin
+    insert or ignore into stale values ('turn', new.id);
+end;
+
+CREATE TRIGGER turns_hidden after update of private on turns when new.private begin
+    delete from documents where turn_id = new.id;
+end;
+
+CREATE TRIGGER turns_removed after delete on turns begin
+    delete from documents where turn_id = old.id;
+    delete from stale where kind = 'turn' and row_id = old.id;
+end;
+
+CREATE TRIGGER documents_removed after delete on documents begin
+    update document_texts set around = ''
+     where around != '' and id in (
+        select d.id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
+         where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
+        union all
+        select id from documents
+         where old.turn_id is null and turn_id is null and project_id = old.project_id
+           and created_at between old.created_at - 600000 and old.created_at + 600000);
+    insert or ignore into stale
+        select d.kind, d.row_id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
+         where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
+           and d.id != old.id
+        union all
+        select kind, row_id from documents
+         where old.turn_id is null and turn_id is null and project_id = old.project_id
+           and created_at between old.created_at - 600000 and old.created_at + 600000;
+end;

@@ -48,6 +48,9 @@ class Config:
         24, "After this long without an event a session counts as interrupted.", low=1, high=720
     )
     model: str = setting("", "Model that may refine memories. Not used yet: this version works without any.")
+    embedding_model: str = setting(
+        "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s or minilm."
+    )
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.")
 
     @property
@@ -69,6 +72,10 @@ class Config:
     @property
     def backups(self) -> Path:
         return self.data_dir / "backups"
+
+    @property
+    def models(self) -> Path:
+        return self.data_dir / "models"
 
     @property
     def log_file(self) -> Path:

@@ -1,0 +1,1 @@
+-- Placeholder: the ledger's tables come with another change.
