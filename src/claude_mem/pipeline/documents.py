@@ -20,6 +20,7 @@ from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Document
 
 NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters of neighbours that count
+SPEAKS_FOR_ITSELF = 500
 FRAGMENT, TOOL_TEXT = 300, 6_000
 
 Signals = tuple[tuple[str, str, int], ...]
@@ -67,6 +68,9 @@ def _around(conn: Connection, turn_id: int | None) -> str:
 
 
 def _around_saved(conn: Connection, row: Row) -> str:
+    """A short note is understood by its neighbours; a long one speaks for itself."""
+    if len(row["narrative"] or "") > SPEAKS_FOR_ITSELF:
+        return ""
     near = search.saved_near(conn, row)
     return " ".join(f"{other['title']} {(other['narrative'] or '')[:NEAR_SAID]}" for other in near)
 

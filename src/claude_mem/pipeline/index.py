@@ -252,7 +252,8 @@ class Indexer:
         self.embedder = embedder
         self.matrix = Matrix(embedder.dimensions) if embedder else None
         self._loaded = False
-        self._owed = True  # may there be documents without a vector? Looking is dear when there are many
+        # Looking for documents without a vector is dear when there are many: only after something has changed.
+        self._changes, self._looked = 1, 0
 
     @property
     def ready(self) -> bool:
@@ -263,7 +264,7 @@ class Indexer:
         """How far it is: `owed` vectors are still to be made."""
         name = self.embedder.name if self.embedder else ""
         found = await self.db.read(search.counts, name)
-        return {**found, "model": name or None, "ready": self.ready, "owed": self._owed and bool(name)}
+        return {**found, "model": name or None, "ready": self.ready, "owed": bool(name) and self._looked != self._changes}
 
     async def step(self) -> bool:
         """A little work. False if there is none."""
@@ -276,7 +277,7 @@ class Indexer:
         if not await self.db.read(search.is_stale):
             return False
         await self.db.write(documents.refresh, limit=WORDS_BATCH)
-        self._owed = True
+        self._changes += 1
         return True
 
     async def question(self, text: str) -> Floats | None:
@@ -305,13 +306,13 @@ class Indexer:
         await self.load()
         if gone := await self.db.write(search.take_gone):
             await asyncio.to_thread(self.matrix.remove, gone)
-        if not self._owed:
+        changes = self._changes
+        if self._looked == changes:
             return False
-        self._owed = False
         owed = await self.db.read(search.without_vector, self.embedder.name, limit=VECTORS_BATCH)
         if not owed:
+            self._looked = changes
             return False
-        self._owed = True
         try:
             made = await asyncio.to_thread(_embed, self.embedder, owed)
         except CannotDo as problem:
