@@ -191,17 +191,20 @@ CREATE INDEX documents_by_turn on documents (turn_id);
 
 CREATE INDEX documents_by_session on documents (session_id);
 
-CREATE TABLE document_texts (
-    id       integer primary key references documents (id) on delete cascade,
-    title    text not null,
-    body     text not null,
-    hints    text not null,                 -- the date, names taken apart, what tools were given; weighs half
-    around   text not null                  -- what was said just before and after; weighs little
+CREATE TABLE passages (
+    id           integer primary key,       -- 1000 × document + number of the passage: both can be told from it
+    document_id  integer not null references documents (id) on delete cascade,
+    title        text not null,
+    body         text not null,
+    hints        text not null,             -- the date, names taken apart, what tools were given; weighs half
+    around       text not null              -- what was said just before and after; weighs little
 ) strict;
+
+CREATE INDEX passages_by_document on passages (document_id);
 
 CREATE VIRTUAL TABLE words using fts5 (
     title, body, hints, around,
-    content = 'document_texts', content_rowid = 'id',
+    content = 'passages', content_rowid = 'id',
     tokenize = 'porter unicode61 remove_diacritics 2'
 );
 
@@ -213,16 +216,16 @@ CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB);
 
 CREATE TABLE 'words_config'(k PRIMARY KEY, v) WITHOUT ROWID;
 
-CREATE TRIGGER document_texts_added after insert on document_texts begin
+CREATE TRIGGER passages_added after insert on passages begin
     insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
 end;
 
-CREATE TRIGGER document_texts_removed after delete on document_texts begin
+CREATE TRIGGER passages_removed after delete on passages begin
     insert into words (words, rowid, title, body, hints, around)
     values ('delete', old.id, old.title, old.body, old.hints, old.around);
 end;
 
-CREATE TRIGGER document_texts_changed after update on document_texts begin
+CREATE TRIGGER passages_changed after update on passages begin
     insert into words (words, rowid, title, body, hints, around)
     values ('delete', old.id, old.title, old.body, old.hints, old.around);
     insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
@@ -241,7 +244,7 @@ CREATE INDEX signals_by_value on signals (kind, value);
 CREATE TABLE vectors (
     document_id  integer not null references documents (id) on delete cascade,
     model        text not null,             -- vectors of different models can't be compared
-    part         integer not null,
+    part         integer not null,          -- the passage's number
     hash         text not null,             -- of the text it was made of
     vector       blob not null,
     primary key (document_id, model, part)
@@ -249,9 +252,13 @@ CREATE TABLE vectors (
 
 CREATE TABLE vectors_gone (document_id integer primary key) strict;
 
-CREATE TRIGGER document_texts_reworded after update of title, body on document_texts
+CREATE TRIGGER passages_reworded after update of title, body on passages
     when (old.title, old.body) is not (new.title, new.body) begin
-    delete from vectors where document_id = old.id;
+    delete from vectors where document_id = old.document_id;
+end;
+
+CREATE TRIGGER passages_dropped after delete on passages begin
+    delete from vectors where document_id = old.document_id;
 end;
 
 CREATE TRIGGER vectors_removed after delete on vectors begin
@@ -324,8 +331,8 @@ CREATE TRIGGER turns_removed after delete on turns begin
 end;
 
 CREATE TRIGGER documents_removed after delete on documents begin
-    update document_texts set around = ''
-     where around != '' and id in (
+    update passages set around = ''
+     where around != '' and document_id in (
         select d.id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
          where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
         union all

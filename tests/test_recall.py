@@ -16,7 +16,8 @@ from starlette.testclient import TestClient
 
 from claude_mem.config import Config
 from claude_mem.pipeline import recall
-from claude_mem.pipeline.index import Matrix, Near, split, texts
+from claude_mem.pipeline.documents import split
+from claude_mem.pipeline.index import Matrix, Near
 from claude_mem.pipeline.recall import Candidate, Evidence, Hit, Question, fuse
 from claude_mem.store import observations, search
 from claude_mem.store.search import Filter, Place, WordScores
@@ -262,11 +263,15 @@ def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int
         assert near.raw[-document] == pytest.approx(float(np.dot(vector, question)), abs=0.02)
 
 
-def test_long_texts_are_read_in_parts_and_short_ones_whole() -> None:
-    row = {"kind": "observation", "title": "T", "created_at": NOW, "body": "One sentence. " * 20}
-    assert len(texts(row)) == 1
-    parts = texts({**row, "body": "One sentence. " * 400})
-    assert len(parts) > 5 and all(len(part) < 600 and part.startswith("5 January 2026. ") for part in parts)
+def test_long_texts_are_read_in_parts_and_short_ones_whole(meaning: Service) -> None:
+    meaning.db.write_now(save, "Short and good.")
+    meaning.db.write_now(
+        save, "Minutes of the meeting.\n" + "One sentence. " * 400 + "The vehicle is parked.", at=NOW + DAY
+    )
+    ready(meaning)
+    assert meaning.indexer.matrix is not None and len(meaning.indexer.matrix) > 10
+    (hit, *_) = ask(meaning, "automobile parked")
+    assert hit.title.startswith("Minutes of the meeting")
     assert "".join(split("x" * 1234)).replace(" ", "") == "x" * 1234
 
 

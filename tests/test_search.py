@@ -48,9 +48,9 @@ def index(db: Database) -> None:
 def found(db: Database, question: str, where: Filter | None = None) -> list[str]:
     """The bodies or titles that words find, best first."""
     scored = db.read_now(search.by_words, words.terms(question), where or Filter())
-    best = sorted(scored.scores, key=lambda document: -scored.scores[document])
-    shown = db.read_now(search.show, best)
-    return [shown[document]["title"] or shown[document]["body"] for document in best]
+    best = sorted(scored.scores, key=lambda passage: -scored.scores[passage])
+    shown = db.read_now(search.show, [passage // search.PASSAGES for passage in best])
+    return [row["title"] or row["body"] for row in (shown[passage // search.PASSAGES] for passage in best)]
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _everything(conn: Connection) -> list[tuple[Any, ...]]:
         select d.kind, d.row_id, d.project_id, d.session_id, d.turn_id, d.created_at, x.title, x.body, x.hints, x.around,
                (select json_group_array(json_array(kind, value, times) order by kind, value) from signals
                  where document_id = d.id) as signals
-          from documents d join document_texts x on x.id = d.id order by d.kind, d.row_id
+          from documents d join passages x on x.document_id = d.id order by d.kind, d.row_id, x.id - d.id * 1000
         """,
     )
     return [tuple(row.values()) for row in found]
@@ -376,7 +376,7 @@ def test_a_vector_goes_with_the_words_it_was_made_of(service: Service) -> None:
     row = db.write_now(save, "First words", title="One")
     index(db)
     (owed,) = db.read_now(search.without_vector, "m", limit=9)
-    db.write_now(search.put_vectors, owed["id"], "m", "h", [b"1", b"2"])
+    db.write_now(search.put_vector, owed["id"], "m", owed["part"], "h", b"1")
     assert not db.read_now(search.without_vector, "m", limit=9)
     assert db.read_now(search.without_vector, "another", limit=9)
     db.write_now(observations.change, row, {"title": "Two"}, now=NOW)

@@ -6,6 +6,7 @@ tools printed is left out: it is nine tenths of the bytes and makes the right tu
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -17,10 +18,14 @@ from claude_mem.providers.evidence import Evidence, error_line, gather
 from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
 from claude_mem.store.database import Connection, Row
-from claude_mem.store.search import Document
+from claude_mem.store.search import Document, Passage
+from claude_mem.text import shorten
 
 NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters of neighbours that count
 SPEAKS_FOR_ITSELF = 500
+# The models read 512 tokens, about so many characters. What is longer is read in parts, and then small ones are best.
+WHOLE, PART, HEAD = 2_000, 500, 60
+_SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 FRAGMENT, TOOL_TEXT = 300, 6_000
 
 Signals = tuple[tuple[str, str, int], ...]
@@ -145,12 +150,32 @@ def _document(
         session_id=row["session_id"],
         turn_id=row["turn_id"],
         created_at=row["created_at"],
-        title=title,
-        body=body,
-        hints=f"{day(row['created_at'])} {more} {words.names(f'{title} {body} {more}')}",
+        passages=tuple(_passages(kind, title, body, more, day(row["created_at"]))),
         around=around,
         signals=tuple(signal for signal in signals if signal[1]),
     )
+
+
+def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterator[Passage]:
+    """One, or the parts of a long text, each with what it begins with: that says what all of it is about."""
+    parts = [body]
+    if kind != "turn" and len(title) + len(body) > WHOLE:
+        parts = split(body)
+    for number, part in enumerate(parts):
+        head = f"{title} {shorten(body, HEAD)}".strip() if number else title
+        yield Passage(head, part, f"{when} {more} {words.names(f'{head} {part} {more}')}")
+
+
+def split(text: str, size: int = PART) -> list[str]:
+    """Parts of about `size` characters, cut between sentences or lines where that is possible."""
+    parts, current = [], ""
+    for sentence in _SENTENCE.split(text):
+        for piece in [sentence[i : i + size] for i in range(0, len(sentence), size)]:
+            if current and len(current) + len(piece) > size:
+                parts.append(current)
+                current = ""
+            current = f"{current} {piece}".strip()
+    return [*parts, current] if current else parts
 
 
 def day(milliseconds: int) -> str:

@@ -1,4 +1,4 @@
-"""Documents → vectors, and the matrix in memory that questions are compared with.
+"""Passages → vectors, and the matrix in memory that questions are compared with.
 
 Words are indexed at once, vectors when there is time: a few texts, a commit, and on. Whatever has no vector of the
 current model is still owed one, so there is nothing to remember across a crash. Nobody waits for the matrix: until
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 import struct
 import threading
 from collections.abc import Iterable, Sequence
@@ -34,39 +33,22 @@ log = logging.getLogger(__name__)
 WORDS_BATCH = 200
 VECTORS_BATCH = 8
 PAGE = 2_000
-# The models read 512 tokens, about so many characters. What is longer is read in parts, and then small ones are best.
-WHOLE, PART = 2_000, 500
 TURN_PROMPT, TURN_SAID = 800, 1_200
 # A short text borrows from what was said around it: by how much, and what is short.
 NEAR_SHARE, SHORT = 0.3, 100
 SAVED_NEAR_MS = 600_000
 _BLOCK = 4_096
-_SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def texts(row: Row) -> list[str]:
-    """What is embedded of a document: one text, or the parts of a long one. Each says when it was."""
-    if row["kind"] == "turn":
-        whole = f"{row['title'][:TURN_PROMPT]}\n{row['body'][:TURN_SAID]}"
-    else:
-        whole = f"{row['title']}\n{row['body']}".strip()
-    when = documents.day(row["created_at"])
-    return [f"{when}. {part}" for part in (split(whole) if len(whole) > WHOLE else [whole])]
-
-
-def split(text: str, size: int = PART) -> list[str]:
-    """Parts of about `size` characters, cut between sentences or lines where that is possible."""
-    parts, current = [], ""
-    for sentence in _SENTENCE.split(text):
-        for piece in [sentence[i : i + size] for i in range(0, len(sentence), size)]:
-            if current and len(current) + len(piece) > size:
-                parts.append(current)
-                current = ""
-            current = f"{current} {piece}".strip()
-    return [*parts, current] if current else parts
+def text(row: Row) -> str:
+    """What is embedded of a passage: when it was, and what it says."""
+    title, body = row["title"], row["body"]
+    if row["kind"] == "turn":  # never split: what it was about stands at its beginning
+        title, body = title[:TURN_PROMPT], body[:TURN_SAID]
+    return f"{documents.day(row['created_at'])}. {title}\n{body}".strip()
 
 
 def pack(vector: NDArray[np.float32]) -> bytes:
@@ -264,7 +246,12 @@ class Indexer:
         """How far it is: `owed` vectors are still to be made."""
         name = self.embedder.name if self.embedder else ""
         found = await self.db.read(search.counts, name)
-        return {**found, "model": name or None, "ready": self.ready, "owed": bool(name) and self._looked != self._changes}
+        return {
+            **found,
+            "model": name or None,
+            "ready": self.ready,
+            "owed": bool(name) and self._looked != self._changes,
+        }
 
     async def step(self) -> bool:
         """A little work. False if there is none."""
@@ -324,23 +311,20 @@ class Indexer:
         return True
 
 
-def _embed(embedder: Embedder, owed: Sequence[Row]) -> list[list[bytes]]:
-    return [[pack(vector) for vector in embedder.embed(texts(row))] for row in owed]
+def _embed(embedder: Embedder, owed: Sequence[Row]) -> list[bytes]:
+    return [pack(vector) for vector in embedder.embed([text(row) for row in owed])]
 
 
-def _keep(conn: Connection, model: str, owed: Sequence[Row], made: Sequence[list[bytes]]) -> list[tuple[Any, ...]]:
+def _keep(conn: Connection, model: str, owed: Sequence[Row], made: Sequence[bytes]) -> list[tuple[Any, ...]]:
     """Write them, unless the text has changed or gone while we were at it; what was written, as the matrix wants it."""
     kept: list[tuple[Any, ...]] = []
-    for row, parts in zip(owed, made, strict=True):
-        if search.text_of(conn, row["id"]) != (row["title"], row["body"]):
+    for row, blob in zip(owed, made, strict=True):
+        if search.text_of(conn, row["id"], row["part"]) != (row["title"], row["body"]):
             continue
-        search.put_vectors(conn, row["id"], model, _hash(row), parts)
+        search.put_vector(conn, row["id"], model, row["part"], _hash(row), blob)
         group, thread = row["turn_id"] or -row["id"], row["session_id"] or -row["project_id"]
         length = len(row["title"]) + len(row["body"])
-        kept += [
-            (row["id"], part, row["project_id"], group, thread, row["created_at"], length, blob)
-            for part, blob in enumerate(parts)
-        ]
+        kept.append((row["id"], row["part"], row["project_id"], group, thread, row["created_at"], length, blob))
     return kept
 
 

@@ -155,8 +155,8 @@ def _best_groups(found: WordScores) -> list[int]:
 
 def _by_group(found: WordScores) -> dict[int, float]:
     best: dict[int, float] = {}
-    for document_id, score in found.scores.items():
-        group = found.places[document_id].group
+    for passage, score in found.scores.items():
+        group = found.places[passage].group
         if score > best.get(group, 0.0):
             best[group] = score
     return best
@@ -186,10 +186,10 @@ def _add_words(found: dict[int, Candidate], scored: WordScores, *, share: float)
     for group in sorted(best, key=lambda group: -best[group])[:MOST_CANDIDATES]:
         found[group] = Candidate(group, words=share * best[group] / most)
     asked = sum(scored.weights.values()) or 1.0
-    for document_id, place in scored.places.items():
+    for passage, place in scored.places.items():
         if candidate := found.get(place.group):
             candidate.thread = place.thread
-            candidate.matched.update(scored.matched[document_id])
+            candidate.matched.update(scored.matched[passage])
     for candidate in found.values():
         candidate.evidence = sum(scored.weights[term] for term in candidate.matched) / asked
 
@@ -229,7 +229,10 @@ def _lend(found: Mapping[int, Candidate]) -> None:
 def _hits(conn: Connection, page: Sequence[Candidate], evidence: Evidence, where: Filter) -> list[Hit]:
     """Of each candidate the item that says most."""
     texts = search.siblings(conn, [candidate.group for candidate in page], where)
-    own = evidence.words.scores
+    own: dict[int, float] = {}
+    for passage, score in evidence.words.scores.items():
+        document = passage // search.PASSAGES
+        own[document] = max(score, own.get(document, 0.0))
     most = max(own.values(), default=0.0) or 1.0
     chosen: list[tuple[Candidate, int]] = []
     for candidate in page:

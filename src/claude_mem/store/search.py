@@ -15,12 +15,20 @@ import msgspec
 
 from claude_mem.store.database import Connection, Row, one, rows, value
 
+PASSAGES = 1_000  # at most so many a document; see the table
 KINDS = ("observation", "summary", "prompt", "turn")
 # title, body, hints, around. Neighbours count, but less than what was said here.
 WEIGHTS = "1.5, 1.0, 0.5, 0.3"
 # So many matches are scored at most, the rarest words first: common words tell little and cost the most.
 MOST_MATCHES = 20_000
 MOST_WORDS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    title: str
+    body: str
+    hints: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +41,7 @@ class Document:
     session_id: int | None
     turn_id: int | None
     created_at: int
-    title: str
-    body: str
-    hints: str
+    passages: tuple[Passage, ...]
     around: str
     signals: tuple[tuple[str, str, int], ...] = ()  # kind, value, how often
 
@@ -71,7 +77,7 @@ class Place:
 
 @dataclass(slots=True)
 class WordScores:
-    """Of every document in scope that has any of the words: how well each fits."""
+    """Of every passage in scope that has any of the words: how well it fits."""
 
     scores: dict[int, float] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
@@ -125,14 +131,21 @@ def put(conn: Connection, made: Document) -> int:
     )
     assert found is not None
     document_id = int(found["id"])
+    first = document_id * PASSAGES
     conn.execute(
+        "delete from passages where document_id = ? and id >= ?", (document_id, first + len(made.passages[:PASSAGES]))
+    )
+    conn.executemany(
         """
-        insert into document_texts (id, title, body, hints, around) values (?, ?, ?, ?, ?)
+        insert into passages (id, document_id, title, body, hints, around) values (?, ?, ?, ?, ?, ?)
         on conflict (id) do update set title = excluded.title, body = excluded.body, hints = excluded.hints,
                around = excluded.around
          where (title, body, hints, around) is not (excluded.title, excluded.body, excluded.hints, excluded.around)
         """,
-        (document_id, made.title, made.body, made.hints, made.around),
+        [
+            (first + part, document_id, said.title, said.body, said.hints, "" if part else made.around)
+            for part, said in enumerate(made.passages[:PASSAGES])
+        ],
     )
     conn.execute("delete from signals where document_id = ?", (document_id,))
     conn.executemany(
@@ -152,8 +165,8 @@ def around_of_turn(conn: Connection, turn_id: int, around: str) -> None:
     """What stands around a turn has changed; its observations have the turn's own prompt around them."""
     conn.execute(
         """
-        update document_texts set around = ?1
-         where around != ?1 and id in (select id from documents where turn_id = ?2 and kind != 'observation')
+        update passages set around = ?1
+         where around != ?1 and id in (select id * 1000 from documents where turn_id = ?2 and kind != 'observation')
         """,
         (around, turn_id),
     )
@@ -162,8 +175,8 @@ def around_of_turn(conn: Connection, turn_id: int, around: str) -> None:
 def around_of_saved(conn: Connection, row_id: int, around: str) -> None:
     conn.execute(
         """
-        update document_texts set around = ?1
-         where around != ?1 and id = (select id from documents where kind = 'observation' and row_id = ?2)
+        update passages set around = ?1
+         where around != ?1 and id = (select id * 1000 from documents where kind = 'observation' and row_id = ?2)
         """,
         (around, row_id),
     )
@@ -292,7 +305,7 @@ def by_words(conn: Connection, terms: Sequence[str], wanted: Filter) -> WordScor
     """BM25 with each word's weight counted in scope: a name that is everywhere in this project tells nothing here,
     however rare it is in the others."""
     found = WordScores()
-    total = int(value(conn, "select count(*) from document_texts"))
+    total = int(value(conn, "select count(*) from passages"))
     in_all = size(conn, wanted)
     room = MOST_MATCHES
     where, values = _where(wanted)
@@ -327,8 +340,8 @@ def _score(
     matches = _bare(
         conn,
         f"""
-        select d.id, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {WEIGHTS})
-          from words join documents d on d.id = words.rowid where words match :term {where}
+        select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {WEIGHTS})
+          from words join documents d on d.id = words.rowid / {PASSAGES} where words match :term {where}
         """,
         {**values, "term": _quoted(term)},
     )
@@ -336,18 +349,19 @@ def _score(
         return
     # SQLite has already multiplied by the word's weight over all projects: take that out, put the one in scope in.
     global_weight = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6)
-    weight = math.log(1 + (in_all - len(matches) + 0.5) / (len(matches) + 0.5))
+    having = len({passage // PASSAGES for passage, _, _, _ in matches})
+    weight = math.log(1 + (in_all - having + 0.5) / (having + 0.5))
     found.weights[term] = weight
     factor = weight / global_weight
     scores, places, matched = found.scores, found.places, found.matched
-    for document_id, group, thread, rank in matches:
-        if document_id in scores:
-            scores[document_id] -= rank * factor
-            matched[document_id].append(term)
+    for passage, group, thread, rank in matches:
+        if passage in scores:
+            scores[passage] -= rank * factor
+            matched[passage].append(term)
         else:
-            scores[document_id] = -rank * factor
-            places[document_id] = Place(group, thread)
-            matched[document_id] = [term]
+            scores[passage] = -rank * factor
+            places[passage] = Place(group, thread)
+            matched[passage] = [term]
 
 
 def by_signal(conn: Connection, wanted: Filter, *, kinds: Sequence[str], values: Iterable[str]) -> list[Row]:
@@ -411,7 +425,7 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read
-          from json_each(?) w join documents d on d.id = w.value join document_texts x on x.id = d.id
+          from json_each(?) w join documents d on d.id = w.value join passages x on x.id = d.id * 1000
           join projects p on p.id = d.project_id left join sdk_sessions s on s.id = d.session_id
           left join observations o on d.kind = 'observation' and o.id = d.row_id
           left join session_summaries y on d.kind = 'summary' and y.id = d.row_id
@@ -461,7 +475,7 @@ def touched(conn: Connection, wanted: Filter, *, most_turns: int) -> list[Row]:
 
 
 def without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
-    """Documents that have no vector of this model, newest first.
+    """Passages that have no vector of this model, newest first.
 
     A turn's text says what its prompt and its summary say, and its observations say the rest: these two kinds are
     enough. A prompt alone is embedded where there is no more to its turn.
@@ -469,9 +483,9 @@ def without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
     return rows(
         conn,
         """
-        select d.id, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title, x.body
-          from documents d join document_texts x on x.id = d.id
-         where not exists (select 1 from vectors v where v.document_id = d.id and v.model = ?1)
+        select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title, x.body
+          from documents d join passages x on x.document_id = d.id
+         where not exists (select 1 from vectors v where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
            and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
                 and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
                 and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
@@ -481,16 +495,13 @@ def without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
     )
 
 
-def text_of(conn: Connection, document_id: int) -> tuple[str, str] | None:
-    row = one(conn, "select title, body from document_texts where id = ?", (document_id,))
+def text_of(conn: Connection, document_id: int, part: int) -> tuple[str, str] | None:
+    row = one(conn, "select title, body from passages where id = ?", (document_id * PASSAGES + part,))
     return (row["title"], row["body"]) if row else None
 
 
-def put_vectors(conn: Connection, document_id: int, model: str, hash_: str, parts: Sequence[bytes]) -> None:
-    conn.executemany(
-        "insert or replace into vectors values (?, ?, ?, ?, ?)",
-        [(document_id, model, part, hash_, blob) for part, blob in enumerate(parts)],
-    )
+def put_vector(conn: Connection, document_id: int, model: str, part: int, hash_: str, vector: bytes) -> None:
+    conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
 
 
 def take_gone(conn: Connection) -> list[int]:
@@ -505,7 +516,7 @@ def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit:
         """
         select v.document_id, v.part, d.project_id, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id),
                d.created_at, length(x.title) + length(x.body), v.vector
-          from vectors v join documents d on d.id = v.document_id join document_texts x on x.id = d.id
+          from vectors v join documents d on d.id = v.document_id join passages x on x.id = d.id * 1000 + v.part
          where v.model = ? and (v.document_id, v.part) > (?, ?) order by v.document_id, v.part limit ?
         """,
         (model, *after, limit),

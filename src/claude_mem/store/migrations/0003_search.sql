@@ -14,30 +14,33 @@ create index documents_by_project on documents (project_id, created_at);
 create index documents_by_turn on documents (turn_id);
 create index documents_by_session on documents (session_id);
 
--- The words of each, as they are indexed: narrow rows above are joined often, these are read for a few.
-create table document_texts (
-    id       integer primary key references documents (id) on delete cascade,
-    title    text not null,
-    body     text not null,
-    hints    text not null,                 -- the date, names taken apart, what tools were given; weighs half
-    around   text not null                  -- what was said just before and after; weighs little
+-- The words of each, as they are indexed. A long text is several passages: BM25 and the models both expect texts of
+-- about the same length. The narrow rows above are joined often, these are read for a few.
+create table passages (
+    id           integer primary key,       -- 1000 × document + number of the passage: both can be told from it
+    document_id  integer not null references documents (id) on delete cascade,
+    title        text not null,
+    body         text not null,
+    hints        text not null,             -- the date, names taken apart, what tools were given; weighs half
+    around       text not null              -- what was said just before and after; weighs little
 ) strict;
+create index passages_by_document on passages (document_id);
 
 create virtual table words using fts5 (
     title, body, hints, around,
-    content = 'document_texts', content_rowid = 'id',
+    content = 'passages', content_rowid = 'id',
     tokenize = 'porter unicode61 remove_diacritics 2'
 );
 insert into words (words, rank) values ('secure-delete', 1);   -- a forgotten word leaves the index at once
 
-create trigger document_texts_added after insert on document_texts begin
+create trigger passages_added after insert on passages begin
     insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
 end;
-create trigger document_texts_removed after delete on document_texts begin
+create trigger passages_removed after delete on passages begin
     insert into words (words, rowid, title, body, hints, around)
     values ('delete', old.id, old.title, old.body, old.hints, old.around);
 end;
-create trigger document_texts_changed after update on document_texts begin
+create trigger passages_changed after update on passages begin
     insert into words (words, rowid, title, body, hints, around)
     values ('delete', old.id, old.title, old.body, old.hints, old.around);
     insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
@@ -53,11 +56,11 @@ create table signals (
 ) strict, without rowid;
 create index signals_by_value on signals (kind, value);
 
--- The meaning of a document, or of each part of a long one: 384 signed bytes and the factor that makes them numbers.
+-- The meaning of a passage: 384 signed bytes and the factor that makes them numbers.
 create table vectors (
     document_id  integer not null references documents (id) on delete cascade,
     model        text not null,             -- vectors of different models can't be compared
-    part         integer not null,
+    part         integer not null,          -- the passage's number
     hash         text not null,             -- of the text it was made of
     vector       blob not null,
     primary key (document_id, model, part)
@@ -65,9 +68,12 @@ create table vectors (
 
 -- A vector goes with the words it was made of, and the copy in memory has to hear of it.
 create table vectors_gone (document_id integer primary key) strict;
-create trigger document_texts_reworded after update of title, body on document_texts
+create trigger passages_reworded after update of title, body on passages
     when (old.title, old.body) is not (new.title, new.body) begin
-    delete from vectors where document_id = old.id;
+    delete from vectors where document_id = old.document_id;
+end;
+create trigger passages_dropped after delete on passages begin
+    delete from vectors where document_id = old.document_id;
 end;
 create trigger vectors_removed after delete on vectors begin
     insert or ignore into vectors_gone values (old.document_id);
@@ -133,8 +139,8 @@ end;
 -- What a document says about its neighbours goes with the neighbour. Of turns these are the ones before and after and
 -- the turn's own observations; of what is saved by hand, whatever was saved within ten minutes.
 create trigger documents_removed after delete on documents begin
-    update document_texts set around = ''
-     where around != '' and id in (
+    update passages set around = ''
+     where around != '' and document_id in (
         select d.id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
          where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
         union all
