@@ -376,7 +376,7 @@ def test_a_vector_goes_with_the_words_it_was_made_of(service: Service) -> None:
     row = db.write_now(save, "First words", title="One")
     index(db)
     (owed,) = db.read_now(search.without_vector, "m", limit=9)
-    db.write_now(search.put_vector, owed["id"], "m", owed["part"], "h", b"1")
+    db.write_now(search.put_vector, owed["id"], owed["part"], model="m", hash_="h", vector=b"1")
     assert not db.read_now(search.without_vector, "m", limit=9)
     assert db.read_now(search.without_vector, "another", limit=9)
     db.write_now(observations.change, row, {"title": "Two"}, now=NOW)

@@ -321,7 +321,7 @@ def _keep(conn: Connection, model: str, owed: Sequence[Row], made: Sequence[byte
     for row, blob in zip(owed, made, strict=True):
         if search.text_of(conn, row["id"], row["part"]) != (row["title"], row["body"]):
             continue
-        search.put_vector(conn, row["id"], model, row["part"], _hash(row), blob)
+        search.put_vector(conn, row["id"], row["part"], model=model, hash_=_hash(row), vector=blob)
         group, thread = row["turn_id"] or -row["id"], row["session_id"] or -row["project_id"]
         length = len(row["title"]) + len(row["body"])
         kept.append((row["id"], row["part"], row["project_id"], group, thread, row["created_at"], length, blob))

@@ -483,9 +483,11 @@ def without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
     return rows(
         conn,
         """
-        select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title, x.body
+        select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title,
+               x.body
           from documents d join passages x on x.document_id = d.id
-         where not exists (select 1 from vectors v where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
+         where not exists (select 1 from vectors v
+                            where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
            and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
                 and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
                 and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
@@ -500,7 +502,7 @@ def text_of(conn: Connection, document_id: int, part: int) -> tuple[str, str] | 
     return (row["title"], row["body"]) if row else None
 
 
-def put_vector(conn: Connection, document_id: int, model: str, part: int, hash_: str, vector: bytes) -> None:
+def put_vector(conn: Connection, document_id: int, part: int, *, model: str, hash_: str, vector: bytes) -> None:
     conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
 
 
