@@ -29,6 +29,7 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/memories.py
+	$(BIN)/python bench/recall.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

@@ -3,7 +3,7 @@
     python bench/recall.py [--only locomo|sessions|files|scale] [--data FOLDER] [--model FOLDER] [--keep FOLDER]
 
 The data is not part of this project (`CLAUDE_MEM_BENCH_DATA`, or `../shared/data`), nor is the model (fetched into
-`build/models`); where one is absent, this says so and measures the rest. A whole run leaves `results/recall.{md,json}`.
+`build/models`); where one is absent, this says so and measures the rest. What is measured is recorded in `results/recall.{md,json}`.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ NEEDS = {"locomo": "locomo/locomo10.json.gz", "sessions": "sessions/tasks.json",
 def main() -> int:
     options = _options()
     options.model = _model(options.model)
-    tables: list[Table] = []
+    found: dict[str, Any] = {}
     with Lab() as lab:
         setting = figures.setting(lab.root)
         for name in [options.only] if options.only else PARTS:
@@ -287,15 +287,25 @@ def main() -> int:
                 print(f"{name}: no data in {options.data.name} (set CLAUDE_MEM_BENCH_DATA): not measured")
                 continue
             print(f"{name} …", file=sys.stderr, flush=True)
-            tables += PARTS[name](lab, options)
-            print(as_markdown(tables[-1:]) if name != "locomo" else as_markdown(tables[-2:]), flush=True)
-    if not options.only:
-        about = "\n".join(f"- {name}: {value}" for name, value in setting.items())
-        text = f"# Finding it, measured\n\nWritten by `make bench`. Rows in bold are ours.\n\n{about}\n\n{as_markdown(tables)}"
-        (HERE / "results" / "recall.md").write_text(text, "utf-8")
-        found = {**setting, "tables": [asdict(table) for table in tables]}
-        (HERE / "results" / "recall.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            tables = PARTS[name](lab, options)
+            found[name] = {"setting": setting, "tables": [asdict(table) for table in tables]}
+            print(as_markdown(tables), flush=True)
+    _record(found)
     return 0
+
+
+def _record(found: dict[str, Any]) -> None:
+    """What was measured replaces what was known of it; the rest stays."""
+    path = HERE / "results" / "recall.json"
+    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    parts = {name: {**known, **found}[name] for name in PARTS if name in {**known, **found}}
+    path.write_text(json.dumps(parts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    text = "# Finding it, measured\n\nWritten by `python bench/recall.py`. Rows in bold are ours.\n"
+    for part in parts.values():
+        tables = [Table(**{**table, "rows": [tuple(row) for row in table["rows"]]}) for table in part["tables"]]
+        about = ", ".join(f"{name} {value}" for name, value in part["setting"].items())
+        text += f"\n{as_markdown(tables)}\n<sub>{about}</sub>\n"
+    (HERE / "results" / "recall.md").write_text(text, "utf-8")
 
 
 def _options() -> argparse.Namespace:

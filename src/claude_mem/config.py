@@ -49,7 +49,7 @@ class Config:
     )
     model: str = setting("", "Model that may refine memories. Not used yet: this version works without any.")
     embedding_model: str = setting(
-        "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s or minilm."
+        "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s, gte-small or minilm."
     )
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.")
 
