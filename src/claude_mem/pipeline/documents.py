@@ -19,13 +19,12 @@ from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Document, Passage
-from claude_mem.text import shorten
 
 NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters of neighbours that count
 SPEAKS_FOR_ITSELF = 500
 # The models read 512 tokens, about so many characters. What is longer is read in parts, and then small ones are best.
 WHOLE, PART, HEAD = 2_000, 500, 60
-_SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?:])\s+")
 FRAGMENT, TOOL_TEXT = 300, 6_000
 
 Signals = tuple[tuple[str, str, int], ...]
@@ -157,25 +156,31 @@ def _document(
 
 
 def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterator[Passage]:
-    """One, or the parts of a long text, each with what it begins with: that says what all of it is about."""
+    """One, or the parts of a long text, each under its title and, where it begins with one, its heading."""
     parts = [body]
     if kind != "turn" and len(title) + len(body) > WHOLE:
         parts = split(body)
+    heading = first if len(first := body.partition("\n")[0]) <= HEAD else ""
     for number, part in enumerate(parts):
-        head = f"{title} {shorten(body, HEAD)}".strip() if number else title
+        head = f"{title} {heading}".strip() if number else title
         yield Passage(head, part, f"{when} {more} {words.names(f'{head} {part} {more}')}")
 
 
 def split(text: str, size: int = PART) -> list[str]:
-    """Parts of about `size` characters, cut between sentences or lines where that is possible."""
+    """Parts of about `size` characters, cut between lines; only a long line is cut between its sentences."""
     parts, current = [], ""
-    for sentence in _SENTENCE.split(text):
-        for piece in [sentence[i : i + size] for i in range(0, len(sentence), size)]:
-            if current and len(current) + len(piece) > size:
-                parts.append(current)
-                current = ""
-            current = f"{current} {piece}".strip()
+    for piece in _pieces(text, size):
+        if current and len(current) + len(piece) > size:
+            parts.append(current)
+            current = ""
+        current = f"{current}\n{piece}".strip()
     return [*parts, current] if current else parts
+
+
+def _pieces(text: str, size: int) -> Iterator[str]:
+    for line in text.splitlines():
+        for sentence in [line] if len(line) <= size else _SENTENCE.split(line):
+            yield from (sentence[i : i + size] for i in range(0, len(sentence), size))
 
 
 def day(milliseconds: int) -> str:

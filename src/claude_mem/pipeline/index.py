@@ -48,7 +48,8 @@ def text(row: Row) -> str:
     title, body = row["title"], row["body"]
     if row["kind"] == "turn":  # never split: what it was about stands at its beginning
         title, body = title[:TURN_PROMPT], body[:TURN_SAID]
-    return f"{documents.day(row['created_at'])}. {title}\n{body}".strip()
+    when = f"{documents.day(row['created_at'])}. " if row["turn_id"] else ""  # what is saved may be about any day
+    return f"{when}{title}\n{body}".strip()
 
 
 def pack(vector: NDArray[np.float32]) -> bytes:
