@@ -34,6 +34,7 @@ HERE = Path(__file__).parent
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", HERE.parent.parent / "shared" / "data"))
 MODELS = HERE.parent / "build" / "models"
 INDEX_SECONDS = 1800.0
+SAVED = "saved.json"  # which memory is which session
 WORDS, BOTH = "words", "words + vectors"
 
 
@@ -61,14 +62,14 @@ def fill_locomo(home: Home, talks: Sequence[locomo.Conversation]) -> None:
             _spool(home, talk.name, session, "SessionEnd", "cleanup", turns[-1].at + 1000)
     home.start()
     wait_until(home.digested, INDEX_SECONDS, "the conversations are not digested", every=0.5)
-    client = Client.of(home.data, seconds=60)
+    client, saved = Client.of(home.data, seconds=60), {}
     for talk in talks:
         for session, turns in talk.sessions.items():
             day = time.strftime("%d %B %Y", time.gmtime(turns[0].at / 1000))
             text = f"{day}\n" + "\n".join(turn.text for turn in turns)
-            client.post(
-                "/api/memory/save", {"text": text, "title": f"Session {session}", "project": f"{talk.name} whole"}
-            )
+            answer = client.post("/api/memory/save", {"text": text, "project": f"{talk.name} whole"})
+            saved[answer["id"]] = str(session)
+    (home.data / SAVED).write_text(json.dumps(saved))
 
 
 def _spool(home: Home, project: str, session: int, event: str, command: str, at: int, **fields: str) -> None:
@@ -81,6 +82,7 @@ def _spool(home: Home, project: str, session: int, event: str, command: str, at:
 def ask_locomo(home: Home, talks: Sequence[locomo.Conversation]) -> dict[str, list[float]]:
     """Every question once in the conversation's turns and once in its sessions."""
     client = Client.of(home.data, seconds=60)
+    saved: dict[str, str] = json.loads((home.data / SAVED).read_text())
     found: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:
@@ -97,7 +99,7 @@ def ask_locomo(home: Home, talks: Sequence[locomo.Conversation]) -> dict[str, li
                 note("MRR", _reciprocal(turns, asked.evidence))
             gold = frozenset(name.partition(":")[0][1:] for name in asked.evidence)
             items = client.get("/api/search", query=asked.text, project=f"{talk.name} whole", limit=50)["items"]
-            sessions = [item["title"].removeprefix("Session ") for item in items]
+            sessions = [saved[str(item["id"])] for item in items]
             for name in ("", " 1–4") if asked.category <= 4 else ("",):
                 note(f"recall@10{name}", _recall(sessions[:10], gold))
                 note(f"recall@5{name}", _recall(sessions[:5], gold))

@@ -156,13 +156,13 @@ def _document(
 
 
 def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterator[Passage]:
-    """One, or the parts of a long text, each under its title and, where it begins with one, its heading."""
+    """One, or the parts of a long text, each under the heading it begins with or, without one, its title."""
     parts = [body]
     if kind != "turn" and len(title) + len(body) > WHOLE:
         parts = split(body)
     heading = first if len(first := body.partition("\n")[0]) <= HEAD else ""
     for number, part in enumerate(parts):
-        head = f"{title} {heading}".strip() if number else title
+        head = heading or title if number else title
         yield Passage(head, part, f"{when} {more} {words.names(f'{head} {part} {more}')}")
 
 
