@@ -44,12 +44,12 @@ _BLOCK = 4_096
 
 
 def text(row: Row) -> str:
-    """What is embedded of a passage: when it was, and what it says."""
+    """What is embedded of a passage. Not its date: that is for words, here it makes days alike instead of work (measured:
+    commit → session MRR .845 without, .827 with it)."""
     title, body = row["title"], row["body"]
     if row["kind"] == "turn":  # never split: what it was about stands at its beginning
         title, body = title[:TURN_PROMPT], body[:TURN_SAID]
-    when = f"{documents.day(row['created_at'])}. " if row["turn_id"] else ""  # what is saved may be about any day
-    return f"{when}{title}\n{body}".strip()
+    return f"{title}\n{body}".strip()
 
 
 def pack(vector: NDArray[np.float32]) -> bytes:
