@@ -262,7 +262,7 @@ CREATE TRIGGER passages_dropped after delete on passages begin
 end;
 
 CREATE TRIGGER vectors_removed after delete on vectors begin
-    insert or ignore into vectors_gone values (old.document_id);
+    insert into vectors_gone values (old.document_id) on conflict do nothing;
 end;
 
 CREATE TABLE stale (
@@ -272,12 +272,12 @@ CREATE TABLE stale (
 ) strict, without rowid;
 
 CREATE TRIGGER observations_added after insert on observations begin
-    insert or ignore into stale values ('observation', new.id);
+    insert into stale values ('observation', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER observations_changed after update on observations begin
     delete from documents where kind = 'observation' and row_id = new.id and new.forgotten;
-    insert or ignore into stale values ('observation', new.id);
+    insert into stale values ('observation', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER observations_removed after delete on observations begin
@@ -286,11 +286,11 @@ CREATE TRIGGER observations_removed after delete on observations begin
 end;
 
 CREATE TRIGGER summaries_added after insert on session_summaries begin
-    insert or ignore into stale values ('summary', new.id);
+    insert into stale values ('summary', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER summaries_changed after update on session_summaries begin
-    insert or ignore into stale values ('summary', new.id);
+    insert into stale values ('summary', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER summaries_removed after delete on session_summaries begin
@@ -299,13 +299,13 @@ CREATE TRIGGER summaries_removed after delete on session_summaries begin
 end;
 
 CREATE TRIGGER prompts_added after insert on user_prompts begin
-    insert or ignore into stale values ('prompt', new.id);
-    insert or ignore into stale values ('turn', new.turn_id);
+    insert into stale values ('prompt', new.id) on conflict do nothing;
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
 end;
 
 CREATE TRIGGER prompts_changed after update on user_prompts begin
-    insert or ignore into stale values ('prompt', new.id);
-    insert or ignore into stale values ('turn', new.turn_id);
+    insert into stale values ('prompt', new.id) on conflict do nothing;
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
 end;
 
 CREATE TRIGGER prompts_removed after delete on user_prompts begin
@@ -314,11 +314,11 @@ CREATE TRIGGER prompts_removed after delete on user_prompts begin
 end;
 
 CREATE TRIGGER events_added after insert on events when new.turn_id is not null begin
-    insert or ignore into stale values ('turn', new.turn_id);
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
 end;
 
 CREATE TRIGGER turns_closed after update of closed_at, digested_at on turns begin
-    insert or ignore into stale values ('turn', new.id);
+    insert into stale values ('turn', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER turns_hidden after update of private on turns when new.private begin
@@ -339,12 +339,13 @@ CREATE TRIGGER documents_removed after delete on documents begin
         select id from documents
          where old.turn_id is null and turn_id is null and project_id = old.project_id
            and created_at between old.created_at - 600000 and old.created_at + 600000);
-    insert or ignore into stale
+    insert into stale
         select d.kind, d.row_id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
          where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
            and d.id != old.id
         union all
         select kind, row_id from documents
          where old.turn_id is null and turn_id is null and project_id = old.project_id
-           and created_at between old.created_at - 600000 and old.created_at + 600000;
+           and created_at between old.created_at - 600000 and old.created_at + 600000
+        on conflict do nothing;
 end;

@@ -281,14 +281,18 @@ def test_long_texts_are_read_in_parts_and_short_ones_whole(meaning: Service) -> 
 def test_the_best_session_lends_to_its_other_turns() -> None:
     places = {1: Place(1, 7), 2: Place(2, 7), 3: Place(3, 8)}
     found = WordScores({1: 9.0, 2: 3.0, 3: 3.1}, places, {1: ["a"], 2: ["a"], 3: ["a"]}, {"a": 1.0})
-    assert [candidate.group for candidate in fuse(Evidence(found, [], None), None, floor=0)] == [1, 2, 3]
+    assert [candidate.group for candidate in fuse(Evidence(found, found.by_group(), [], None), None, floor=0)] == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_scores_are_added_not_ranks() -> None:
     places = {1: Place(1, 1), 2: Place(2, 2)}
     found = WordScores({1: 10.0, 2: 9.0}, places, {1: ["a"], 2: ["a"]}, {"a": 1.0})
-    near = Near({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2}, {1: 1, 2: 2})
-    (first, second) = fuse(Evidence(found, [], None), near, floor=0)
+    near = Near({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
+    (first, second) = fuse(Evidence(found, found.by_group(), [], None), near, floor=0)
     assert (first.group, second.group) == (2, 1)
     assert first.words + first.meaning == pytest.approx(0.3 * 0.9 + 0.7)
 

@@ -253,6 +253,15 @@ class Writer:
         _session(self.lab, session, prompt, file=f"part{self.dice.randint(1, 3)}.py", at=self.clock)
         asyncio.run(self.service.work_off())
 
+    def do_more(self) -> None:
+        """The turn goes on after it was digested: its rows are written again before anything was indexed."""
+        for _ in range(2):
+            self.clock += 1000
+            fields = _bash("make lint", f"m{self.clock}", stdout="ok")
+            self.lab.spool("PostToolUse", session_id="s1", at=self.clock, **fields)
+            self.lab.spool("Stop", session_id="s1", last_assistant_message=f"More at {self.clock}.", at=self.clock + 1)
+            asyncio.run(_without_index(self.service))
+
     def do_prompt(self) -> None:
         self.lab.spool("UserPromptSubmit", session_id="s1", prompt=f"only words {self.clock}", at=self.clock)
         asyncio.run(self.service.work_off())
@@ -292,7 +301,13 @@ class Writer:
         return self.service.db.read_now(lambda conn: rows(conn, sql))
 
 
-STEPS = ("turn", "turn", "prompt", "private", "save", "save", "change", "forget", "sweep", "delete", "index")
+async def _without_index(service: Service) -> None:
+    await service.recover()
+    while await service.drain_once() or await service.runner.step():
+        pass
+
+
+STEPS = ("turn", "turn", "more", "prompt", "private", "save", "save", "change", "forget", "sweep", "delete", "index")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -305,6 +320,9 @@ def test_however_rows_come_change_and_go_the_index_is_what_it_would_be_from_noth
     for _ in range(10):
         writer.step(dice.choice(STEPS))
     _check(service.db)
+    assert (
+        service.db.read_now(lambda conn: value(conn, "select group_concat(error) from jobs where error > ''")) is None
+    )
     service.close()
 
 

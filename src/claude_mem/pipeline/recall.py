@@ -37,7 +37,7 @@ HALF_LIFE_MS = 30 * 86_400_000
 # meaning than texts about something else. What is said unasked has to clear more.
 FLOOR = 0.05
 PROMPT_FLOOR = 0.45
-MOST_CANDIDATES = 1_000
+MOST_CANDIDATES = 500
 PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
@@ -73,6 +73,7 @@ class Evidence:
     """What the arms in the database found."""
 
     words: WordScores
+    groups: Mapping[int, float]  # by group, the best of them
     signals: Sequence[Row]
     scope: Sequence[int] | None  # the documents in scope, where a project alone does not tell
 
@@ -124,7 +125,7 @@ async def rank(db: Database, indexer: Indexer, question: Question) -> tuple[Evid
         vector,
         project_ids=question.where.project_ids,
         document_ids=evidence.scope,
-        also=_best_groups(evidence.words),
+        also=list(evidence.groups),
     )
     return evidence, fuse(evidence, near, floor=question.floor, scale=embedder.scale)
 
@@ -133,7 +134,9 @@ def gather(conn: Connection, text: str, where: Filter, *, scope: bool) -> Eviden
     """What words and exact signals find."""
     found = search.by_words(conn, words.terms(text), where)
     listed = search.in_scope(conn, where) if scope and not where.only_projects else None
-    return Evidence(found, _signals(conn, text, where), listed)
+    best = found.by_group()
+    groups = {group: best[group] for group in sorted(best, key=lambda group: -best[group])[:MOST_CANDIDATES]}
+    return Evidence(found, groups, _signals(conn, text, where), listed)
 
 
 def _signals(conn: Connection, text: str, where: Filter) -> list[Row]:
@@ -148,20 +151,6 @@ def _signals(conn: Connection, text: str, where: Filter) -> list[Row]:
     return found + search.by_signal(conn, where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)])
 
 
-def _best_groups(found: WordScores) -> list[int]:
-    best = _by_group(found)
-    return sorted(best, key=lambda group: -best[group])[:MOST_CANDIDATES]
-
-
-def _by_group(found: WordScores) -> dict[int, float]:
-    best: dict[int, float] = {}
-    for passage, score in found.scores.items():
-        group = found.places[passage].group
-        if score > best.get(group, 0.0):
-            best[group] = score
-    return best
-
-
 # --- fusing: pure ----------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +159,7 @@ def fuse(
 ) -> list[Candidate]:
     """The candidates above the floor, best first."""
     found: dict[int, Candidate] = {}
-    _add_words(found, evidence.words, share=WORDS if near else 1.0)
+    _add_words(found, evidence, share=WORDS if near else 1.0)
     _add_meaning(found, near, scale)
     _add_signals(found, evidence.signals)
     for candidate in found.values():
@@ -180,11 +169,11 @@ def fuse(
     return sorted(kept, key=lambda candidate: (-candidate.score, candidate.group))
 
 
-def _add_words(found: dict[int, Candidate], scored: WordScores, *, share: float) -> None:
-    best = _by_group(scored)
-    most = max(best.values(), default=0.0) or 1.0
-    for group in sorted(best, key=lambda group: -best[group])[:MOST_CANDIDATES]:
-        found[group] = Candidate(group, words=share * best[group] / most)
+def _add_words(found: dict[int, Candidate], evidence: Evidence, *, share: float) -> None:
+    scored = evidence.words
+    most = max(evidence.groups.values(), default=0.0) or 1.0
+    for group, score in evidence.groups.items():
+        found[group] = Candidate(group, words=share * score / most)
     asked = sum(scored.weights.values()) or 1.0
     for passage, place in scored.places.items():
         if candidate := found.get(place.group):

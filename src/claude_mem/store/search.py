@@ -20,7 +20,7 @@ KINDS = ("observation", "summary", "prompt", "turn")
 # title, body, hints, around. Neighbours count, but less than what was said here.
 WEIGHTS = "1.5, 1.0, 0.5, 0.3"
 # So many matches are scored at most, the rarest words first: common words tell little and cost the most.
-MOST_MATCHES = 20_000
+MOST_MATCHES = 6_000
 MOST_WORDS = 24
 
 
@@ -83,6 +83,15 @@ class WordScores:
     places: dict[int, Place] = field(default_factory=dict)
     matched: dict[int, list[str]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)  # how much each word tells, of those that occur
+
+    def by_group(self) -> dict[int, float]:
+        """Of each group its best passage's score."""
+        best: dict[int, float] = {}
+        for passage, score in self.scores.items():
+            group = self.places[passage].group
+            if score > best.get(group, 0.0):
+                best[group] = score
+        return best
 
 
 # --- keeping the index in step ---------------------------------------------------------------------------------------
@@ -323,7 +332,9 @@ def _rarest(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _count(conn: Connection, term: str) -> int:
-    return int(value(conn, "select count(*) from words where words match ?", (_quoted(term),)))
+    """How many passages have it, counted no further than matters."""
+    some = "select 1 from words where words match ? limit ?"
+    return int(value(conn, f"select count(*) from ({some})", (_quoted(term), MOST_MATCHES + 1)))
 
 
 def _score(
@@ -342,6 +353,7 @@ def _score(
         f"""
         select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {WEIGHTS})
           from words join documents d on d.id = words.rowid / {PASSAGES} where words match :term {where}
+         order by words.rowid desc limit {MOST_MATCHES}
         """,
         {**values, "term": _quoted(term)},
     )

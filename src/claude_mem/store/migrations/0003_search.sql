@@ -76,10 +76,11 @@ create trigger passages_dropped after delete on passages begin
     delete from vectors where document_id = old.document_id;
 end;
 create trigger vectors_removed after delete on vectors begin
-    insert or ignore into vectors_gone values (old.document_id);
+    insert into vectors_gone values (old.document_id) on conflict do nothing;
 end;
 
--- Rows whose documents have to be made again. Triggers put them here, so no way of writing can be forgotten.
+-- Rows whose documents have to be made again. Triggers put them here, so no way of writing can be forgotten. (`on conflict
+-- do nothing`, not `or ignore`: the statement that fires a trigger would replace the latter by its own policy.)
 create table stale (
     kind    text not null,
     row_id  integer not null,
@@ -87,11 +88,11 @@ create table stale (
 ) strict, without rowid;
 
 create trigger observations_added after insert on observations begin
-    insert or ignore into stale values ('observation', new.id);
+    insert into stale values ('observation', new.id) on conflict do nothing;
 end;
 create trigger observations_changed after update on observations begin
     delete from documents where kind = 'observation' and row_id = new.id and new.forgotten;
-    insert or ignore into stale values ('observation', new.id);
+    insert into stale values ('observation', new.id) on conflict do nothing;
 end;
 create trigger observations_removed after delete on observations begin
     delete from documents where kind = 'observation' and row_id = old.id;
@@ -99,10 +100,10 @@ create trigger observations_removed after delete on observations begin
 end;
 
 create trigger summaries_added after insert on session_summaries begin
-    insert or ignore into stale values ('summary', new.id);
+    insert into stale values ('summary', new.id) on conflict do nothing;
 end;
 create trigger summaries_changed after update on session_summaries begin
-    insert or ignore into stale values ('summary', new.id);
+    insert into stale values ('summary', new.id) on conflict do nothing;
 end;
 create trigger summaries_removed after delete on session_summaries begin
     delete from documents where kind = 'summary' and row_id = old.id;
@@ -110,12 +111,12 @@ create trigger summaries_removed after delete on session_summaries begin
 end;
 
 create trigger prompts_added after insert on user_prompts begin
-    insert or ignore into stale values ('prompt', new.id);
-    insert or ignore into stale values ('turn', new.turn_id);
+    insert into stale values ('prompt', new.id) on conflict do nothing;
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
 end;
 create trigger prompts_changed after update on user_prompts begin
-    insert or ignore into stale values ('prompt', new.id);
-    insert or ignore into stale values ('turn', new.turn_id);
+    insert into stale values ('prompt', new.id) on conflict do nothing;
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
 end;
 create trigger prompts_removed after delete on user_prompts begin
     delete from documents where kind = 'prompt' and row_id = old.id;
@@ -123,10 +124,10 @@ create trigger prompts_removed after delete on user_prompts begin
 end;
 
 create trigger events_added after insert on events when new.turn_id is not null begin
-    insert or ignore into stale values ('turn', new.turn_id);
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
 end;
 create trigger turns_closed after update of closed_at, digested_at on turns begin
-    insert or ignore into stale values ('turn', new.id);
+    insert into stale values ('turn', new.id) on conflict do nothing;
 end;
 create trigger turns_hidden after update of private on turns when new.private begin
     delete from documents where turn_id = new.id;
@@ -147,14 +148,15 @@ create trigger documents_removed after delete on documents begin
         select id from documents
          where old.turn_id is null and turn_id is null and project_id = old.project_id
            and created_at between old.created_at - 600000 and old.created_at + 600000);
-    insert or ignore into stale
+    insert into stale
         select d.kind, d.row_id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
          where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
            and d.id != old.id
         union all
         select kind, row_id from documents
          where old.turn_id is null and turn_id is null and project_id = old.project_id
-           and created_at between old.created_at - 600000 and old.created_at + 600000;
+           and created_at between old.created_at - 600000 and old.created_at + 600000
+        on conflict do nothing;
 end;
 
 -- What is there already becomes findable when the worker next looks.
