@@ -20,7 +20,7 @@ from claude_mem.pipeline.documents import split
 from claude_mem.pipeline.index import Matrix, Near
 from claude_mem.pipeline.recall import Candidate, Evidence, Hit, Question, fuse
 from claude_mem.store import observations, search
-from claude_mem.store.search import Filter, Place, WordScores
+from claude_mem.store.search import Filter, Match, WordScores
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service
 from tests.lab import Lab
@@ -279,8 +279,7 @@ def test_long_texts_are_read_in_parts_and_short_ones_whole(meaning: Service) -> 
 
 
 def test_the_best_session_lends_to_its_other_turns() -> None:
-    places = {1: Place(1, 7), 2: Place(2, 7), 3: Place(3, 8)}
-    found = WordScores({1: 9.0, 2: 3.0, 3: 3.1}, places, {1: ["a"], 2: ["a"], 3: ["a"]}, {"a": 1.0})
+    found = WordScores({1: Match(9.0, 1, 7, 1), 2: Match(3.0, 2, 7, 1), 3: Match(3.1, 3, 8, 1)}, ["a"], [1.0])
     assert [candidate.group for candidate in fuse(Evidence(found, found.by_group(), [], None), None, floor=0)] == [
         1,
         2,
@@ -289,8 +288,7 @@ def test_the_best_session_lends_to_its_other_turns() -> None:
 
 
 def test_scores_are_added_not_ranks() -> None:
-    places = {1: Place(1, 1), 2: Place(2, 2)}
-    found = WordScores({1: 10.0, 2: 9.0}, places, {1: ["a"], 2: ["a"]}, {"a": 1.0})
+    found = WordScores({1: Match(10.0, 1, 1, 1), 2: Match(9.0, 2, 2, 1)}, ["a"], [1.0])
     near = Near({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
     (first, second) = fuse(Evidence(found, found.by_group(), [], None), near, floor=0)
     assert (first.group, second.group) == (2, 1)

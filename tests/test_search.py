@@ -48,7 +48,7 @@ def index(db: Database) -> None:
 def found(db: Database, question: str, where: Filter | None = None) -> list[str]:
     """The bodies or titles that words find, best first."""
     scored = db.read_now(search.by_words, words.terms(question), where or Filter())
-    best = sorted(scored.scores, key=lambda passage: -scored.scores[passage])
+    best = sorted(scored.matches, key=lambda passage: -scored.matches[passage].score)
     shown = db.read_now(search.show, [passage // search.PASSAGES for passage in best])
     return [row["title"] or row["body"] for row in (shown[passage // search.PASSAGES] for passage in best)]
 
@@ -143,7 +143,7 @@ def test_every_filter_narrows(lab: Lab, config: Config) -> None:
 
 
 def _ids(service: Service, where: Filter) -> set[int]:
-    return set(service.db.read_now(search.by_words, ["cart", "fix", "tax"], where).scores)
+    return set(service.db.read_now(search.by_words, ["cart", "fix", "tax"], where).matches)
 
 
 def test_files_commands_errors_and_commits_are_found_exactly(lab: Lab, config: Config) -> None:
@@ -163,8 +163,8 @@ def test_files_commands_errors_and_commits_are_found_exactly(lab: Lab, config: C
 def test_what_tools_print_is_not_indexed_and_what_they_are_given_is(lab: Lab, config: Config) -> None:
     _session(lab, "s1", "make it pass", file="src/shop/cart.py", at=NOW)
     service = _worked(config)
-    assert not service.db.read_now(search.by_words, ["gibberishoutput"], Filter()).scores
-    assert service.db.read_now(search.by_words, ["freshfragment"], Filter()).scores
+    assert not service.db.read_now(search.by_words, ["gibberishoutput"], Filter()).matches
+    assert service.db.read_now(search.by_words, ["freshfragment"], Filter()).matches
     service.close()
 
 

@@ -64,7 +64,7 @@ class Candidate:
     exact: float = 0.0
     score: float = 0.0
     evidence: float = 0.0  # not relative to the others: is it about the question at all?
-    matched: set[str] = field(default_factory=set)
+    matched: int = 0  # the words, a bit each
     signals: set[str] = field(default_factory=set)
 
 
@@ -174,13 +174,12 @@ def _add_words(found: dict[int, Candidate], evidence: Evidence, *, share: float)
     most = max(evidence.groups.values(), default=0.0) or 1.0
     for group, score in evidence.groups.items():
         found[group] = Candidate(group, words=share * score / most)
-    asked = sum(scored.weights.values()) or 1.0
-    for passage, place in scored.places.items():
-        if candidate := found.get(place.group):
-            candidate.thread = place.thread
-            candidate.matched.update(scored.matched[passage])
+    for match in scored.matches.values():
+        if candidate := found.get(match.group):
+            candidate.thread = match.thread
+            candidate.matched |= match.terms
     for candidate in found.values():
-        candidate.evidence = sum(scored.weights[term] for term in candidate.matched) / asked
+        candidate.evidence = scored.weight(candidate.matched)
 
 
 def _add_meaning(found: dict[int, Candidate], near: Near | None, scale: tuple[float, float]) -> None:
@@ -219,9 +218,9 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: Evidence, where
     """Of each candidate the item that says most."""
     texts = search.siblings(conn, [candidate.group for candidate in page], where)
     own: dict[int, float] = {}
-    for passage, score in evidence.words.scores.items():
+    for passage, match in evidence.words.matches.items():
         document = passage // search.PASSAGES
-        own[document] = max(score, own.get(document, 0.0))
+        own[document] = max(match.score, own.get(document, 0.0))
     most = max(own.values(), default=0.0) or 1.0
     chosen: list[tuple[Candidate, int]] = []
     for candidate in page:
@@ -231,11 +230,15 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: Evidence, where
             chosen.append((candidate, best[0]))
     rows = search.show(conn, [document_id for _, document_id in chosen])
     now = ids.now()
-    hits = [_hit(candidate, rows[document_id], now) for candidate, document_id in chosen if document_id in rows]
+    hits = [
+        _hit(candidate, rows[document_id], now, terms=evidence.words.named(candidate.matched))
+        for candidate, document_id in chosen
+        if document_id in rows
+    ]
     return sorted(hits, key=lambda hit: -hit.score)
 
 
-def _hit(candidate: Candidate, row: Row, now: int) -> Hit:
+def _hit(candidate: Candidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
     recent = RECENT * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
     confirmed = CONFIRMED if row["trust"] == "user" else 0.0
     why = {
@@ -245,7 +248,7 @@ def _hit(candidate: Candidate, row: Row, now: int) -> Hit:
         "recency": round(recent, 4),
         "confirmed": round(confirmed, 4),
         "evidence": round(candidate.evidence, 4),
-        "terms": sorted(candidate.matched),
+        "terms": sorted(terms),
         "signals": sorted(candidate.signals),
     }
     score = candidate.score * (1 + recent + confirmed)

@@ -20,7 +20,7 @@ KINDS = ("observation", "summary", "prompt", "turn")
 # title, body, hints, around. Neighbours count, but less than what was said here.
 WEIGHTS = "1.5, 1.0, 0.5, 0.3"
 # So many matches are scored at most, the rarest words first: common words tell little and cost the most.
-MOST_MATCHES = 6_000
+MOST_MATCHES = 4_000
 MOST_WORDS = 24
 
 
@@ -67,30 +67,38 @@ class Filter:
         return self == Filter(project_ids=self.project_ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a document stands: its group is its turn or, without one, itself; its thread the session."""
+@dataclass(slots=True)
+class Match:
+    """A passage that has some of the words. Its group is its turn or, without one, itself; its thread the session."""
 
+    score: float
     group: int
     thread: int
+    terms: int  # which of them, a bit each
 
 
 @dataclass(slots=True)
 class WordScores:
     """Of every passage in scope that has any of the words: how well it fits."""
 
-    scores: dict[int, float] = field(default_factory=dict)
-    places: dict[int, Place] = field(default_factory=dict)
-    matched: dict[int, list[str]] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)  # how much each word tells, of those that occur
+    matches: dict[int, Match] = field(default_factory=dict)
+    terms: list[str] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)  # how much each word tells
+
+    def named(self, bits: int) -> list[str]:
+        return [term for number, term in enumerate(self.terms) if bits >> number & 1]
+
+    def weight(self, bits: int) -> float:
+        """The share of what was asked that these words are."""
+        found = sum(weight for number, weight in enumerate(self.weights) if bits >> number & 1)
+        return found / (sum(self.weights) or 1.0)
 
     def by_group(self) -> dict[int, float]:
         """Of each group its best passage's score."""
         best: dict[int, float] = {}
-        for passage, score in self.scores.items():
-            group = self.places[passage].group
-            if score > best.get(group, 0.0):
-                best[group] = score
+        for match in self.matches.values():
+            if match.score > best.get(match.group, 0.0):
+                best[match.group] = match.score
         return best
 
 
@@ -314,16 +322,28 @@ def by_words(conn: Connection, terms: Sequence[str], wanted: Filter) -> WordScor
     """BM25 with each word's weight counted in scope: a name that is everywhere in this project tells nothing here,
     however rare it is in the others."""
     found = WordScores()
-    total = int(value(conn, "select count(*) from passages"))
-    in_all = size(conn, wanted)
+    total = _indexed(conn)
+    in_all = total if wanted == Filter() else size(conn, wanted)
     room = MOST_MATCHES
-    where, values = _where(wanted)
     for term, count in _rarest(conn, terms):
-        if found.scores and count > room:
+        if found.matches and count > room:
             break
         room -= count
-        _score(conn, found, term, where, values, total=total, count=count, in_all=in_all)
+        # SQLite multiplies by the word's weight over all projects: take that out, put the one in scope in.
+        everywhere = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6) if count < total else 1e-6
+        _score(found, term, _matches(conn, term, wanted), everywhere=everywhere, in_all=in_all)
     return found
+
+
+def _indexed(conn: Connection) -> int:
+    """How many passages there are, from the index's own record: counting them would take milliseconds."""
+    block = value(conn, "select block from words_data where id = 1")
+    number = 0
+    for byte in block or b"":
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            break
+    return number
 
 
 def _rarest(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int]]:
@@ -337,18 +357,9 @@ def _count(conn: Connection, term: str) -> int:
     return int(value(conn, f"select count(*) from ({some})", (_quoted(term), MOST_MATCHES + 1)))
 
 
-def _score(
-    conn: Connection,
-    found: WordScores,
-    term: str,
-    where: str,
-    values: dict[str, Any],
-    *,
-    total: int,
-    count: int,
-    in_all: int,
-) -> None:
-    matches = _bare(
+def _matches(conn: Connection, term: str, wanted: Filter) -> list[tuple[Any, ...]]:
+    where, values = _where(wanted)
+    return _bare(
         conn,
         f"""
         select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {WEIGHTS})
@@ -357,23 +368,23 @@ def _score(
         """,
         {**values, "term": _quoted(term)},
     )
-    if not matches:
+
+
+def _score(found: WordScores, term: str, rows_: list[tuple[Any, ...]], *, everywhere: float, in_all: int) -> None:
+    if not rows_:
         return
-    # SQLite has already multiplied by the word's weight over all projects: take that out, put the one in scope in.
-    global_weight = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6)
-    having = len({passage // PASSAGES for passage, _, _, _ in matches})
+    having = min(len(rows_), in_all)
     weight = math.log(1 + (in_all - having + 0.5) / (having + 0.5))
-    found.weights[term] = weight
-    factor = weight / global_weight
-    scores, places, matched = found.scores, found.places, found.matched
-    for passage, group, thread, rank in matches:
-        if passage in scores:
-            scores[passage] -= rank * factor
-            matched[passage].append(term)
+    factor, bit = weight / everywhere, 1 << len(found.terms)
+    found.terms.append(term)
+    found.weights.append(weight)
+    matches = found.matches
+    for passage, group, thread, rank in rows_:
+        if match := matches.get(passage):
+            match.score -= rank * factor
+            match.terms |= bit
         else:
-            scores[passage] = -rank * factor
-            places[passage] = Place(group, thread)
-            matched[passage] = [term]
+            matches[passage] = Match(-rank * factor, group, thread, bit)
 
 
 def by_signal(conn: Connection, wanted: Filter, *, kinds: Sequence[str], values: Iterable[str]) -> list[Row]:
