@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from figures import percentile
-from lab import Home, Lab, wait_until
+from lab import Home, Lab, cpu_seconds, wait_until
 
 from claude_mem.client import Client
 from claude_mem.pipeline import documents
@@ -24,7 +24,7 @@ from claude_mem.store.database import Connection, Database
 
 SIZES = (10_000, 100_000)
 PER_TURN, PER_SESSION = 4, 10  # observations a turn, turns a session
-QUESTIONS = 200
+QUESTIONS, WARM_UP = 200, 10
 _SYLLABLES = [
     "ba",
     "co",
@@ -80,8 +80,10 @@ def measure(lab: Lab, model: Path | None) -> list[tuple[str, tuple[float | None,
         home.start()
         if model is not None:
             wait_until(partial(_loaded, home), 300, "vectors are not loaded", every=0.5)
+        before = cpu_seconds(home.pid)
         times = _ask(home)
-        row = (percentile(times, 50), percentile(times, 95), _megabytes(home.pid))
+        busy = (cpu_seconds(home.pid) - before) / (QUESTIONS + WARM_UP) * 1000
+        row = (percentile(times, 50), percentile(times, 95), busy, _megabytes(home.pid))
         found.append((f"{size:,} observations ({total:,} documents)", row))
         home.end()
         shutil.rmtree(home.data)
@@ -94,11 +96,11 @@ def _loaded(home: Home) -> bool:
 
 def _ask(home: Home) -> list[float]:
     client, words, times = Client.of(home.data, seconds=60), Words(1), []
-    for number in range(QUESTIONS + 10):
+    for number in range(QUESTIONS + WARM_UP):
         question = words.question()
         begin = time.perf_counter()
         client.get("/api/search", query=question, limit=20)
-        if number >= 10:  # the first ones load the model and warm the caches
+        if number >= WARM_UP:  # the first ones load the model and warm the caches
             times.append((time.perf_counter() - begin) * 1000)
     return times
 

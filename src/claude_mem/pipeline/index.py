@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import struct
 import threading
 from collections.abc import Iterable, Sequence
@@ -89,6 +90,8 @@ class Matrix:
     """Every vector of one model. Grows and shrinks in place; a question sees it as it is at one moment."""
 
     def __init__(self, dimensions: int) -> None:
+        # Read once, when numpy is first imported: its own threads wait by spinning, which costs everyone else dearly.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         import numpy as np
 
         self._np = np
