@@ -144,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-) strict;
+, pinned integer not null default 0) strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 
@@ -224,4 +224,189 @@ CREATE TABLE notices (
     text     text not null,
     at       integer not null,
     told_at  integer
+) strict, without rowid;
+
+CREATE TABLE documents (
+    id          integer primary key autoincrement,
+    kind        text not null check (kind in ('observation', 'summary', 'prompt', 'turn')),
+    row_id      integer not null,           -- in the table of its kind
+    project_id  integer not null,
+    session_id  integer,
+    turn_id     integer,                    -- NULL: saved by hand
+    created_at  integer not null,
+    unique (kind, row_id)
+) strict;
+
+CREATE INDEX documents_by_project on documents (project_id, created_at);
+
+CREATE INDEX documents_by_turn on documents (turn_id);
+
+CREATE INDEX documents_by_session on documents (session_id);
+
+CREATE TABLE passages (
+    id           integer primary key,       -- 1000 × document + number of the passage: both can be told from it
+    document_id  integer not null references documents (id) on delete cascade,
+    title        text not null,
+    body         text not null,
+    hints        text not null,             -- the date, names taken apart, what tools were given; weighs half
+    around       text not null              -- what was said just before and after; weighs little
+) strict;
+
+CREATE INDEX passages_by_document on passages (document_id);
+
+CREATE VIRTUAL TABLE words using fts5 (
+    title, body, hints, around,
+    content = 'passages', content_rowid = 'id',
+    tokenize = 'porter unicode61 remove_diacritics 2'
+);
+
+CREATE TABLE 'words_data'(id INTEGER PRIMARY KEY, block BLOB);
+
+CREATE TABLE 'words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID;
+
+CREATE TABLE 'words_docsize'(id INTEGER PRIMARY KEY, sz BLOB);
+
+CREATE TABLE 'words_config'(k PRIMARY KEY, v) WITHOUT ROWID;
+
+CREATE TRIGGER passages_added after insert on passages begin
+    insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
+end;
+
+CREATE TRIGGER passages_removed after delete on passages begin
+    insert into words (words, rowid, title, body, hints, around)
+    values ('delete', old.id, old.title, old.body, old.hints, old.around);
+end;
+
+CREATE TRIGGER passages_changed after update on passages begin
+    insert into words (words, rowid, title, body, hints, around)
+    values ('delete', old.id, old.title, old.body, old.hints, old.around);
+    insert into words (rowid, title, body, hints, around) values (new.id, new.title, new.body, new.hints, new.around);
+end;
+
+CREATE TABLE signals (
+    document_id  integer not null references documents (id) on delete cascade,
+    kind         text not null check (kind in ('edited', 'read', 'error', 'command', 'commit', 'branch')),
+    value        text not null,
+    times        integer not null default 1,
+    primary key (document_id, kind, value)
+) strict, without rowid;
+
+CREATE INDEX signals_by_value on signals (kind, value);
+
+CREATE TABLE vectors (
+    document_id  integer not null references documents (id) on delete cascade,
+    model        text not null,             -- vectors of different models can't be compared
+    part         integer not null,          -- the passage's number
+    hash         text not null,             -- of the text it was made of
+    vector       blob not null,
+    primary key (document_id, model, part)
+) strict, without rowid;
+
+CREATE TABLE vectors_gone (document_id integer primary key) strict;
+
+CREATE TRIGGER passages_reworded after update of title, body on passages
+    when (old.title, old.body) is not (new.title, new.body) begin
+    delete from vectors where document_id = old.document_id;
+end;
+
+CREATE TRIGGER passages_dropped after delete on passages begin
+    delete from vectors where document_id = old.document_id;
+end;
+
+CREATE TRIGGER vectors_removed after delete on vectors begin
+    insert into vectors_gone values (old.document_id) on conflict do nothing;
+end;
+
+CREATE TABLE stale (
+    kind    text not null,
+    row_id  integer not null,
+    primary key (kind, row_id)
+) strict, without rowid;
+
+CREATE TRIGGER observations_added after insert on observations begin
+    insert into stale values ('observation', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER observations_changed after update on observations begin
+    delete from documents where kind = 'observation' and row_id = new.id and new.forgotten;
+    insert into stale values ('observation', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER observations_removed after delete on observations begin
+    delete from documents where kind = 'observation' and row_id = old.id;
+    delete from stale where kind = 'observation' and row_id = old.id;
+end;
+
+CREATE TRIGGER summaries_added after insert on session_summaries begin
+    insert into stale values ('summary', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER summaries_changed after update on session_summaries begin
+    insert into stale values ('summary', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER summaries_removed after delete on session_summaries begin
+    delete from documents where kind = 'summary' and row_id = old.id;
+    delete from stale where kind = 'summary' and row_id = old.id;
+end;
+
+CREATE TRIGGER prompts_added after insert on user_prompts begin
+    insert into stale values ('prompt', new.id) on conflict do nothing;
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
+end;
+
+CREATE TRIGGER prompts_changed after update on user_prompts begin
+    insert into stale values ('prompt', new.id) on conflict do nothing;
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
+end;
+
+CREATE TRIGGER prompts_removed after delete on user_prompts begin
+    delete from documents where kind = 'prompt' and row_id = old.id;
+    delete from stale where kind = 'prompt' and row_id = old.id;
+end;
+
+CREATE TRIGGER events_added after insert on events when new.turn_id is not null begin
+    insert into stale values ('turn', new.turn_id) on conflict do nothing;
+end;
+
+CREATE TRIGGER turns_closed after update of closed_at, digested_at on turns begin
+    insert into stale values ('turn', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER turns_hidden after update of private on turns when new.private begin
+    delete from documents where turn_id = new.id;
+end;
+
+CREATE TRIGGER turns_removed after delete on turns begin
+    delete from documents where turn_id = old.id;
+    delete from stale where kind = 'turn' and row_id = old.id;
+end;
+
+CREATE TRIGGER documents_removed after delete on documents begin
+    update passages set around = ''
+     where around != '' and document_id in (
+        select d.id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
+         where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
+        union all
+        select id from documents
+         where old.turn_id is null and turn_id is null and project_id = old.project_id
+           and created_at between old.created_at - 600000 and old.created_at + 600000);
+    insert into stale
+        select d.kind, d.row_id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
+         where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
+           and d.id != old.id
+        union all
+        select kind, row_id from documents
+         where old.turn_id is null and turn_id is null and project_id = old.project_id
+           and created_at between old.created_at - 600000 and old.created_at + 600000
+        on conflict do nothing;
+end;
+
+CREATE TABLE told (
+    host                text not null,
+    content_session_id  text not null,
+    what                text not null,
+    moment              text not null,     -- start | prompt | file | failure
+    at                  integer not null,
+    primary key (host, content_session_id, what)
 ) strict, without rowid;

@@ -106,6 +106,9 @@ class Config:
     mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")
     language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.", high=40)
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
+    embedding_model: str = setting(
+        "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s, gte-small or minilm."
+    )
 
     @property
     def database(self) -> Path:
@@ -135,6 +138,10 @@ class Config:
     def observer(self) -> Path:
         """Where the `claude` program stands while it refines: a folder without anyone's project in it."""
         return self.data_dir / "observer"
+
+    @property
+    def models(self) -> Path:
+        return self.data_dir / "models"
 
     @property
     def log_file(self) -> Path:

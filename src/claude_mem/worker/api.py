@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ from claude_mem import __version__, ids, privacy, projects, spool
 from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import claude
-from claude_mem.pipeline import backfill, context, ingest, tryout
+from claude_mem.pipeline import backfill, context, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
 from claude_mem.redact import redact
 from claude_mem.store import account, events, jobs, ledger, observations, sessions, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
+from claude_mem.store.search import KINDS, Filter
 from claude_mem.text import first_sentence, map_strings, storable
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.service import Service
@@ -353,6 +355,75 @@ async def inject_start(service: Service, request: Request) -> Any:
     return Response(claude.start_answer(text, notice=notice), media_type="application/json")
 
 
+# --- search -----------------------------------------------------------------------------------------------------------
+
+_ORDERS = {"": "relevance", "relevance": "relevance", "date_desc": "date_desc", "date_asc": "date_asc"}
+_PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "summary", "prompts": "prompt"}
+
+
+async def search(service: Service, request: Request) -> Any:
+    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
+    `host`, `session`, `orderBy`, `format`, `explain` → `{items, hasMore, offset, limit}`, best first."""
+    given = request.query_params
+    limit, offset = _number(request, "limit", 20, low=1, high=100), _number(request, "offset", 0, high=10_000)
+    if (order := _ORDERS.get(given.get("orderBy", ""))) is None:
+        raise Misuse("orderBy must be relevance, date_desc or date_asc")
+    await service.indexer.catch_up()
+    question = recall.Question(
+        text=storable(given.get("query", given.get("q", ""))[:20_000]),
+        where=await service.db.read(_where, dict(given)),
+        limit=limit + 1,
+        offset=offset,
+        order=order,
+    )
+    hits = await recall.find(service.db, service.indexer, question)
+    if given.get("format") == "text":
+        return PlainTextResponse(recall.listing(hits[:limit]))
+    explain = given.get("explain", "").lower() in ("1", "true", "yes")
+    items = [hit.as_item(explain=explain) for hit in hits[:limit]]
+    return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
+
+
+def _where(conn: Connection, given: dict[str, str]) -> Filter:
+    """The filters of a request."""
+    name = given.get("project", "")
+    kinds = [_PLURALS.get(kind, kind) for kind in _list(given, "kind", "type")]
+    if unknown := set(kinds) - set(KINDS):
+        raise Misuse(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(KINDS))
+    return Filter(
+        project_ids=tuple(project_rows.by_name(conn, name)) if name else None,
+        kinds=tuple(kinds),
+        types=_list(given, "obs_type"),
+        concepts=_list(given, "concepts"),
+        files=_list(given, "files"),
+        since=_date(given, "dateStart"),
+        until=_date(given, "dateEnd", end=True),
+        host=given.get("host", ""),
+        session=given.get("session", ""),
+    )
+
+
+def _list(given: dict[str, str], *names_: str) -> tuple[str, ...]:
+    found = next((given[name] for name in names_ if given.get(name)), "")
+    return tuple(part.strip() for part in storable(found).split(",") if part.strip())
+
+
+def _date(given: dict[str, str], name: str, *, end: bool = False) -> int | None:
+    """Milliseconds, or an ISO date or time; a bare date ends with its day."""
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    if text.isdigit() and text.isascii() and len(text) <= 15:
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+        if end and len(text) <= 10:
+            when += timedelta(days=1, milliseconds=-1)
+        return int(when.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise Misuse(f"{name} is no date", hint="2026-01-31, or milliseconds since 1970") from error
+
+
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +585,7 @@ async def stats(service: Service, _: Request) -> Any:
         "worker": {"version": __version__, "uptime_ms": ids.now() - service.started_at, "pid": os.getpid()},
         "database": {"size": size, **await service.db.read(account.counts)},
         "events": await service.totals(),
+        "index": await service.indexer.counts(),
     }
 
 
@@ -572,6 +644,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/processing": {"POST": processing},
     "/api/context/inject": {"GET": inject, "POST": inject_start},
     "/api/context/preview": {"GET": inject},
+    "/api/search": {"GET": search},
     "/api/observations": {"GET": _listing(partial(observations.listing, kind="observation"))},
     "/api/observations/batch": {"POST": batch},
     "/api/summaries": {"GET": _listing(partial(observations.listing, kind="summary"))},

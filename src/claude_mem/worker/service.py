@@ -19,12 +19,15 @@ from claude_mem.failpoints import failpoint
 from claude_mem.pipeline import context, ingest
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.compress import compress
+from claude_mem.pipeline.index import Indexer
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
 from claude_mem.projects import Project
+from claude_mem.providers import embed
 from claude_mem.providers.base import Compressor
 from claude_mem.providers.chain import Chain
+from claude_mem.providers.embedding import Embedder
 from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import News, Outcome, Session
 from claude_mem.spool import Spool, write_private
@@ -41,12 +44,21 @@ STALE_TEMP_SECONDS = 600.0
 SETTLE_SECONDS = 0.1
 REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
+INDEX_REST_SECONDS = 0.005
+INDEX_POLL_SECONDS = 5.0
 
 
 class Service:
     """One worker's inside. It must be the holder of the data directory's lock."""
 
-    def __init__(self, config: Config, *, compressor: Compressor | None = None, chain: Chain | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        compressor: Compressor | None = None,
+        chain: Chain | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
         self.config = config
         self.started_at = ids.now()
         self.stop = asyncio.Event()
@@ -60,6 +72,8 @@ class Service:
         self.icons = modes.icons(self.mode)
         self.chain = chain or Chain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
+        self.indexer = Indexer(self.db, embedder or _embedder(config))
+        self.index_wake = asyncio.Event()
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
             "backfill": partial(backfill, config=config),
@@ -91,6 +105,7 @@ class Service:
             group.create_task(self.runner.run(self.stop))
             group.create_task(self._refine_loop())
             group.create_task(self._sweep_loop())
+            group.create_task(self._index_loop())
 
     async def _refine_loop(self) -> None:
         """A request that runs when we are told to stop is given a moment, then cut off: its lease brings it back."""
@@ -122,6 +137,16 @@ class Service:
         await self.sweep()
         while await self.runner.step():
             pass
+        while await self.indexer.catch_up():
+            pass
+
+    async def _index_loop(self) -> None:
+        """In small steps with a rest after each: whoever works or asks goes first."""
+        while not self.stop.is_set():
+            self.index_wake.clear()
+            while not self.stop.is_set() and await self.indexer.step():
+                await asyncio.sleep(INDEX_REST_SECONDS)
+            await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
 
     async def _drain_loop(self) -> None:
         while not self.stop.is_set():
@@ -167,6 +192,7 @@ class Service:
         """What was committed is told to the listeners; what was erased is erased from the log as well."""
         if any(item.type == ingest.HIDDEN for item in news):
             await self.db.scrub()
+        self.index_wake.set()
         self.stream.publish(news)
         for lane in (self.runner, self.refining):  # what was done in one may have asked for something in the other
             lane.wake.set()
@@ -249,6 +275,11 @@ class Service:
         flag = {"active": active, "project": project, "timestamp": ids.now()}
         with contextlib.suppress(OSError):  # a full disk: nothing depends on it
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
+
+
+def _embedder(config: Config) -> Embedder | None:
+    """The model that was fetched, if the name is one we know; words alone work without."""
+    return embed.load(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
 
 
 # --- what a sweep writes -------------------------------------------------------------------------------------

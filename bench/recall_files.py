@@ -1,0 +1,84 @@
+"""Prompt → files: a replay in order of time. At each session's first prompt, with only what was there before, which files
+does the text name that would be given to the agent?
+
+In process: the text at a prompt has no route yet. `hidden@10` as the data's README defines it: of the files that the
+session goes on to edit and the prompt does not name, the share among the first ten that the text names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+from claude_mem.config import Config
+from claude_mem.pipeline import backfill, context, recall
+from claude_mem.providers import embed
+from claude_mem.store.search import Filter
+from claude_mem.worker.service import Service
+
+BUDGET = 4_000
+
+
+def measure(folder: Path, data: Path, model: Path | None) -> list[tuple[str, float]]:
+    tasks = json.loads((folder / "tasks.json").read_text())
+    found = [("words", asyncio.run(_replay(tasks, folder, data / "words", None)))]
+    if model is not None:
+        found.append(("words + vectors", asyncio.run(_replay(tasks, folder, data / "both", model))))
+    rows = [(name, hidden) for name, (hidden, _) in found]
+    return rows + [(f"{name}, the start's context before it", after) for name, (_, after) in found]
+
+
+async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path | None) -> tuple[float, float]:
+    embedder = embed.OnnxEmbedder(embed.MODELS[embed.DEFAULT], model) if model else None
+    service = Service(Config(data_dir=data, embedding_model="none"), embedder=embedder)
+    alone, after = [], []
+    try:
+        for task in tasks["prompt_to_files"]:
+            if "ingest" in task:
+                path = folder / "transcripts" / f"{task['ingest']}.jsonl.gz"
+                service.db.write_now(backfill.ask, path, now=0)
+                await service.work_off()
+                while await service.indexer.step():
+                    pass
+            elif gold := set(task["gold"]) - set(task["given"]):
+                said, start = await _said(service, task["prompt"])
+                alone.append(_hidden(f"{said}\n{start}"[:BUDGET], gold, tasks["repository_files"], task["given"]))
+                after.append(_hidden(f"{start}\n{said}"[:BUDGET], gold, tasks["repository_files"], task["given"]))
+    finally:
+        service.close()
+    return statistics.mean(alone), statistics.mean(after)
+
+
+async def _said(service: Service, prompt: str) -> tuple[str, str]:
+    """What is said at the prompt, and what was said at the start."""
+    where = Filter()
+    files = await recall.files_for(service.db, service.indexer, prompt, where)
+    question = recall.Question(text=prompt, where=where, limit=5, floor=recall.PROMPT_FLOOR)
+    hits = await recall.find(service.db, service.indexer, question)
+    said = recall.render(hits, files, budget_chars=BUDGET)
+    known = service.db.read_now(context.gather, [1], limit=service.config.context_observations)
+    return said, context.render(known, budget_tokens=500) if known else ""
+
+
+def _hidden(text: str, gold: set[str], repository: list[str], given: list[str]) -> float:
+    named = [path for path in named_files(text, repository) if path not in given]
+    return len(gold & set(named[:10])) / len(gold)
+
+
+def named_files(text: str, repository: list[str]) -> list[str]:
+    """By the whole path, or by an end that only one file has; in the order of the text."""
+    ends: dict[str, list[str]] = {}
+    for path in repository:
+        parts = path.split("/")
+        for begin in range(len(parts)):
+            ends.setdefault("/".join(parts[begin:]), []).append(path)
+    found: dict[str, None] = {}
+    for token in re.findall(r"[\w@.~+-]+(?:/[\w@.~+-]+)*", text):
+        paths = ends.get(token.strip("."), [])
+        if len(paths) == 1:
+            found.setdefault(paths[0])
+    return list(found)

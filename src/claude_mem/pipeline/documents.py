@@ -1,0 +1,219 @@
+"""Rows → documents: what of an observation, a summary, a prompt or a turn can be found, and by what.
+
+A turn's text is the prompt, the agent's last words and what tools were *given*: paths, commands, patterns, edits. What
+tools printed is left out: it is nine tenths of the bytes and makes the right turn harder to find (measured).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from claude_mem import words
+from claude_mem.providers.evidence import Evidence, error_line, gather
+from claude_mem.records import Stopped, ToolUsed, Turn
+from claude_mem.store import search, turns
+from claude_mem.store.database import Connection, Row
+from claude_mem.store.search import Document, Passage
+
+NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters of neighbours that count
+SPEAKS_FOR_ITSELF = 500
+# The models read 512 tokens, about so many characters. What is longer is read in parts, and then small ones are best.
+WHOLE, PART, HEAD = 2_000, 500, 60
+_SENTENCE = re.compile(r"(?<=[.!?:])\s+")
+FRAGMENT, TOOL_TEXT = 300, 6_000
+
+Signals = tuple[tuple[str, str, int], ...]
+
+
+def refresh(conn: Connection, *, limit: int) -> int:
+    """Index what waits, the newest first; how many it were. One transaction: the index never says half."""
+    waiting = search.stale(conn, limit=limit)
+    for kind, row_id in waiting:
+        _refresh(conn, kind, row_id)
+        search.settled(conn, kind, row_id)
+    return len(waiting)
+
+
+def _refresh(conn: Connection, kind: str, row_id: int) -> None:
+    row = search.source(conn, kind, row_id)
+    if row is None:
+        search.remove(conn, kind, row_id)
+    elif kind == "turn":
+        _refresh_turn(conn, row)
+    elif made := _MAKE[kind](conn, row):
+        search.put(conn, made)
+        if made.turn_id is None:
+            for near in search.saved_near(conn, row):
+                search.around_of_saved(conn, near["id"], _around_saved(conn, near))
+    else:
+        search.remove(conn, kind, row_id)
+
+
+def _refresh_turn(conn: Connection, row: Row) -> None:
+    turn = turns.load(conn, row["id"])
+    if turn is not None and turn.bodies:  # else its events are past keeping: what was made of them stays
+        if made := of_turn(row, turn, around=_around(conn, row["id"])):
+            search.put(conn, made)
+        else:
+            search.remove(conn, "turn", row["id"])
+    for near_id, _, _ in search.said_near(conn, row["id"]):
+        search.around_of_turn(conn, near_id, _around(conn, near_id))
+
+
+def _around(conn: Connection, turn_id: int | None) -> str:
+    if turn_id is None:
+        return ""
+    return " ".join(f"{prompt[:NEAR_PROMPT]} {said[:NEAR_SAID]}" for _, prompt, said in search.said_near(conn, turn_id))
+
+
+def _around_saved(conn: Connection, row: Row) -> str:
+    """A short note is understood by its neighbours; a long one speaks for itself."""
+    if len(row["narrative"] or "") > SPEAKS_FOR_ITSELF:
+        return ""
+    near = search.saved_near(conn, row)
+    return " ".join(f"{other['title']} {(other['narrative'] or '')[:NEAR_SAID]}" for other in near)
+
+
+# --- what each kind says ---------------------------------------------------------------------------------------------
+
+
+def _observation(conn: Connection, row: Row) -> Document:
+    near = _around_saved(conn, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
+    facts = msgspec.json.decode(row["facts"], type=list[str])
+    files = [("edited", path, 1) for path in msgspec.json.decode(row["files_modified"], type=list[str])]
+    files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
+    errors = [("error", words.signature(fact[7:]), 1) for fact in facts if fact.startswith("Error: ")]
+    commits = [("commit", row["commit_id"], 1)] if row["commit_id"] else []
+    said = _without_title(row["title"] or "", row["narrative"] or "")
+    told = (row["subtitle"], said, *facts, *msgspec.json.decode(row["concepts"], type=list[str]))
+    body = "\n".join(part for part in (*told, " ".join(path for _, path, _ in files if path)) if part)
+    return _document("observation", row, row["title"] or "", body, around=near, signals=(*files, *errors, *commits))
+
+
+def _without_title(title: str, text: str) -> str:
+    """What is saved by hand is often titled by its own first words: they are said once."""
+    return text[len(title) :] if title and text.startswith(title) else text
+
+
+def _summary(conn: Connection, row: Row) -> Document | None:
+    told = [row[name] for name in ("completed", "learned", "investigated", "next_steps", "notes") if row[name]]
+    if not told:
+        return None  # it would only repeat the prompt
+    files = [("edited", path, 1) for path in msgspec.json.decode(row["files_edited"], type=list[str])]
+    files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
+    title = (row["request"] or "")[:200]
+    return _document("summary", row, title, "\n".join(told), around=_around(conn, row["turn_id"]), signals=tuple(files))
+
+
+def _prompt(conn: Connection, row: Row) -> Document:
+    return _document("prompt", row, "", row["text"], around=_around(conn, row["turn_id"]))
+
+
+_MAKE = {"observation": _observation, "summary": _summary, "prompt": _prompt}
+
+
+def of_turn(row: Row, turn: Turn, *, around: str) -> Document | None:
+    """Nothing if there is no more to the turn than its prompt."""
+    found = gather(turn)
+    tools = tool_text([body for body in turn.bodies if isinstance(body, ToolUsed)], root=turn.root)
+    said = next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
+    if not tools and not said:
+        return None
+    given = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
+    return _document("turn", given, turn.prompt, said, more=tools, around=around, signals=tuple(_signals(found)))
+
+
+def _signals(found: Evidence) -> Iterator[tuple[str, str, int]]:
+    edited = Counter(edit.path for edit in found.edits)
+    yield from (("edited", path, times) for path, times in edited.items())
+    yield from (("read", path, 1) for path in found.files_read if path not in edited)
+    yield from (("commit", commit.id, 1) for commit in found.commits if commit.id)
+    for command in found.commands:
+        yield "command", command.key[:FRAGMENT], 1
+        if command.failed and (error := error_line(command.output)):
+            yield "error", words.signature(error), 1
+
+
+def _document(
+    kind: str, row: Row, title: str, body: str, *, around: str, more: str = "", signals: Signals = ()
+) -> Document:
+    return Document(
+        kind=kind,
+        row_id=row["id"],
+        project_id=row["project_id"],
+        session_id=row["session_id"],
+        turn_id=row["turn_id"],
+        created_at=row["created_at"],
+        passages=tuple(_passages(kind, title, body, more, day(row["created_at"]))),
+        around=around,
+        signals=tuple(signal for signal in signals if signal[1]),
+    )
+
+
+def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterator[Passage]:
+    """One, or the parts of a long text, each under the heading it begins with or, without one, its title."""
+    parts = [body]
+    if kind != "turn" and len(title) + len(body) > WHOLE:
+        parts = split(body)
+    heading = first if len(first := body.partition("\n")[0]) <= HEAD else ""
+    for number, part in enumerate(parts):
+        head = heading or title if number else title
+        yield Passage(head, part, f"{when} {more} {words.names(f'{head} {part} {more}')}")
+
+
+def split(text: str, size: int = PART) -> list[str]:
+    """Parts of about `size` characters, cut between lines; only a long line is cut between its sentences."""
+    parts, current = [], ""
+    for piece in _pieces(text, size):
+        if current and len(current) + len(piece) > size:
+            parts.append(current)
+            current = ""
+        current = f"{current}\n{piece}".strip()
+    return [*parts, current] if current else parts
+
+
+def _pieces(text: str, size: int) -> Iterator[str]:
+    for line in text.splitlines():
+        for sentence in [line] if len(line) <= size else _SENTENCE.split(line):
+            yield from (sentence[i : i + size] for i in range(0, len(sentence), size))
+
+
+def day(milliseconds: int) -> str:
+    """As people write it: a question says "in May", not a number."""
+    when = datetime.fromtimestamp(milliseconds / 1000).astimezone()
+    return f"{when.day} {when:%B %Y}"
+
+
+# --- tool inputs -----------------------------------------------------------------------------------------------------
+
+
+def tool_text(tools: Sequence[ToolUsed], *, root: str) -> str:
+    """What the tools were given, each thing once, within bounds."""
+    told: dict[str, None] = {}
+    for tool in tools:
+        for part in _told(tool):
+            told.setdefault(part.removeprefix(root.rstrip("/") + "/") if root else part)
+    return "\n".join(part for part in told if part.strip())[:TOOL_TEXT]
+
+
+def _told(tool: ToolUsed) -> Iterator[str]:
+    given = {name: value for name, value in tool.input.items() if isinstance(value, str)}
+    yield given.get("file_path") or given.get("notebook_path") or given.get("path") or ""
+    match tool.name:
+        case "Bash":
+            yield given.get("command", "")[:FRAGMENT]
+            yield given.get("description", "")[:100]
+        case "Grep" | "Glob":
+            yield given.get("pattern", "")[:FRAGMENT]
+        case "Edit" | "MultiEdit" | "Write" | "NotebookEdit":
+            yield (given.get("new_string") or given.get("content") or given.get("new_source") or "")[:FRAGMENT]
+            yield given.get("old_string", "")[: FRAGMENT // 2]
+        case "Read":
+            return
+        case _:
+            yield " ".join(value for name, value in given.items() if name not in ("file_path", "path"))[:FRAGMENT]

