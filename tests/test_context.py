@@ -139,6 +139,7 @@ def test_a_resumed_session_hears_only_news_and_each_once(lab: Lab) -> None:
     _work(lab, "a", "The basket sums up prices in cents now.", "basket.py")
     assert _context(lab.hook("SessionStart", session_id="a", source="resume")) == ""
     _work(lab, "b", "Orders are numbered from one hundred on.", "orders.py")
+    lab.wait_digested()
     text = _context(lab.hook("SessionStart", session_id="a", source="resume"))
     assert "Orders are numbered" in text
     assert "basket" not in text

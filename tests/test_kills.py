@@ -166,8 +166,8 @@ FINISH_FIRST = """
 import claude_mem.worker.runner as runner
 from claude_mem.store import jobs
 right = jobs.claim
-def claim(conn, **rest):
-    job = right(conn, **rest)
+def claim(conn, *kinds, **rest):
+    job = right(conn, *kinds, **rest)
     if job and job.kind == "compress":
         conn.execute("delete from jobs where id = ?", (job.id,))      # done before it is done
     return job

@@ -159,7 +159,8 @@ def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, 
 _OBSERVATIONS = """
     select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
            o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
-           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.commit_id, o.created_at, o.updated_at
+           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.commit_id, o.pinned, o.created_at,
+           o.updated_at
       from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
      where not o.forgotten
 """
@@ -212,15 +213,51 @@ def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
 def recent(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
 ) -> list[Row]:
-    """A project's newest observations that may be shown unasked."""
+    """A project's pinned and newest observations that may be shown unasked."""
     found = rows(
         conn,
         f"""{_OBSERVATIONS} and o.project_id in (select value from json_each(?)) and o.id > ?
             and coalesce(o.session_id, -1) != ? and o.trust in ('user', 'agent', 'repo', 'tool')
-            order by o.created_at desc, o.id desc limit ?""",
+            order by o.pinned desc, o.created_at desc, o.id desc limit ?""",
         (_dump(project_ids), after_id, but_session, limit),
     )
     return [_loaded(row) for row in found]
+
+
+def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = "", limit: int) -> list[Row]:
+    """What is known about a file: first what changed it, then what only read it; the newest first."""
+    found = rows(
+        conn,
+        f"""{_OBSERVATIONS} and o.project_id = :project and coalesce(s.content_session_id, '') != :but
+            and o.trust in ('user', 'agent', 'repo', 'tool')
+            and (exists (select 1 from json_each(o.files_modified) where value = :path)
+                 or exists (select 1 from json_each(o.files_read) where value = :path))
+            order by exists (select 1 from json_each(o.files_modified) where value = :path) desc,
+                     o.created_at desc, o.id desc limit :limit""",
+        {"project": project_id, "but": but_session or "\0", "path": path, "limit": limit},
+    )
+    return [_loaded(row) for row in found]
+
+
+def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
+    """Of turns that met an error: what tells how it was solved, the newest first."""
+    found = rows(
+        conn,
+        f"""{_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
+            and o.trust in ('user', 'agent', 'repo', 'tool')
+            and (o.key like 'fix:%' or o.type = 'bugfix'
+                 or exists (select 1 from json_each(o.concepts) where value = 'problem-solution'))
+            order by o.key like 'fix:%' desc, o.created_at desc, o.id desc""",
+        (_dump(turn_ids),),
+    )
+    return [_loaded(row) for row in found]
+
+
+def pin(conn: Connection, row_id: int, *, pinned: bool, now: int) -> Row:
+    """Pinned ones are told first, at every start of a session."""
+    get(conn, "observation", row_id)
+    conn.execute("update observations set pinned = ?, updated_at = ? where id = ?", (int(pinned), now, row_id))
+    return get(conn, "observation", row_id)
 
 
 def last_summary(conn: Connection, project_ids: list[int], *, but_session: int = 0) -> Row | None:
@@ -258,6 +295,32 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
         (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),
     )
     return [row["title"] for row in found]
+
+
+def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> list[Row]:
+    """The last summaries that left something to do."""
+    return rows(
+        conn,
+        """
+        select id, next_steps, created_at from session_summaries
+         where project_id in (select value from json_each(?)) and next_steps is not null
+         order by created_at desc, id desc limit ?
+        """,
+        (_dump(project_ids), limit),
+    )
+
+
+def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[str]:
+    found = rows(
+        conn,
+        """
+        select completed from session_summaries
+         where project_id in (select value from json_each(?)) and created_at > ? and completed is not null
+         order by created_at desc limit 50
+        """,
+        (_dump(project_ids), at),
+    )
+    return [row["completed"] for row in found]
 
 
 def newest_id(conn: Connection) -> int:

@@ -27,7 +27,7 @@ from claude_mem.hosts import claude
 from claude_mem.pipeline import backfill, context, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
 from claude_mem.redact import redact
-from claude_mem.store import account, events, jobs, ledger, observations, sessions, turns
+from claude_mem.store import account, events, jobs, ledger, observations, sessions, timeline, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import KINDS, Filter
@@ -348,11 +348,38 @@ async def inject_start(service: Service, request: Request) -> Any:
     if not project.enabled:
         return Response(claude.start_answer(""), media_type="application/json")
     who = {"host": event.host, "content_session_id": event.content_session_id}
-    text, upto = await service.start_context(project, **who, source=event.body.source)
+    start, upto = await service.start_context(project, **who, source=event.body.source)
     notice, keys = await service.notice()
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        await service.informed(**who, upto=upto, notices_told=keys)
-    return Response(claude.start_answer(text, notice=notice), media_type="application/json")
+        await service.informed(**who, upto=upto, ids_told=start.ids, notices_told=keys)
+    return Response(claude.start_answer(start.text, notice=notice), media_type="application/json")
+
+
+async def speak(service: Service, request: Request) -> Any:
+    """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
+    moment = claude.moment(spool.parse(ids.new(), await _raw(request)))
+    speech = await service.speak(moment)
+    if speech.told and not await request.is_disconnected():
+        await service.spoken(moment, speech)
+    return Response(claude.context_answer(moment.event, speech.text), media_type="application/json")
+
+
+async def semantic(service: Service, request: Request) -> Any:
+    """What would be said at a prompt: `{q, project, limit?}` → `{context, count}`."""
+    body = await _object(request)
+    question = recall.Question(
+        text=_text(body, "q", "query", "prompt", required=True, limit=20_000),
+        where=await service.db.read(_where, {"project": _text(body, "project", limit=200)}),
+        limit=body["limit"] if _is_id(body.get("limit")) and body["limit"] <= 50 else 5,
+        floor=recall.PROMPT_FLOOR,
+    )
+    await service.indexer.catch_up()
+    hits = await recall.find(service.db, service.indexer, question)
+    return {
+        "context": recall.listing(hits) if hits else "",
+        "count": len(hits),
+        "items": [hit.as_item() for hit in hits],
+    }
 
 
 # --- search -----------------------------------------------------------------------------------------------------------
@@ -516,6 +543,40 @@ async def _render_again(service: Service, project: str) -> None:
     service.runner.wake.set()
 
 
+async def pin_observation(service: Service, request: Request) -> Any:
+    """POST pins it, DELETE unpins it: pinned ones are told first at every session's start."""
+    pinned = request.method == "POST"
+    found = await service.db.write(observations.pin, _id(request), pinned=pinned, now=ids.now())
+    await _render_again(service, found["project"])
+    return found
+
+
+async def by_file(service: Service, request: Request) -> Any:
+    """What is known about a file: `path`, `project`, `limit`."""
+    path, name = request.query_params.get("path", ""), request.query_params.get("project", "")
+    if not path or not name:
+        raise Misuse("`path` or `project` is missing", hint="/api/observations/by-file?project=NAME&path=src/x.py")
+    limit = _number(request, "limit", 20, low=1, high=100)
+    found: list[Row] = []
+    for project_id in await service.db.read(project_rows.by_name, name):
+        found += await service.db.read(observations.by_file, project_id, storable(path), limit=limit)
+    return {"items": found[:limit]}
+
+
+async def show_timeline(service: Service, request: Request) -> Any:
+    """What happened around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
+    `project`, `format`."""
+    given = request.query_params
+    before, after = _number(request, "depth_before", 5, high=50), _number(request, "depth_after", 5, high=50)
+    name = given.get("project", "")
+    ids_ = await service.db.read(project_rows.by_name, name) if name else None
+    middle = await service.anchor(storable(given.get("anchor", "")), storable(given.get("query", "")), ids_)
+    found = await service.db.read(timeline.around, middle, before=before, after=after, project_ids=ids_)
+    if given.get("format") == "text":
+        return PlainTextResponse(context.timeline_text(found, middle, service.icons))
+    return {"items": found, "anchor": {"kind": middle.kind, "id": middle.id, "at": middle.at}}
+
+
 async def save_memory(service: Service, request: Request) -> Any:
     """Remember what a person says: `{text, title?, project?}`."""
     body = await _object(request)
@@ -644,9 +705,14 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/processing": {"POST": processing},
     "/api/context/inject": {"GET": inject, "POST": inject_start},
     "/api/context/preview": {"GET": inject},
+    "/api/context/prompt": {"POST": speak},
+    "/api/context/file": {"POST": speak},
+    "/api/context/failure": {"POST": speak},
+    "/api/context/semantic": {"POST": semantic},
     "/api/search": {"GET": search},
     "/api/observations": {"GET": _listing(partial(observations.listing, kind="observation"))},
     "/api/observations/batch": {"POST": batch},
+    "/api/observations/by-file": {"GET": by_file},
     "/api/summaries": {"GET": _listing(partial(observations.listing, kind="summary"))},
     "/api/prompts": {"GET": _listing(partial(observations.listing, kind="prompt"))},
     "/api/observation/{id}": {
@@ -654,6 +720,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
         "PATCH": change_observation,
         "DELETE": forget_observation,
     },
+    "/api/observation/{id}/pin": {"POST": pin_observation, "DELETE": pin_observation},
+    "/api/timeline": {"GET": show_timeline},
     "/api/summary/{id}": {"GET": _single("summary")},
     "/api/prompt/{id}": {"GET": _single("prompt")},
     "/api/session/{id}": {"GET": show_session},

@@ -14,12 +14,17 @@ from pathlib import Path
 import msgspec
 
 from claude_mem import ids, modes
+from claude_mem import projects as projects_
 from claude_mem.config import Config
+from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.pipeline import context, ingest
+from claude_mem.hosts.claude import Moment
+from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.compress import compress
+from claude_mem.pipeline.context import Composed
 from claude_mem.pipeline.index import Indexer
+from claude_mem.pipeline.moments import Speech
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
@@ -31,8 +36,10 @@ from claude_mem.providers.embedding import Embedder
 from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import News, Outcome, Session
 from claude_mem.spool import Spool, write_private
-from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, turns
+from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
 from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.search import Filter
+from claude_mem.store.timeline import Anchor
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
 
@@ -222,37 +229,86 @@ class Service:
 
     async def start_context(
         self, project: Project, *, host: str, content_session_id: str, source: str
-    ) -> tuple[str, int]:
+    ) -> tuple[Composed, int]:
         """What a session of this project is told when it starts, and up to which observation it is told everything."""
         await self.sweep_gone()
         await self.settle(SETTLE_SECONDS)
         upto = await self.db.read(observations.newest_id)
         session = await self.db.read(sessions.find, host, content_session_id)
         if source == "fork":
-            return "", upto  # it begins with a copy of another session, and with what that one was told
+            return Composed(""), upto  # it begins with a copy of another session, and with what that one was told
         return await self._start_text(project, session if source == "resume" else None), upto
 
     async def informed(
-        self, host: str, content_session_id: str, upto: int, *, notices_told: Sequence[str] = ()
+        self,
+        host: str,
+        content_session_id: str,
+        upto: int,
+        *,
+        ids_told: Sequence[int] = (),
+        notices_told: Sequence[str] = (),
     ) -> None:
-        """The session has been told everything up to that observation, and the person these notices."""
+        """The session has been told everything up to that observation, these in words; the person these notices."""
+        marks = [moments.mark("observation", row_id) for row_id in ids_told]
+        await self.db.write(told.note, host, content_session_id, [*marks, "start"], moment="start", now=ids.now())
         if session := await self.db.read(sessions.find, host, content_session_id):
             await self.db.write(sessions.informed, session.id, upto)
         if notices_told:
             await self.db.write(notices.told, notices_told, now=ids.now())
 
-    async def _start_text(self, project: Project, resumed: Session | None) -> str:
+    async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
         limit, budget = self.config.context_observations, self.config.context_tokens
         if resumed is not None:
             after, own = resumed.informed_upto, resumed.id
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
-            return context.render_news(news, budget_tokens=budget, icons=self.icons) if news else ""
+            return context.compose_news(news, budget_tokens=budget, icons=self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project.identities)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         known = known or context.Known(project.name, (), None, 0)
-        return context.render(known, budget_tokens=budget, icons=self.icons)
+        return context.compose(known, budget_tokens=budget, icons=self.icons)
+
+    async def speak(self, moment: Moment) -> Speech:
+        """What memory has to say at this moment; mostly nothing."""
+        project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
+        project_id = await self.db.read(projects.find, project.identities) if project.enabled else None
+        row = await self.db.read(projects.get, project_id) if project_id else None
+        if row is None or not moment.text.strip():
+            return moments.SILENCE
+        known = await self.db.read(self._told, moment, row["id"])
+        if moment.event == "PreToolUse":
+            return await self.db.read(moments.at_file, moment, row, told=known, icons=self.icons)
+        if moment.event == "PostToolUseFailure":
+            return await self.db.read(moments.at_failure, moment, row["id"], told=known, icons=self.icons)
+        return await moments.at_prompt(
+            moment, row["id"], db=self.db, indexer=self.indexer, told=known, icons=self.icons
+        )
+
+    def _told(self, conn: Connection, moment: Moment, project_id: int) -> frozenset[str]:
+        """What the session has been told. If the hook had to take its start from the disk, it was this."""
+        known = told.of(conn, moment.host, moment.content_session_id)
+        if "start" in known:
+            return known
+        limit, budget = self.config.context_observations, self.config.context_tokens
+        start = context.gather(conn, [project_id], limit=limit)
+        shown = context.compose(start, budget_tokens=budget, icons=self.icons).ids if start else ()
+        return known | {moments.mark("observation", row_id) for row_id in shown}
+
+    async def spoken(self, moment: Moment, speech: Speech) -> None:
+        who, now = (moment.host, moment.content_session_id), ids.now()
+        await self.db.write(told.note, *who, speech.told, moment=moment.event, now=now)
+
+    async def anchor(self, given: str, query: str, project_ids: list[int] | None) -> Anchor:
+        """A moment, by its name or as the best hit of a question."""
+        if given.strip():
+            return await self.db.read(timeline.anchor, given)
+        await self.indexer.catch_up()
+        where = Filter(project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(timeline.MARKS))
+        hits = await recall.find(self.db, self.indexer, recall.Question(text=query, where=where, limit=1))
+        if not query.strip() or not hits:
+            raise NotFound("nothing fits that", hint="name an anchor (ID, S12, date) or ask with other words")
+        return await self.db.read(timeline.item, hits[0].kind, hits[0].id)
 
     async def totals(self) -> Row:
         return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
