@@ -1,0 +1,193 @@
+"""The moments at which memory speaks by itself, through the real hook: rarely, briefly, once, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from claude_mem import privacy
+from claude_mem.text import tokens
+from tests.lab import Lab
+
+QUIET = {"continue": True, "suppressOutput": True}
+
+
+def context(answer: Any) -> str:
+    return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+def work(lab: Lab, session: str = "a") -> None:
+    """A session that mends the rounding of baskets, with an error on the way."""
+    who = {"session_id": session, "prompt_id": f"{session}-1"}
+    path = str(lab.project / "src" / "basket.py")
+    lab.spool("UserPromptSubmit", prompt="The basket total is off by one cent, please fix the rounding", **who)
+    failed = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}}
+    lab.spool(
+        "PostToolUseFailure", **failed, error="E  decimal.DecimalError: quantize result has too many digits", **who
+    )
+    edit = {"file_path": path, "old_string": "round(x)", "new_string": "def total(lines): return quantize(sum(lines))"}
+    lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
+    lab.spool("PostToolUse", **failed, tool_response={"stdout": "4 passed"}, **who)
+    words = "Basket totals are rounded once, at the very end, because rounding each line added up to a cent too much."
+    lab.spool("Stop", last_assistant_message=words, **who)
+
+
+@pytest.fixture
+def known(lab: Lab) -> Lab:
+    """A worker that knows one piece of work."""
+    (lab.project / "src").mkdir()
+    (lab.project / "src" / "basket.py").write_text("def total(): ...\n")
+    work(lab)
+    lab.start()
+    lab.wait_digested()
+    return lab
+
+
+def start(lab: Lab, session: str) -> str:
+    return context(lab.hook("SessionStart", session_id=session, source="startup"))
+
+
+def prompt(lab: Lab, session: str, text: str) -> Any:
+    return lab.hook("UserPromptSubmit", session_id=session, prompt=text, prompt_id=f"{session}-{time.time_ns()}")
+
+
+ASKED = "Why is the rounding of the basket total done at the end?"
+
+
+# --- at a prompt -----------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_about_something_else_is_met_with_silence(known: Lab) -> None:
+    assert prompt(known, "fresh", "Something about flowers in the garden of my neighbour, please") == QUIET
+
+
+def test_what_the_start_has_told_is_not_told_again_at_a_prompt(known: Lab) -> None:
+    assert "rounded once" in start(known, "b")
+    text = context(prompt(known, "b", ASKED))
+    assert "rounded once" not in text
+    assert "src/basket.py" in text, "but where the work will probably be is news"
+    assert prompt(known, "b", ASKED) == QUIET, "and that too is said once"
+
+
+def test_what_came_after_the_start_is_told_at_a_prompt_once(known: Lab) -> None:
+    start(known, "b")
+    who = {"session_id": "c", "prompt_id": "c-1"}
+    known.spool("UserPromptSubmit", prompt="Make vouchers expire after a year", **who)
+    edit = {"file_path": str(known.project / "src" / "voucher.py"), "old_string": "a", "new_string": "b"}
+    known.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
+    known.spool(
+        "Stop",
+        last_assistant_message="Vouchers expire one year after they were issued; expired ones are refused.",
+        **who,
+    )
+    known.wait_digested()
+    text = context(prompt(known, "b", "What happens when a voucher is older than one year, is it refused?"))
+    assert "Vouchers expire one year after" in text
+    assert privacy.strip(text) == "", "it is fenced, so our own capture cuts it out again"
+    assert tokens(text) <= 600
+    assert "Vouchers expire" not in context(prompt(known, "b", "And when is an expired voucher refused by the shop?"))
+
+
+@pytest.mark.parametrize(
+    "text", ["/compact rounding basket total", "fix it", "# basket rounding total note", "go on", ""]
+)
+def test_commands_and_a_few_words_are_met_with_silence(known: Lab, text: str) -> None:
+    assert prompt(known, "b", text) == QUIET
+
+
+def test_a_session_is_not_told_what_it_did_itself(known: Lab) -> None:
+    assert "rounded" not in context(prompt(known, "a", ASKED))
+
+
+def test_a_project_that_is_switched_off_is_met_with_silence(known: Lab) -> None:
+    (known.project / ".claude-mem.toml").write_text("enabled = false\n")
+    assert prompt(known, "b", ASKED) == QUIET
+
+
+def test_a_hung_worker_holds_no_prompt_up(known: Lab) -> None:
+    pid = known.status()["pid"]
+    os.kill(pid, 19)
+    try:
+        begun = time.monotonic()
+        assert prompt(known, "b", ASKED) == QUIET
+        assert time.monotonic() - begun < 2
+    finally:
+        os.kill(pid, 18)
+    known.wait_digested()
+    assert known.client().get("/api/prompts")["items"][0]["text"] == ASKED, "and it was captured all the same"
+
+
+# --- before a file ---------------------------------------------------------------------------------------------------
+
+
+def touch(lab: Lab, session: str, tool: str = "Read", path: str = "src/basket.py") -> str:
+    given = {"file_path": str(lab.project / path)}
+    return context(lab.hook("PreToolUse", session_id=session, tool_name=tool, tool_input=given))
+
+
+@pytest.mark.parametrize("tool", ["Read", "Edit", "Write"])
+def test_what_is_known_about_a_file_is_told_once_a_session(known: Lab, tool: str) -> None:
+    text = touch(known, "unstarted", tool)
+    # What the start tells counts as told, even if no worker was there to tell it.
+    assert text == ""
+    work(known, "z")
+    known.wait_digested()
+    start_text = start(known, "b")
+    assert "basket" in start_text
+    assert touch(known, "b", tool) == "", "the start has told it"
+
+
+def test_a_file_that_the_start_did_not_tell_of_is_spoken_of(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    text = touch(known, "b")
+    assert "known about src/basket.py" in text
+    assert "rounded once" in text
+    assert touch(known, "b") == ""
+    assert tokens(text) <= 250
+
+
+def test_a_file_that_has_changed_since_is_said_to_be(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    later = time.time() + 3600
+    os.utime(known.project / "src" / "basket.py", (later, later))
+    assert "it has changed since" in touch(known, "b")
+
+
+@pytest.mark.parametrize("path", ["src/other.py", "/etc/passwd", "../outside.py", ""])
+def test_an_unknown_file_is_met_with_silence(known: Lab, path: str) -> None:
+    assert touch(known, "b", path=path) == ""
+
+
+def test_asking_about_a_file_keeps_nothing(known: Lab) -> None:
+    before = known.status()["captured"]
+    touch(known, "b")
+    assert known.status()["captured"] == before
+
+
+# --- after a failure -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_error_brings_up_what_solved_it(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    failed = {"session_id": "b", "tool_name": "Bash", "tool_input": {"command": "pytest tests"}, "tool_use_id": "t1"}
+    error = "Exit code 1\nE  decimal.DecimalError: quantize result has too many digits"
+    text = context(known.hook("PostToolUseFailure", **failed, error=error))
+    assert "this error was met before" in text
+    assert "DecimalError" in text
+    assert context(known.hook("PostToolUseFailure", **{**failed, "tool_use_id": "t2"}, error=error)) == ""
+    known.wait_digested()
+    assert known.status()["set_aside"] == 0
+
+
+def test_another_error_is_met_with_silence(known: Lab) -> None:
+    failed = {"session_id": "b", "tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "t1"}
+    assert known.hook("PostToolUseFailure", **failed, error="make: no rule to make target 'all'") == QUIET
