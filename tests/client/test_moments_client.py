@@ -1,0 +1,100 @@
+"""Memory that speaks by itself, in the real Claude Code: what the model is shown at a prompt, before a file and after a
+failure is in its requests, once, and nothing is held up by it."""
+
+from pathlib import Path
+
+import pytest
+
+from .harness import Lab, Run
+from .model_server import Reply, Text, Tool
+from .test_real_client import assert_healthy, bash, lab  # noqa: F401 -- the fixture
+
+pytestmark = pytest.mark.client
+
+FILE = "warp.py"
+LESSON = "The warp coil must be degaussed before each jump"
+ERROR = "CoilError: coil 7 is magnetised"
+
+
+def coil(lab: Lab) -> list[Reply]:  # noqa: F811
+    """Run into an error, mend it in a file, see it pass."""
+    (lab.project / "jump.sh").write_text(f"test -f degaussed || {{ echo '{ERROR}'; exit 3; }}\n")
+    (lab.project / FILE).write_text("COIL = 7\n")
+    edit = {"file_path": str(lab.project / FILE), "old_string": "COIL = 7", "new_string": "COIL = degauss(7)"}
+    return [
+        [bash("sh jump.sh")],
+        [Tool("Read", {"file_path": str(lab.project / FILE)})],
+        [Tool("Edit", edit), bash("touch degaussed")],
+        [bash("sh jump.sh")],
+        [Text(f"{LESSON}, because a magnetised coil stops the ship. `{FILE}` does it now.")],
+    ]
+
+
+def told(run: Run, lab: Lab, words: str) -> list[int]:  # noqa: F811
+    """In which of the session's requests the words stand inside our fence, by number."""
+    return [
+        n for n, request in enumerate(lab.server.of(run.session)) if any(words in text for text in request.contexts)
+    ]
+
+
+def test_a_prompt_is_shown_what_is_remembered_about_it_and_only_once(lab: Lab) -> None:  # noqa: F811
+    """Session B runs from before the work of session A was there, so that its start can't have told it."""
+    lab.server.play("FIRST-ASK", [Text("Nothing yet.")])
+    lab.server.play("SECOND-ASK", [Text("Degauss it.")])
+    lab.server.play("THIRD-ASK", [Text("As I said.")])
+    lab.server.play("COIL-JOB", *coil(lab))
+    client = lab.start_claude(None)
+    client.say("FIRST-ASK: hello there, who are you today?")
+    client.wait_results(1)
+    assert_healthy(lab.claude("COIL-JOB: make the jump work"))
+    lab.wait_digested()
+    client.say("SECOND-ASK: what must be done with the warp coil before each jump?")
+    client.wait_results(2)
+    client.say("THIRD-ASK: and why must the warp coil be degaussed before each jump?")
+    client.wait_results(3)
+    client.hang_up()
+    run = client.finish()
+    assert_healthy(run)
+    asked = [
+        request for request in lab.server.of(run.session) if request.marker in ("FIRST-ASK", "SECOND-ASK", "THIRD-ASK")
+    ]
+    counts = [sum(LESSON in text for text in request.contexts) for request in asked]
+    assert counts == [0, 1, 1], "it came with the second prompt, and the third request only repeats the conversation"
+
+
+def test_an_error_met_before_brings_up_what_solved_it(lab: Lab) -> None:  # noqa: F811
+    client = lab.start_claude(None)
+    lab.server.play("EARLY", [Text("Here.")])
+    client.say("EARLY: wait for me here, please, will you?")
+    client.wait_results(1)
+    lab.server.play("COIL-JOB", *coil(lab))
+    assert_healthy(lab.claude("COIL-JOB: make the jump work"))
+    lab.wait_digested()
+    (lab.project / "degaussed").unlink()
+    lab.server.play("AGAIN", [bash("sh jump.sh")], [Text("I see.")])
+    client.say("AGAIN: please run it")
+    client.wait_results(2)
+    client.hang_up()
+    run = client.finish()
+    assert_healthy(run)
+    assert told(run, lab, "this error was met before")
+
+
+def test_a_file_about_to_be_read_is_introduced(lab: Lab) -> None:  # noqa: F811
+    client = lab.start_claude(None)
+    lab.server.play("EARLY", [Text("Here.")])
+    client.say("EARLY: wait for me here, please, will you?")
+    client.wait_results(1)
+    lab.server.play("COIL-JOB", *coil(lab))
+    assert_healthy(lab.claude("COIL-JOB: make the jump work"))
+    lab.wait_digested()
+    read = Tool("Read", {"file_path": str(lab.project / FILE)})
+    lab.server.play("READ-IT", [read], [read], [Text("I see.")])
+    client.say("READ-IT: look")
+    client.wait_results(2)
+    client.hang_up()
+    run = client.finish()
+    assert_healthy(run)
+    last = lab.server.of(run.session)[-1]
+    assert sum(f"known about {FILE}" in text for text in last.contexts) == 1
+    assert Path(lab.project / FILE).read_text() == "COIL = degauss(7)\n"
