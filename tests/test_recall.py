@@ -292,7 +292,7 @@ def test_scores_are_added_not_ranks() -> None:
     near = Near({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
     (first, second) = fuse(Evidence(found, found.by_group(), [], None), near, floor=0)
     assert (first.group, second.group) == (2, 1)
-    assert first.words + first.meaning == pytest.approx(0.3 * 0.9 + 0.7)
+    assert first.words + first.meaning == pytest.approx(recall.WORDS * 0.9 + recall.MEANING)
 
 
 # --- files and what is said ------------------------------------------------------------------------------------------

@@ -90,9 +90,10 @@ def _observation(conn: Connection, row: Row) -> Document:
     errors = [("error", words.signature(fact[7:]), 1) for fact in facts if fact.startswith("Error: ")]
     commits = [("commit", row["commit_id"], 1)] if row["commit_id"] else []
     said = _without_title(row["title"] or "", row["narrative"] or "")
-    told = (row["subtitle"], said, *facts, *msgspec.json.decode(row["concepts"], type=list[str]))
-    body = "\n".join(part for part in (*told, " ".join(path for _, path, _ in files if path)) if part)
-    return _document("observation", row, row["title"] or "", body, around=near, signals=(*files, *errors, *commits))
+    body = "\n".join(part for part in (row["subtitle"], said, *facts) if part)
+    more = " ".join([*msgspec.json.decode(row["concepts"], type=list[str]), *(path for _, path, _ in files)])
+    signals = (*files, *errors, *commits)
+    return _document("observation", row, row["title"] or "", body, more=more, around=near, signals=signals)
 
 
 def _without_title(title: str, text: str) -> str:

@@ -28,7 +28,7 @@ from claude_mem.store.search import Filter, WordScores
 from claude_mem.text import shorten, storable, tokens
 
 # One set for everything, chosen on half of each data set and confirmed on the other half (bench/results/recall.md).
-WORDS, MEANING = 0.3, 0.7
+WORDS, MEANING = 0.35, 0.65
 SESSION = 0.5  # what a session's best turn lends to its other turns: work comes in stretches
 EXACT = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3}
 RECENT, CONFIRMED = 0.02, 0.02
@@ -278,16 +278,17 @@ COMMON = 0.3  # how much a file that every session touches is held back
 HALF_LIFE_SESSIONS = 3
 
 
-async def files_for(db: Database, indexer: Indexer, prompt: str, where: Filter, *, limit: int = 10) -> list[str]:
+async def files_for(db: Database, indexer: Indexer, prompt: str, where: Filter, *, limit: int = 12) -> list[str]:
     """The repository files that a prompt will probably concern, the likeliest first; not those it names itself."""
     if not storable(prompt).strip():
         return []
     _, ranked = await rank(db, indexer, Question(text=prompt, where=where, floor=0.0))
     touched = await db.read(search.touched, where, most_turns=FILES_MEMORY)
+    touched = [row for row in touched if not row["value"].startswith(("/", "~"))]  # outside the repository
     scores = likely_files(prompt, {candidate.group: candidate.score for candidate in ranked}, touched)
     given = words.paths(prompt)
-    named = [path for path in scores if any(path == name or path.endswith("/" + name) for name in given)]
-    return sorted(scores.keys() - set(named), key=lambda path: (-scores[path], path))[:limit]
+    new = [path for path in scores if not any(path == name or path.endswith("/" + name) for name in given)]
+    return sorted(new, key=lambda path: (-scores[path], path))[:limit]
 
 
 def likely_files(prompt: str, scores: Mapping[int, float], touched: Sequence[Row]) -> dict[str, float]:

@@ -19,8 +19,9 @@ PASSAGES = 1_000  # at most so many a document; see the table
 KINDS = ("observation", "summary", "prompt", "turn")
 # title, body, hints, around. Neighbours count, but less than what was said here.
 WEIGHTS = "1.5, 1.0, 0.5, 0.3"
-# So many matches are scored at most, the rarest words first: common words tell little and cost the most.
-MOST_MATCHES = 4_000
+# So many matches are scored at most, the rarest words first: common words tell little and cost the most. What is only
+# looked at because it is out of scope costs less.
+MOST_MATCHES, MOST_SCANNED = 4_000, 16_000
 MOST_WORDS = 24
 
 
@@ -324,14 +325,16 @@ def by_words(conn: Connection, terms: Sequence[str], wanted: Filter) -> WordScor
     found = WordScores()
     total = _indexed(conn)
     in_all = total if wanted == Filter() else size(conn, wanted)
-    room = MOST_MATCHES
+    room, scan = MOST_MATCHES, MOST_SCANNED
     for term, count in _rarest(conn, terms):
-        if found.matches and count > room:
+        if found.matches and (count > scan or (count > room and in_all == total) or room <= 0):
             break
-        room -= count
+        scan -= count
         # SQLite multiplies by the word's weight over all projects: take that out, put the one in scope in.
         everywhere = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6) if count < total else 1e-6
-        _score(found, term, _matches(conn, term, wanted), everywhere=everywhere, in_all=in_all)
+        matches = _matches(conn, term, wanted)
+        _score(found, term, matches, everywhere=everywhere, in_all=in_all)
+        room -= len(matches)
     return found
 
 
@@ -354,7 +357,7 @@ def _rarest(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int]]:
 def _count(conn: Connection, term: str) -> int:
     """How many passages have it, counted no further than matters."""
     some = "select 1 from words where words match ? limit ?"
-    return int(value(conn, f"select count(*) from ({some})", (_quoted(term), MOST_MATCHES + 1)))
+    return int(value(conn, f"select count(*) from ({some})", (_quoted(term), MOST_SCANNED + 1)))
 
 
 def _matches(conn: Connection, term: str, wanted: Filter) -> list[tuple[Any, ...]]:
