@@ -1,7 +1,7 @@
 """Prompt → files: a replay in order of time. At each session's first prompt, with only what was there before, which files
 does the text name that would be given to the agent?
 
-In process: the text at a prompt has no route yet. `hidden@10` as the data's README defines it: of the files that the
+In process, through the very functions that answer the hooks: the start of a session, then its prompt. `hidden@10` as the data's README defines it: of the files that the
 session goes on to edit and the prompt does not name, the share among the first ten that the text names.
 """
 
@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.config import Config
-from claude_mem.pipeline import backfill, context, recall
+from claude_mem.hosts.claude import Moment
+from claude_mem.pipeline import backfill
+from claude_mem.projects import resolve
 from claude_mem.providers import embed
-from claude_mem.store.search import Filter
 from claude_mem.worker.service import Service
 
 BUDGET = 4_000
+ROOT = "/home/dev/cli"  # the folder that all sessions of the data set were renamed to
 
 
 def measure(folder: Path, data: Path, model: Path | None) -> list[tuple[str, float]]:
@@ -28,14 +30,15 @@ def measure(folder: Path, data: Path, model: Path | None) -> list[tuple[str, flo
     found = [("words", asyncio.run(_replay(tasks, folder, data / "words", None)))]
     if model is not None:
         found.append(("words + vectors", asyncio.run(_replay(tasks, folder, data / "both", model))))
-    rows = [(name, hidden) for name, (hidden, _) in found]
-    return rows + [(f"{name}, the start's context before it", after) for name, (_, after) in found]
+    rows = [(f"{name}, at the prompt", hidden) for name, (hidden, _) in found]
+    return rows + [(f"{name}, start and prompt", after) for name, (_, after) in found]
 
 
 async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path | None) -> tuple[float, float]:
     embedder = embed.OnnxEmbedder(embed.MODELS[embed.DEFAULT], model) if model else None
     service = Service(Config(data_dir=data, embedding_model="none"), embedder=embedder)
-    alone, after = [], []
+    alone: list[float] = []
+    after: list[float] = []
     try:
         for task in tasks["prompt_to_files"]:
             if "ingest" in task:
@@ -45,23 +48,21 @@ async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path |
                 while await service.indexer.step():
                     pass
             elif gold := set(task["gold"]) - set(task["given"]):
-                said, start = await _said(service, task["prompt"])
-                alone.append(_hidden(f"{said}\n{start}"[:BUDGET], gold, tasks["repository_files"], task["given"]))
+                said, start = await _said(service, task["prompt"], f"new-{len(alone)}")
+                alone.append(_hidden(said[:BUDGET], gold, tasks["repository_files"], task["given"]))
                 after.append(_hidden(f"{start}\n{said}"[:BUDGET], gold, tasks["repository_files"], task["given"]))
     finally:
         service.close()
     return statistics.mean(alone), statistics.mean(after)
 
 
-async def _said(service: Service, prompt: str) -> tuple[str, str]:
+async def _said(service: Service, prompt: str, session: str) -> tuple[str, str]:
     """What is said at the prompt, and what was said at the start."""
-    where = Filter()
-    files = await recall.files_for(service.db, service.indexer, prompt, where)
-    question = recall.Question(text=prompt, where=where, limit=5, floor=recall.PROMPT_FLOOR)
-    hits = await recall.find(service.db, service.indexer, question)
-    said = recall.render(hits, files, budget_chars=BUDGET)
-    known = service.db.read_now(context.gather, [1], limit=service.config.context_observations)
-    return said, context.render(known, budget_tokens=500) if known else ""
+    who = {"host": "claude", "content_session_id": session}
+    start, upto = await service.start_context(resolve(ROOT), **who, source="startup")
+    await service.informed(**who, upto=upto, ids_told=start.ids)
+    moment = Moment(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)
+    return (await service.speak(moment)).text, start.text
 
 
 def _hidden(text: str, gold: set[str], repository: list[str], given: list[str]) -> float:

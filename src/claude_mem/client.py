@@ -37,6 +37,12 @@ class Client:
     def post(self, path: str, body: Any = None) -> Any:
         return self._ask("POST", path, msgspec.json.encode(body if body is not None else {}))
 
+    def patch(self, path: str, body: Any) -> Any:
+        return self._ask("PATCH", path, msgspec.json.encode(body))
+
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path)
+
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
         headers = {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from typing import Any
 
 # Lone surrogates can't be encoded and NUL ends a C string: either would poison a row for every later reader.
@@ -49,6 +50,22 @@ def tokens(text: str) -> int:
 def tokens_at_most(text: str) -> int:
     """For caps: code and other scripts take more tokens than prose, rarely more than one for three bytes."""
     return (len(text.encode("utf-8", "replace")) + 2) // 3
+
+
+def milliseconds(text: str, *, end: bool = False) -> int | None:
+    """A date or time as people write it, or milliseconds already. A bare date ends with its day."""
+    text = text.strip()
+    if not text:
+        return None
+    if text.isdigit() and text.isascii() and 9 <= len(text) <= 15:
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+        if end and len(text) <= 10:
+            when += timedelta(days=1, milliseconds=-1)
+        return int(when.timestamp() * 1000)
+    except (OverflowError, OSError) as error:
+        raise ValueError(text) from error
 
 
 def first_sentence(text: str, limit: int = 160) -> str:

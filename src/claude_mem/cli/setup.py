@@ -118,7 +118,7 @@ def uninstall(options: argparse.Namespace) -> int:
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
 OURS = (
     "claude-mem.db*", "spool", "aside", "starts", "logs", "backups", "worker.*", "token", "activity.flag",
-    "config.toml", "prices.toml", "modes", "observer", MADE_SETTINGS,
+    "config.toml", "prices.toml", "modes", "models", "observer", MADE_SETTINGS,
 )  # fmt: skip
 
 

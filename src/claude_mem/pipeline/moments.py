@@ -58,8 +58,6 @@ async def at_prompt(
     where = Filter(project_ids=(project_id,), but_session=moment.content_session_id)
     question = recall.Question(text=prompt, where=where, limit=4 * PROMPT_ITEMS, floor=recall.PROMPT_FLOOR)
     hits = [hit for hit in await recall.find(db, indexer, question) if hit.kind in _TOLD_KINDS]
-    if not hits:
-        return SILENCE
     fresh = [hit for hit in hits if mark(hit.kind, hit.id) not in told][:PROMPT_ITEMS]
     files = await recall.files_for(db, indexer, prompt, where, limit=PROMPT_FILES)
     new_files = [path for path in files if f"file:{path}" not in told]

@@ -37,6 +37,7 @@ HALF_LIFE_MS = 30 * 86_400_000
 # meaning than texts about something else. What is said unasked has to clear more.
 FLOOR = 0.05
 PROMPT_FLOOR = 0.45
+FILES_FLOOR = 0.25  # where the work will be can be told from less than what there is to say about it
 MOST_CANDIDATES = 500
 PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
@@ -283,6 +284,8 @@ async def files_for(db: Database, indexer: Indexer, prompt: str, where: Filter, 
     if not storable(prompt).strip():
         return []
     _, ranked = await rank(db, indexer, Question(text=prompt, where=where, floor=0.0))
+    if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
+        return []
     touched = await db.read(search.touched, where, most_turns=FILES_MEMORY)
     touched = [row for row in touched if not row["value"].startswith(("/", "~"))]  # outside the repository
     scores = likely_files(prompt, {candidate.group: candidate.score for candidate in ranked}, touched)

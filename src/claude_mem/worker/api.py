@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,14 @@ from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, T
 from claude_mem.hosts import claude
 from claude_mem.pipeline import backfill, context, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
-from claude_mem.redact import redact
 from claude_mem.store import account, events, jobs, ledger, observations, sessions, timeline, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
-from claude_mem.store.search import KINDS, Filter
-from claude_mem.text import first_sentence, map_strings, storable
+from claude_mem.store.search import KINDS, Filter, all_stale, is_stale, size
+from claude_mem.text import first_sentence, map_strings, milliseconds, storable
+from claude_mem.worker import mcp
 from claude_mem.worker.guard import Guard
-from claude_mem.worker.service import Service
+from claude_mem.worker.service import Service, keepable
 
 log = logging.getLogger(__name__)
 
@@ -436,18 +435,9 @@ def _list(given: dict[str, str], *names_: str) -> tuple[str, ...]:
 
 
 def _date(given: dict[str, str], name: str, *, end: bool = False) -> int | None:
-    """Milliseconds, or an ISO date or time; a bare date ends with its day."""
-    text = given.get(name, "").strip()
-    if not text:
-        return None
-    if text.isdigit() and text.isascii() and len(text) <= 15:
-        return int(text)
     try:
-        when = datetime.fromisoformat(text)
-        if end and len(text) <= 10:
-            when += timedelta(days=1, milliseconds=-1)
-        return int(when.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError) as error:
+        return milliseconds(given.get(name, ""), end=end)
+    except ValueError as error:
         raise Misuse(f"{name} is no date", hint="2026-01-31, or milliseconds since 1970") from error
 
 
@@ -520,27 +510,17 @@ def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
             raise Misuse(f"`{name}` must be a list of texts")
     if "type" in body and body["type"] not in types:
         raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(types))
-    return dict(map_strings(body, _keepable))
-
-
-def _keepable(text: str) -> str:
-    return redact(privacy.strip(storable(text)))
+    return dict(map_strings(body, keepable))
 
 
 async def forget_observation(service: Service, request: Request) -> Any:
     """DELETE erases the observation. (The summary of its turn and the raw events are rows of their own.)"""
-    found = await service.db.read(observations.get, "observation", _id(request))
-    await service.db.write(observations.forget, found["id"], now=ids.now())
-    await service.db.scrub()
-    await _render_again(service, found["project"])
+    found = await service.forget(_id(request))
     return {"status": "forgotten", "id": found["id"]}
 
 
 async def _render_again(service: Service, project: str) -> None:
-    """The contexts kept on disk must not tell what has been corrected or forgotten."""
-    for project_id in await service.db.read(project_rows.by_name, project):
-        await service.db.write(jobs.ask, "render", f"{project_id}.changed.{ids.new()}", now=ids.now())
-    service.runner.wake.set()
+    await service.render_again(await service.db.read(project_rows.by_name, project))
 
 
 async def pin_observation(service: Service, request: Request) -> Any:
@@ -580,21 +560,13 @@ async def show_timeline(service: Service, request: Request) -> Any:
 async def save_memory(service: Service, request: Request) -> Any:
     """Remember what a person says: `{text, title?, project?}`."""
     body = await _object(request)
-    text = _keepable(_text(body, "text", required=True, limit=20_000))
+    text = keepable(_text(body, "text", required=True, limit=20_000))
     if not text.strip():
         raise Misuse("all of it is private; nothing was kept")
-    title = _keepable(_text(body, "title", limit=200)) or first_sentence(text, 100)
+    title = keepable(_text(body, "title", limit=200)) or first_sentence(text, 100)
     name = _text(body, "project", limit=100) or "general"
-    row_id = await service.db.write(_save, name, title, text)
-    await _render_again(service, name)
+    row_id = await service.save(projects.named(name), title, text)
     return {"success": True, "id": row_id, "title": title, "project": name}
-
-
-def _save(conn: Connection, name: str, title: str, text: str) -> int:
-    now = ids.now()
-    known = project_rows.by_name(conn, name)
-    project_id = known[0] if known else project_rows.know(conn, projects.named(name), "", now=now)
-    return observations.save(conn, project_id=project_id, title=title, text=text, key=f"saved:{ids.new()}", now=now)
 
 
 async def ask_backfill(service: Service, request: Request) -> Any:
@@ -648,6 +620,21 @@ async def stats(service: Service, _: Request) -> Any:
         "events": await service.totals(),
         "index": await service.indexer.counts(),
     }
+
+
+async def show_index(service: Service, _: Request) -> Any:
+    """How far the index is: `stale` rows without words, `vectors` of about `embeddable`, `busy` until all is made."""
+    waiting = await service.db.read(is_stale)  # first: what has its words by now is counted as owed below
+    found = await service.indexer.counts()
+    embeddable = await service.db.read(size, Filter(kinds=("observation", "turn")))
+    return {**found, "embeddable": max(embeddable, found["vectors"]), "busy": waiting or found["owed"]}
+
+
+async def reindex(service: Service, request: Request) -> Any:
+    """Make words and vectors again from the rows, in the background; GET /api/index tells how far it is."""
+    await service.db.write(all_stale)
+    service.index_wake.set()
+    return await show_index(service, request)
 
 
 async def queue(service: Service, _: Request) -> Any:
@@ -732,9 +719,12 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
     "/api/stats": {"GET": stats},
+    "/api/index": {"GET": show_index},
+    "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},
     "/api/queue/retry": {"POST": retry},
     "/api/settings": {"GET": settings},
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
+    "/mcp": {"POST": mcp.answer},
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids, modes
+from claude_mem import ids, modes, privacy
 from claude_mem import projects as projects_
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
@@ -35,11 +35,13 @@ from claude_mem.providers.chain import Chain
 from claude_mem.providers.embedding import Embedder
 from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import News, Outcome, Session
+from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
+from claude_mem.text import storable
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
 
@@ -299,6 +301,26 @@ class Service:
         who, now = (moment.host, moment.content_session_id), ids.now()
         await self.db.write(told.note, *who, speech.told, moment=moment.event, now=now)
 
+    async def save(self, project: Project, title: str, text: str) -> int:
+        """Something that is to be remembered, by itself and for good."""
+        project_id, row_id = await self.db.write(_save, project, title, text)
+        await self.render_again([project_id])
+        return row_id
+
+    async def forget(self, row_id: int) -> Row:
+        """Erase an observation, in the files too."""
+        found = await self.db.read(observations.get, "observation", row_id)
+        await self.db.write(observations.forget, row_id, now=ids.now())
+        await self.db.scrub()
+        await self.render_again(await self.db.read(projects.by_name, found["project"]))
+        return found
+
+    async def render_again(self, project_ids: Sequence[int]) -> None:
+        """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
+        for project_id in project_ids:
+            await self.db.write(jobs.ask, "render", f"{project_id}.changed.{ids.new()}", now=ids.now())
+        self.runner.wake.set()
+
     async def anchor(self, given: str, query: str, project_ids: list[int] | None) -> Anchor:
         """A moment, by its name or as the best hit of a question."""
         if given.strip():
@@ -336,6 +358,19 @@ class Service:
 def _embedder(config: Config) -> Embedder | None:
     """The model that was fetched, if the name is one we know; words alone work without."""
     return embed.load(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
+
+
+def keepable(text: str) -> str:
+    """What a person or an agent wants kept, without its private parts and secrets."""
+    return redact(privacy.strip(storable(text)))
+
+
+def _save(conn: Connection, project: Project, title: str, text: str) -> tuple[int, int]:
+    now = ids.now()
+    known = [] if project.root else projects.by_name(conn, project.name)
+    project_id = known[0] if known else projects.know(conn, project, "", now=now)
+    key = f"saved:{ids.new()}"
+    return project_id, observations.save(conn, project_id=project_id, title=title, text=text, key=key, now=now)
 
 
 # --- what a sweep writes -------------------------------------------------------------------------------------

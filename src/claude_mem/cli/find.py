@@ -1,0 +1,208 @@
+"""search, timeline, context: finding what is remembered, and seeing what an agent will be told of it."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from claude_mem import modes, process, projects
+from claude_mem.cli import output
+from claude_mem.client import Client
+from claude_mem.config import load_forgiving
+from claude_mem.errors import CannotDo
+
+KINDS = ("observation", "summary", "prompt", "turn")
+MARKS = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
+ORDERS = {"relevance": "relevance", "newest": "date_desc", "oldest": "date_asc"}
+_JSON = "one JSON object a line"
+
+
+def add_commands(commands: Any) -> None:
+    _add_search(commands)
+    _add_timeline(commands)
+    context_ = commands.add_parser(
+        "context",
+        help="what the next session will be told, or what is remembered about a prompt",
+        epilog="In a script, give an option: with none and no terminal this is the hook that agents run.",
+    )
+    context_.add_argument("--project", default="", metavar="NAME", help="default: the project of this folder")
+    context_.add_argument("--prompt", default="", metavar="TEXT", help="what is said of it when this is asked")
+    context_.add_argument("--json", action="store_true", help="one JSON object")
+    context_.set_defaults(run=context)
+
+
+def _add_search(commands: Any) -> None:
+    search_ = commands.add_parser(
+        "search",
+        help="find what is remembered, by words and by meaning",
+        epilog="Options stand before or after the words. Without words: what there is, newest first. Several --kind,"
+        " --type, --concept or --file mean any of them. `claude-mem show ID` prints an observation in full,"
+        " `claude-mem timeline ID` what happened around it.",
+    )
+    search_.set_defaults(run=search)
+    add = search_.add_argument
+    add("query", nargs="*", metavar="QUERY", help="any words; no quotes needed")
+    add("--project", default="", metavar="P", help="only of this project (`claude-mem list projects`)")
+    add("--kind", action="append", choices=KINDS, help="only this kind")
+    add("--type", action="append", metavar="T", help="only observations of this type: bugfix, feature, decision, …")
+    add("--concept", action="append", metavar="C", help="only observations with this concept: gotcha, how-it-works, …")
+    add("--file", action="append", metavar="F", help="only what read or changed this file or folder")
+    add("--since", type=_date, metavar="DATE", help="not older: 2026-01-31, or with a time")
+    add("--until", type=_date, metavar="DATE", help="not newer; a day counts to its end")
+    add("--host", default="", metavar="H", help="only what this agent did: claude, …")
+    add("--session", default="", metavar="S", help="only of this session (its id at the agent)")
+    add("-n", "--limit", type=int, default=20, help="how many (default: 20, at most 100)")
+    add("--sort", choices=ORDERS, default="relevance", help="of the best, which first (default: relevance)")
+    add("--explain", action="store_true", help="say why each was found")
+    add("--json", action="store_true", help=_JSON)
+
+
+def _add_timeline(commands: Any) -> None:
+    timeline_ = commands.add_parser("timeline", help="what happened before and after something")
+    timeline_.add_argument(
+        "anchor", nargs="?", default="", metavar="ANCHOR", help="ID, S12 (summary), P12 (prompt) or date; default: now"
+    )
+    timeline_.add_argument("--query", default="", metavar="Q", help="around the best hit for these words")
+    timeline_.add_argument("--before", type=int, default=5, metavar="N", help="how many before it (default: 5)")
+    timeline_.add_argument("--after", type=int, default=5, metavar="N", help="how many after it (default: 5)")
+    timeline_.add_argument("--project", default="", metavar="P", help="only of this project (default: the anchor's)")
+    timeline_.add_argument("--json", action="store_true", help=_JSON)
+    timeline_.set_defaults(run=timeline)
+
+
+def _date(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no date; write it as 2026-01-31 or 2026-01-31T14:00") from None
+    return text
+
+
+def _client() -> Client:
+    return Client(process.start(load_forgiving().config.data_dir))
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+def search(options: argparse.Namespace) -> int:
+    found = _client().get("/api/search", **_asked(options))
+    if options.json:
+        output.json_lines(found["items"])
+    elif found["items"]:
+        _show_hits(found["items"], explain=options.explain)
+        if found["hasMore"]:
+            output.say(f"there is more: `-n {min(2 * options.limit, 100)}`, or narrow it down")
+    if not found["items"]:
+        _nothing_found(options)
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "query": " ".join(options.query),
+        "project": options.project,
+        "kind": ",".join(options.kind or ()),
+        "obs_type": ",".join(options.type or ()),
+        "concepts": ",".join(options.concept or ()),
+        "files": ",".join(options.file or ()),
+        "dateStart": options.since,
+        "dateEnd": options.until,
+        "host": options.host,
+        "session": options.session,
+        "limit": options.limit,
+        "orderBy": ORDERS[options.sort],
+        "explain": "1" if options.explain else "",
+    }
+
+
+def _show_hits(items: list[dict[str, Any]], *, explain: bool) -> None:
+    config = load_forgiving().config
+    icons = modes.icons(modes.load_forgiving(config.mode, config.modes)[0])
+    columns = ("id", "when", "project", "type", "title", "tokens")
+    rows = [_row(item, icons) for item in items]
+    if explain:
+        output.table((*columns, "why"), [(*row, why(item)) for row, item in zip(rows, items, strict=True)])
+    else:
+        output.table(columns, rows)
+
+
+def _row(item: dict[str, Any], icons: dict[str, str]) -> tuple[Any, ...]:
+    sort = f"{icons.get(item['type'], '·')} {item['type']}" if item["type"] else item["kind"]
+    return (
+        f"{MARKS[item['kind']]}{item['id']}", output.when(item["created_at"]), item["project"], sort, item["title"],
+        item["tokens"] or "",
+    )  # fmt: skip
+
+
+def why(item: dict[str, Any]) -> str:
+    """What of the score comes from where; without a question there is nothing to explain."""
+    found = item["explain"]
+    parts = [f"words {found['words']:.2f} ({', '.join(found['terms'])})"] if found["terms"] else []
+    parts += [f"meaning {found['meaning']:.2f}"] if found["meaning"] else []
+    parts += [f"exactly {', '.join(found['signals'])}"] if found["signals"] else []
+    parts += ["your own word"] if found["confirmed"] else []
+    return "; ".join(parts) or "its date"
+
+
+def _nothing_found(options: argparse.Namespace) -> None:
+    narrow = [
+        f"--{name}"
+        for name in ("project", "kind", "type", "concept", "file", "since", "until", "host", "session")
+        if getattr(options, name)
+    ]
+    if narrow:
+        output.say(f"nothing found. Leave out {' or '.join(narrow)}, or try other words")
+    elif options.query:
+        output.say("nothing found. Try other or fewer words; `claude-mem list` shows what there is")
+    else:
+        output.say("nothing is remembered yet; `claude-mem doctor` checks that sessions are captured")
+
+
+# --- timeline --------------------------------------------------------------------------------------------------------
+
+
+def timeline(options: argparse.Namespace) -> int:
+    now = "" if options.query else datetime.now().isoformat()
+    asked = {
+        "anchor": options.anchor or now,
+        "query": options.query,
+        "depth_before": options.before,
+        "depth_after": options.after,
+        "project": options.project,
+    }
+    if options.json:
+        output.json_lines(_client().get("/api/timeline", **asked)["items"])
+    else:
+        output.line(_client().get("/api/timeline", **asked, format="text").rstrip("\n"))
+    return 0
+
+
+# --- context ---------------------------------------------------------------------------------------------------------
+
+
+def context(options: argparse.Namespace) -> int:
+    name = options.project or _project_here()
+    if options.prompt:
+        found = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
+    else:
+        found = {"context": _client().get("/api/context/preview", project=name)}
+    if options.json:
+        output.json({"project": name, **found})
+    elif found["context"]:
+        output.line(found["context"].rstrip("\n"))
+    else:
+        output.say(f"nothing: no memory of {name} is close enough to that prompt to be brought up unasked")
+    return 0
+
+
+def _project_here() -> str:
+    here = projects.resolve(str(Path.cwd()), excluded=load_forgiving().config.excluded_projects)
+    if not here.enabled:
+        raise CannotDo(
+            f"memory is switched off in {Path.cwd()}: a session here is told nothing",
+            hint=f"`{projects.OVERRIDE}` or the setting `excluded_projects` says so; --project names another project",
+        )
+    return here.name

@@ -1,0 +1,228 @@
+"""save, pin, unpin, edit, forget: a person's own word about what is remembered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from claude_mem import process, projects
+from claude_mem.cli import output
+from claude_mem.client import Client
+from claude_mem.config import load_forgiving
+from claude_mem.errors import CannotDo, Misuse, NotFound
+
+TEXTS = ("type", "title", "subtitle", "narrative")
+LISTS = {"facts": "fact", "concepts": "concept"}
+STAYS = "The summary of its turn and the raw events are rows of their own and stay."
+
+
+def add_commands(commands: Any) -> None:
+    save_ = commands.add_parser(
+        "save",
+        help="remember something you say",
+        epilog="Alone in a pipe, `claude-mem save` is the hook that agents run: write `… | claude-mem save -`.",
+    )
+    save_.add_argument("text", nargs="*", metavar="TEXT", help="any words; `-` reads them from stdin")
+    save_.add_argument("--title", default="", metavar="T", help="default: its first sentence")
+    save_.add_argument("--project", default="", metavar="P", help="default: the project of this folder")
+    save_.set_defaults(run=save)
+    for name, run, help_ in (
+        ("pin", pin, "tell these first at every start of a session"),
+        ("unpin", unpin, "no longer tell these first"),
+    ):
+        pin_ = commands.add_parser(name, help=help_)
+        pin_.add_argument("ids", nargs="+", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
+        pin_.set_defaults(run=run)
+    _add_edit(commands)
+    forget_ = commands.add_parser("forget", help="erase observations for good", epilog=STAYS)
+    forget_.add_argument("ids", nargs="+", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
+    forget_.add_argument("--yes", action="store_true", help="never ask")
+    forget_.set_defaults(run=forget)
+
+
+def _add_edit(commands: Any) -> None:
+    edit_ = commands.add_parser(
+        "edit",
+        help="correct an observation; from then on it is yours and no model changes it",
+        epilog="Without options, on a terminal, $VISUAL or $EDITOR opens it.",
+    )
+    edit_.add_argument("id", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
+    for name in TEXTS:
+        edit_.add_argument(f"--{name}", metavar="TEXT", help=f"its new {name}")
+    edit_.add_argument("--fact", action="append", metavar="TEXT", help="a fact; those given replace all there are")
+    edit_.add_argument("--concept", action="append", metavar="WORD", help="a concept; likewise")
+    edit_.set_defaults(run=edit)
+
+
+def _id(text: str) -> int:
+    number = text.removeprefix("#")
+    if not number.isascii() or not number.isdigit() or not 0 < int(number[:19]) < 1 << 62:
+        raise argparse.ArgumentTypeError(f"{text!r} is no observation; its ID is a whole number, as in 12")
+    return int(number)
+
+
+def _client() -> Client:
+    return Client(process.start(load_forgiving().config.data_dir))
+
+
+def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
+    """All of them, each once, or an error before anything is done."""
+    items: list[dict[str, Any]] = client.post("/api/observations/batch", {"ids": list(dict.fromkeys(ids))})["items"]
+    if missing := sorted(set(ids) - {item["id"] for item in items}):
+        raise NotFound(
+            f"no observation {', '.join(map(str, missing))}; nothing was changed",
+            hint="`claude-mem list` or `claude-mem search` shows what there is",
+        )
+    return items
+
+
+# --- save, pin -------------------------------------------------------------------------------------------------------
+
+
+def save(options: argparse.Namespace) -> int:
+    name = options.project or projects.resolve(str(Path.cwd())).name
+    body = {"text": _said(options.text), "title": options.title, "project": name}
+    kept = _client().post("/api/memory/save", body)
+    output.line(f"saved as {kept['id']} in {kept['project']}: {kept['title']}")
+    return 0
+
+
+def _said(words: list[str]) -> str:
+    """The words, or what comes in from a pipe."""
+    piped = words == ["-"] or (not words and not sys.stdin.isatty())
+    text = sys.stdin.read() if piped else " ".join(words)
+    if not text.strip():
+        raise Misuse("there is nothing to save", hint="claude-mem save what you want remembered")
+    return text
+
+
+def pin(options: argparse.Namespace) -> int:
+    client = _client()
+    for item in _found(client, options.ids):
+        client.post(f"/api/observation/{item['id']}/pin")
+        output.line(f"pinned {item['id']}: {item['title']}")
+    return 0
+
+
+def unpin(options: argparse.Namespace) -> int:
+    client = _client()
+    for item in _found(client, options.ids):
+        client.delete(f"/api/observation/{item['id']}/pin")
+        output.line(f"unpinned {item['id']}: {item['title']}")
+    return 0
+
+
+# --- forget ----------------------------------------------------------------------------------------------------------
+
+
+def forget(options: argparse.Namespace) -> int:
+    client = _client()
+    items = _found(client, options.ids)
+    for item in items:
+        day = datetime.fromtimestamp(item["created_at"] / 1000)
+        output.say(f"{item['id']:>6}  {day:%Y-%m-%d}  {item['title']}")
+    output.say(STAYS)
+    if not options.yes and not output.ask(f"erase {'it' if len(items) == 1 else 'them'} for good?", default=False):
+        output.say("nothing was erased (`--yes` does it without asking)")
+        return 1
+    for item in items:
+        client.delete(f"/api/observation/{item['id']}")
+        output.line(f"forgotten: {item['id']}")
+    return 0
+
+
+# --- edit ------------------------------------------------------------------------------------------------------------
+
+
+def edit(options: argparse.Namespace) -> int:
+    changes = _given(options)
+    if not changes and not sys.stdin.isatty():
+        raise Misuse("nothing says what to change", hint="--title, --narrative, …; on a terminal an editor opens")
+    client = _client()
+    (item,) = _found(client, [options.id])
+    changes = changes or _edited(item)
+    if not changes:
+        output.say("nothing was changed")
+        return 0
+    kept = client.patch(f"/api/observation/{item['id']}", changes)
+    output.line(f"changed {', '.join(changes)} of {kept['id']}: {kept['title']}")
+    return 0
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    named = {**{name: name for name in TEXTS}, **LISTS}
+    return {name: given for name, option in named.items() if (given := getattr(options, option)) is not None}
+
+
+def _edited(item: dict[str, Any]) -> dict[str, Any]:
+    """What a person changed in the form. Text that can't be read is not thrown away."""
+    folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a folder, so that the editor's own copies go with it
+    path = folder / f"observation-{item['id']}.toml"
+    path.write_text(form(item), "utf-8")
+    while True:
+        _open_editor(path)
+        try:
+            changes = changed(form(item), path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            output.error(f"the form can't be read: {error}", "mend the quotes")
+            if not output.ask("edit it again?"):
+                raise CannotDo("nothing was changed", hint=f"what you wrote is in {path}") from error
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            return changes
+
+
+def _open_editor(path: Path) -> None:
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    try:
+        subprocess.run([*command, str(path)], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        hint = "set EDITOR to one that is there, or use --title, --narrative, …"
+        raise CannotDo(f"the editor {command[0]} failed; nothing was changed", hint=hint) from error
+
+
+def form(item: dict[str, Any]) -> str:
+    """An observation as TOML, for a person."""
+    lines = [
+        f"# Observation {item['id']} of {_quoted(item['project'])}. Change what is wrong, save, and close the editor.",
+        "# What you leave as it is stays as it is.",
+        *(f"{name} = {_quoted(item[name] or '')}" for name in TEXTS[:-1]),
+        f"narrative = {_long(item['narrative'] or '')}",
+    ]
+    for name in LISTS:
+        lines += [f"{name} = [", *(f"    {_quoted(part)}," for part in item[name]), "]"]
+    return "\n".join(lines) + "\n"
+
+
+def changed(before: str, after: str) -> dict[str, Any]:
+    """What is different in the second form. The worker checks what it is sent."""
+    old, new = (
+        {name: part.strip() if isinstance(part, str) else part for name, part in tomllib.loads(text).items()}
+        for text in (before, after)
+    )
+    return {name: part for name, part in new.items() if part != old.get(name)}
+
+
+def _quoted(text: str) -> str:
+    """JSON's strings are TOML's, but for one character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _long(text: str) -> str:
+    """Over several lines, as it is; if TOML can't have it as it is, quoted."""
+    raw = f"'''\n{text}'''"
+    try:
+        return raw if tomllib.loads(f"x = {raw}")["x"] == text else _quoted(text)
+    except tomllib.TOMLDecodeError:
+        return _quoted(text)

@@ -1,0 +1,56 @@
+"""The models for searching by meaning, for the command line: which there are, which are here, fetching one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from claude_mem.errors import CannotDo, Misuse
+from claude_mem.providers import embed
+from claude_mem.providers.embed import Progress
+
+DEFAULT = embed.DEFAULT
+NAMES = tuple(embed.MODELS)
+INSTALL = "pip install 'claude-mem-py[vectors]'"
+_ABOUT = {
+    "arctic-s": "34 MB; the best all-round",
+    "gte-small": "133 MB; best on code, twice as slow",
+    "minilm": "23 MB; the quickest, but finds least",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    name: str
+    dimensions: int
+    about: str
+    bytes: int  # on disk; 0: not fetched, or not all of it
+
+
+def listing(folder: Path) -> list[Listed]:
+    return [
+        Listed(model.name, model.dimensions, _ABOUT.get(model.name, ""), _bytes(folder / model.name, model))
+        for model in embed.MODELS.values()
+    ]
+
+
+def _bytes(folder: Path, model: embed.Model) -> int:
+    paths = [folder / file.name for file in model.files]
+    return sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else 0
+
+
+def check(name: str) -> None:
+    """Can this model be fetched and then be run here?"""
+    if name not in embed.MODELS:
+        raise Misuse(f"there is no model {name!r}", hint="use one of " + ", ".join(embed.MODELS))
+    if not embed.available():
+        raise CannotDo(
+            "searching by meaning needs the extra `vectors`, which is not installed",
+            hint=f"{INSTALL} (with pipx: pipx inject claude-mem-py onnxruntime numpy), then this again",
+        )
+
+
+def fetch(folder: Path, name: str, *, progress: Progress) -> Path:
+    """Whole and checked, or not at all; if it is there already, nobody is asked."""
+    check(name)
+    return embed.fetch(folder, name, progress=progress)

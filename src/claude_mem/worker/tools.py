@@ -1,0 +1,361 @@
+"""Memory as tools for agents: search, timeline, get_observations, save_memory, forget, session_context.
+
+Plain functions over the service; `mcp.py` carries them. What is told comes from memory, so it is fenced (our own
+capture cuts it out again) and can't be taken for a tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from claude_mem import projects
+from claude_mem.errors import Misuse, NotFound
+from claude_mem.pipeline import context, recall
+from claude_mem.pipeline.context import safe
+from claude_mem.projects import Project
+from claude_mem.store import observations, timeline
+from claude_mem.store import projects as project_rows
+from claude_mem.store import search as documents
+from claude_mem.store.database import Connection, Row
+from claude_mem.store.search import Filter
+from claude_mem.text import first_sentence, milliseconds, shorten, storable, tokens
+from claude_mem.worker.service import Service, keepable
+
+MOST_CHARS = 60_000  # of one answer: hosts cut at about 25,000 tokens
+MOST_PARTS = 20  # of one turn's text
+MARKS = {**timeline.MARKS, "turn": "T"}
+_KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
+_SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+
+# --- what each tool is given -----------------------------------------------------------------------------------------
+
+PROJECT = "Only this project, by name."
+DATE = "as 2026-01-31 or 2026-01-31T14:00."
+Depth = Annotated[int, Meta(ge=0, le=50)]
+
+
+class Search(msgspec.Struct, forbid_unknown_fields=True):
+    query: Annotated[str, Meta(description="What to look for: words, a file, an error, a commit; empty: the newest.")]
+    project: Annotated[str, Meta(description=f"{PROJECT} Default: all.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=50, description="How many at most.")] = 20
+    kind: Annotated[
+        Literal["", "observation", "summary", "prompt", "turn"], Meta(description="Only one kind of record.")
+    ] = ""
+    type: Annotated[str, Meta(description="Only observations of this type, such as decision, bugfix or feature.")] = ""
+    concepts: Annotated[list[str], Meta(description="Any of these, such as gotcha or trade-off.")] = []
+    files: Annotated[list[str], Meta(description="Only what touched one of these files.")] = []
+    date_start: Annotated[str, Meta(description=f"Not before, {DATE}")] = ""
+    date_end: Annotated[str, Meta(description=f"Not after, {DATE}")] = ""
+
+
+class Timeline(msgspec.Struct, forbid_unknown_fields=True):
+    anchor: Annotated[
+        str | int, Meta(description='An ID as `search` prints it (12, "S12", "P12", "T12"), or a date (2026-01-31).')
+    ] = ""
+    query: Annotated[str, Meta(description="Instead of an anchor: around the best hit of this search.")] = ""
+    depth_before: Depth = 5
+    depth_after: Depth = 5
+    project: Annotated[str, Meta(description=f"{PROJECT} Default: the anchor's.")] = ""
+
+
+class GetObservations(msgspec.Struct, forbid_unknown_fields=True):
+    ids: Annotated[
+        list[int | str],
+        Meta(min_length=1, max_length=50, description='IDs as `search` prints them, such as [12, "S3"].'),
+    ]
+
+
+class SaveMemory(msgspec.Struct, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(min_length=1, max_length=20_000, description="What later sessions should know.")]
+    title: Annotated[str, Meta(max_length=200, description="One line. Default: the first sentence.")] = ""
+    project: Annotated[str, Meta(max_length=100, description="By name. Default: the one you work in.")] = ""
+
+
+class Forget(msgspec.Struct, forbid_unknown_fields=True):
+    id: Annotated[int, Meta(ge=1, le=1 << 53, description="The observation's ID.")]
+
+
+class SessionContext(msgspec.Struct, forbid_unknown_fields=True):
+    project: Annotated[str, Meta(description="By name. Default: where you work, or the last one.")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A tool as it is listed."""
+
+    takes: type[msgspec.Struct]
+    says: str
+    reads_only: bool = True
+
+
+TOOLS: Mapping[str, About] = {
+    "search": About(
+        Search, "Search memory. Returns a compact index, best first: ID, time, type, title, tokens to read it in full."
+    ),
+    "timeline": About(Timeline, "What happened before and after a moment: prompts, observations, summaries in order."),
+    "get_observations": About(GetObservations, "Records in full, by ID. Ask for all you need in one call."),
+    "save_memory": About(SaveMemory, "Keep something that later sessions should know.", reads_only=False),
+    "forget": About(Forget, "Erase an observation for good. Only when the user asks for it.", reads_only=False),
+    "session_context": About(SessionContext, "What a new session of a project is told about earlier ones."),
+}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """A tool's input, as JSON Schema: the same definition that checks it, without what only says "nothing"."""
+    takes = TOOLS[name].takes
+    _, found = msgspec.json.schema_components([takes])
+    made = found[takes.__name__]
+    for field in made["properties"].values():
+        if field.get("default") in ("", []):
+            del field["default"]
+        if "enum" in field:
+            field["enum"] = [item for item in field["enum"] if item]
+    return {key: made[key] for key in ("type", "properties", "required", "additionalProperties")}
+
+
+# --- what each tool does ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools, for a client that works in this folder."""
+
+    service: Service
+    folder: str = ""
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        if name not in TOOLS:
+            raise Misuse(f"there is no tool {name!r}", hint="use " + ", ".join(TOOLS))
+        given = {key: item for key, item in arguments.items() if item is not None}
+        try:
+            checked = msgspec.convert(given, TOOLS[name].takes, strict=False)
+        except msgspec.ValidationError as error:
+            takes = ", ".join(TOOLS[name].takes.__struct_fields__)
+            raise Misuse(str(error), hint=f"`{name}` takes {takes}") from error
+        text: str = await getattr(self, name)(checked)
+        return text
+
+    async def search(self, given: Search) -> str:
+        read, icons = self.service.db.read, self.service.icons
+        if given.type and given.type not in icons:
+            raise Misuse(f"there is no type {given.type!r}", hint="use " + ", ".join(icons))
+        where = Filter(
+            project_ids=tuple(await read(_named, given.project)) if given.project else None,
+            kinds=(given.kind,) if given.kind else (),
+            types=(given.type,) if given.type else (),
+            concepts=tuple(map(storable, given.concepts)),
+            files=tuple(map(storable, given.files)),
+            since=_date("date_start", given.date_start),
+            until=_date("date_end", given.date_end, end=True),
+        )
+        await self.service.indexer.catch_up()
+        question = recall.Question(text=storable(given.query[:20_000]), where=where, limit=given.limit + 1)
+        hits = await recall.find(self.service.db, self.service.indexer, question)
+        return _fenced(_index(hits[: given.limit], icons, more=len(hits) > given.limit))
+
+    async def timeline(self, given: Timeline) -> str:
+        read, anchor = self.service.db.read, storable(str(given.anchor))
+        if not anchor.strip() and not given.query.strip():
+            raise Misuse("an anchor or a query is needed", hint="use an ID (12), S12, P12, or a date (2026-01-31)")
+        project_ids = await read(_named, given.project) if given.project else None
+        if turn := re.fullmatch(r"\s*[tT](\d{1,15})\s*", anchor):
+            middle = await read(_in_turn, int(turn[1]))
+        else:
+            middle = await self.service.anchor(anchor, storable(given.query[:20_000]), project_ids)
+        depth = {"before": given.depth_before, "after": given.depth_after}
+        found = await read(timeline.around, middle, **depth, project_ids=project_ids)
+        return _fenced([context.timeline_text(found, middle, self.service.icons).rstrip("\n")])
+
+    async def get_observations(self, given: GetObservations) -> str:
+        wanted = [_identity(item) for item in given.ids]
+        texts = await self.service.db.read(_in_full, wanted, self.service.icons)
+        if not texts:
+            raise NotFound("there is nothing with these IDs", hint="`search` lists what there is")
+        return _fenced(_within(texts, [_name(*item) for item in wanted]))
+
+    async def save_memory(self, given: SaveMemory) -> str:
+        place = self._place()
+        if place and not place.enabled:
+            raise Misuse("memory is switched off in this folder; nothing was kept")
+        text = keepable(given.text)
+        if not text.strip():
+            raise Misuse("all of it is empty or private; nothing was kept")
+        title = keepable(given.title).strip() or first_sentence(text, 100)
+        named = projects.named(storable(given.project).strip() or "general")
+        project = named if given.project.strip() or not place else place
+        row_id = await self.service.save(project, title, text)
+        return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}"
+
+    async def forget(self, given: Forget) -> str:
+        await self.service.forget(given.id)
+        return f"Observation {given.id} is forgotten."
+
+    async def session_context(self, given: SessionContext) -> str:
+        config, place = self.service.config, self._place()
+        if not given.project.strip() and place and not place.enabled:
+            return "Memory is switched off in this folder."
+        project_ids = await self.service.db.read(_meant, given.project.strip(), place)
+        known = await self.service.db.read(context.gather, project_ids, limit=config.context_observations)
+        known = known or context.Known(place.name if place else "this project", (), None, 0)
+        return context.render(known, budget_tokens=config.context_tokens, icons=self.service.icons)
+
+    def _place(self) -> Project | None:
+        """What the folder belongs to. One that is not there was misunderstood on the way, and is no one's."""
+        there = self.folder.startswith("/") and Path(self.folder).is_dir()
+        return projects.resolve(self.folder, excluded=self.service.config.excluded_projects) if there else None
+
+
+def _named(conn: Connection, name: str) -> list[int]:
+    if found := project_rows.by_name(conn, name.strip()):
+        return found
+    known = ", ".join(safe(shorten(row["name"], 60)) for row in project_rows.listing(conn)[:20])
+    raise NotFound(f"there is no project {name!r}", hint=f"there are {known or 'none yet'}")
+
+
+def _meant(conn: Connection, name: str, place: Project | None) -> list[int]:
+    """The projects named, else the one of the folder, else the one last worked in."""
+    if name:
+        return _named(conn, name)
+    if place:
+        found = project_rows.find(conn, place.identities)
+        return [found] if found else []
+    return [row["id"] for row in project_rows.listing(conn)[:1]]
+
+
+def _date(name: str, text: str, *, end: bool = False) -> int | None:
+    try:
+        return milliseconds(text, end=end)
+    except ValueError as error:
+        raise Misuse(f"{name} is no date", hint=f"write it {DATE}") from error
+
+
+# --- reading by ID ---------------------------------------------------------------------------------------------------
+
+
+def _identity(given: int | str) -> tuple[str, int]:
+    match = re.fullmatch(r"([#SPT]?)(\d{1,15})", str(given).strip().upper())
+    if not match:
+        raise Misuse(f"{given!r} is no ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
+    return _KINDS[match[1]], int(match[2])
+
+
+def _name(kind: str, row_id: int) -> str:
+    return f"{MARKS[kind]}{row_id}"
+
+
+def _in_turn(conn: Connection, turn_id: int) -> timeline.Anchor:
+    """A turn has no place of its own in the order of things; what was made of it has."""
+    for row in _of_turn(conn, turn_id):
+        if row["kind"] in timeline.MARKS:
+            return timeline.item(conn, row["kind"], row["id"])
+    raise NotFound(f"there is no turn {turn_id}", hint="`search` lists what there is")
+
+
+def _of_turn(conn: Connection, turn_id: int) -> list[Row]:
+    found = documents.siblings(conn, [turn_id], Filter()).get(turn_id, [])
+    return list(documents.show(conn, [document_id for document_id, _ in found]).values())
+
+
+def _in_full(conn: Connection, wanted: Sequence[tuple[str, int]], icons: Mapping[str, str]) -> dict[str, str]:
+    """By its ID, each that exists."""
+    texts: dict[str, str] = {}
+    for kind, row_id in wanted:
+        try:
+            row = _turn(conn, row_id) if kind == "turn" else observations.get(conn, kind, row_id)
+        except NotFound:
+            continue
+        texts[_name(kind, row_id)] = "\n".join(_full(row, icons))
+    return texts
+
+
+def _turn(conn: Connection, turn_id: int) -> Row:
+    row = next((row for row in _of_turn(conn, turn_id) if row["kind"] == "turn"), None)
+    if row is None:
+        raise NotFound(f"there is no turn {turn_id}")
+    parts = (documents.text_of(conn, row["document_id"], part) for part in range(MOST_PARTS))
+    return {**row, "id": turn_id, "text": "\n".join(part[1] for part in parts if part)}
+
+
+# --- saying it: pure -------------------------------------------------------------------------------------------------
+
+
+def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
+    """One line a hit, by day; the day of the best hit first."""
+    if not hits:
+        yield "Nothing is remembered about that. Other words or fewer filters may find more."
+        return
+    yield "Records of past work, as information: ID time type title [project] ~tokens to read in full"
+    days = list(dict.fromkeys(_day(hit.row) for hit in hits))
+    for day, of_day in groupby(sorted(hits, key=lambda hit: days.index(_day(hit.row))), key=lambda hit: _day(hit.row)):
+        yield f"### {day}"
+        for hit in of_day:
+            icon = icons.get(hit.row["type"] or "", "·")
+            cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
+            where = f"[{safe(hit.row['project'])}] ~{cost}"
+            yield f"{_name(hit.kind, hit.id)} {_local(hit.row):%H:%M} {icon} {safe(hit.title)} {where}"
+    yield "There is more: narrow the question or raise the limit." if more else "That is all."
+
+
+def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+    kind = row.get("type") or row["kind"]
+    title = safe(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
+    yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{': ' if title else ''}{title}"
+    yield f"{_local(row):%Y-%m-%d %H:%M}, project {safe(row['project'])}" + _origin(row)
+    for field in ("subtitle", "narrative", "text"):
+        if row.get(field):
+            yield _lines(row[field])
+    yield from (f"- {safe(fact)}" for fact in row.get("facts") or ())
+    yield from (f"{field.replace('_', ' ')}: {_lines(row[field])}" for field in _SUMMARY_FIELDS if row.get(field))
+    for field in ("concepts", "files_modified", "files_edited", "files_read"):
+        if row.get(field):
+            yield f"{field.replace('_', ' ')}: {safe(', '.join(row[field]))}"
+    if row.get("commit_id"):
+        yield f"commit: {safe(row['commit_id'])}"
+
+
+def _origin(row: Row) -> str:
+    """Whoever reads it should know what it rests on."""
+    known = {"trust": "from {}", "prompt_number": "prompt {}", "content_session_id": "session {}"}
+    return "".join(f", {form.format(safe(str(row[name])))}" for name, form in known.items() if row.get(name))
+
+
+def _lines(text: str) -> str:
+    """Line by line, so that code keeps its shape."""
+    lines = text.splitlines()
+    return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe(line) for line in lines)
+
+
+def _within(texts: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
+    """As many as a host accepts, the first one in any case; and what that leaves out."""
+    room, left = MOST_CHARS, list[str]()
+    for name, text in texts.items():
+        if left or (len(text) > room and room < MOST_CHARS):
+            left.append(name)
+        else:
+            room -= len(text)
+            yield text[:MOST_CHARS]
+    if left:
+        yield f"Too long for one answer, ask again for: {', '.join(left)}"
+    if missing := [name for name in dict.fromkeys(wanted) if name not in texts]:
+        yield f"Not there (any more): {', '.join(missing)}"
+
+
+def _fenced(lines: Iterator[str] | Sequence[str]) -> str:
+    return "<claude-mem-context>\n" + "\n".join(lines) + "\n</claude-mem-context>"
+
+
+def _day(row: Row) -> str:
+    return f"{_local(row):%Y-%m-%d}"
+
+
+def _local(row: Row) -> datetime:
+    return datetime.fromtimestamp(row["created_at"] / 1000).astimezone()
