@@ -188,7 +188,8 @@ def context(options: argparse.Namespace) -> int:
     if options.prompt:
         found = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
     else:
-        found = {"context": _client().get("/api/context/preview", project=name)}
+        where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
+        found = {"context": _client().get("/api/context/preview", **where)}
     if options.json:
         output.json({"project": name, **found})
     elif found["context"]:

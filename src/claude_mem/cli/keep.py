@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from claude_mem import process, projects
+from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
@@ -90,8 +90,8 @@ def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
 
 
 def save(options: argparse.Namespace) -> int:
-    name = options.project or projects.resolve(str(Path.cwd())).name
-    body = {"text": _said(options.text), "title": options.title, "project": name}
+    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
+    body = {"text": _said(options.text), "title": options.title, **where}
     kept = _client().post("/api/memory/save", body)
     output.line(f"saved as {kept['id']} in {kept['project']}: {kept['title']}")
     return 0

@@ -129,6 +129,7 @@ def settled(conn: Connection, kind: str, row_id: int) -> None:
 
 def all_stale(conn: Connection) -> None:
     """Make everything again: `reindex`."""
+    conn.execute("insert into words (words) values ('rebuild')")  # what is unchanged is not written again below
     conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
     conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
     conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")

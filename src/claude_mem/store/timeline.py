@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.store.database import Connection, Row, one, rows
 
@@ -79,4 +81,4 @@ def around(
         listed.format(side=f"{key} >= (?, ?, ?)") + " order by a.created_at, a.kind, a.id limit ?",
         (*place, after + bool(middle.id)),
     )
-    return [*reversed(earlier), *later]
+    return [{**row, "files": msgspec.json.decode(row["files"])} for row in [*reversed(earlier), *later]]

@@ -322,7 +322,15 @@ def _mark_failed(conn: Connection, session_id: int) -> None:
 
 
 async def inject(service: Service, request: Request) -> Any:
-    """GET: as text, by name: `project=` or `projects=` (the last is the session's own)."""
+    """GET: as text, by `cwd=` or by name: `project=` or `projects=` (the last is the session's own)."""
+    if cwd := request.query_params.get("cwd", ""):
+        start, _ = await service.start_context(
+            projects.resolve(cwd, excluded=service.config.excluded_projects),
+            host="",
+            content_session_id="",
+            source="startup",
+        )
+        return PlainTextResponse(start.text)
     given = request.query_params.get("projects") or request.query_params.get("project") or ""
     wanted = [name.strip() for name in given.split(",") if name.strip()]
     if not wanted:
@@ -558,15 +566,20 @@ async def show_timeline(service: Service, request: Request) -> Any:
 
 
 async def save_memory(service: Service, request: Request) -> Any:
-    """Remember what a person says: `{text, title?, project?}`."""
+    """Remember what a person says: `{text, title?, project? or cwd?}`."""
     body = await _object(request)
+    name, cwd = _text(body, "project", limit=100), _text(body, "cwd", limit=4096)
+    project = projects.named(name or "general")
+    if cwd and not name:
+        project = projects.resolve(cwd, excluded=service.config.excluded_projects)
+    if not project.enabled:
+        raise Misuse("memory is switched off in this folder; nothing was kept", hint="name a `project`")
     text = keepable(_text(body, "text", required=True, limit=20_000))
     if not text.strip():
         raise Misuse("all of it is private; nothing was kept")
     title = keepable(_text(body, "title", limit=200)) or first_sentence(text, 100)
-    name = _text(body, "project", limit=100) or "general"
-    row_id = await service.save(projects.named(name), title, text)
-    return {"success": True, "id": row_id, "title": title, "project": name}
+    row_id = await service.save(project, title, text)
+    return {"success": True, "id": row_id, "title": title, "project": project.name}
 
 
 async def ask_backfill(service: Service, request: Request) -> Any:
