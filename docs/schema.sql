@@ -410,3 +410,9 @@ CREATE TABLE told (
     at                  integer not null,
     primary key (host, content_session_id, what)
 ) strict, without rowid;
+
+CREATE INDEX observations_by_time on observations (created_at) where not forgotten;
+
+CREATE INDEX session_summaries_by_time on session_summaries (created_at);
+
+CREATE INDEX user_prompts_by_time on user_prompts (created_at);

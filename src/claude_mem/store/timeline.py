@@ -14,20 +14,26 @@ from claude_mem.store.database import Connection, Row, one, rows
 # Each kind under the letter that people and agents write before its number.
 MARKS = {"observation": "", "summary": "S", "prompt": "P"}
 _BY_MARK = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
-_TABLES = {"observation": "observations", "summary": "session_summaries", "prompt": "user_prompts"}
 
-_ALL = """
-    select 'observation' as kind, o.id, o.created_at, o.project_id, o.session_id, o.type, o.title, o.tokens,
-           o.files_modified as files
-      from observations o where not o.forgotten
-    union all
-    select 'summary', y.id, y.created_at, y.project_id, y.session_id, null, coalesce(y.completed, y.request), null,
-           y.files_edited
-      from session_summaries y
-    union all
-    select 'prompt', u.id, u.created_at, s.project_id, u.session_id, null, u.text, null, '[]'
-      from user_prompts u join sdk_sessions s on s.id = u.session_id
-"""
+# One query a kind, each along its own index: together they would have to be sorted whole.
+_KINDS = {
+    "observation": """
+        select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
+               a.files_modified as files
+          from observations a where not a.forgotten
+    """,
+    "summary": """
+        select 'summary' as kind, a.id, a.created_at, a.project_id, a.session_id, null as type,
+               coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files
+          from session_summaries a where true
+    """,
+    "prompt": """
+        select 'prompt' as kind, a.id, a.created_at, s.project_id, a.session_id, null as type, a.text as title,
+               null as tokens, '[]' as files
+          from user_prompts a join sdk_sessions s on s.id = a.session_id where true
+    """,
+}
+_TIES = 50  # rows of the very same millisecond that are still told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def anchor(conn: Connection, given: str) -> Anchor:
 
 
 def item(conn: Connection, kind: str, item_id: int) -> Anchor:
-    row = one(conn, f"select created_at, project_id from ({_ALL}) where kind = ? and id = ?", (kind, item_id))
+    row = one(conn, f"{_KINDS[kind]} and a.id = ?", (item_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {item_id}", hint="`claude-mem list` shows what there is")
     return Anchor(row["created_at"], row["project_id"], kind, item_id)
@@ -62,23 +68,41 @@ def around(
     conn: Connection, middle: Anchor, *, before: int, after: int, project_ids: list[int] | None = None
 ) -> list[Row]:
     """So many before and after it, in the order they happened; the anchor itself is among them."""
-    ids = project_ids if project_ids is not None else [middle.project_id] if middle.project_id else None
-    scope = f"and a.project_id in ({', '.join(map(str, map(int, ids)))})" if ids is not None else ""
-    listed = f"""
-        select a.kind, a.id, a.created_at, a.type, a.title, a.tokens, a.files, p.name as project, s.content_session_id
-          from ({_ALL}) a join projects p on p.id = a.project_id left join sdk_sessions s on s.id = a.session_id
-         where {{side}} {scope}
-    """
-    key = "(a.created_at, a.kind, a.id)"
+    scope = project_ids if project_ids is not None else [middle.project_id] if middle.project_id else None
     place = (middle.at, middle.kind, middle.id)
-    earlier = rows(
+    found = [*_side(conn, middle.at, scope, before, later=False), *_side(conn, middle.at, scope, after + 1, later=True)]
+    ordered = sorted({(row["kind"], row["id"]): row for row in found}.values(), key=_place)
+    earlier = [row for row in ordered if _place(row) < place]
+    later = [row for row in ordered if _place(row) >= place]
+    chosen = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(middle.id)]]
+    return [_named(conn, row) for row in chosen]
+
+
+def _place(row: Row) -> tuple[int, str, int]:
+    return row["created_at"], row["kind"], row["id"]
+
+
+def _side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
+    sign, order = (">=", "asc") if later else ("<=", "desc")
+    found: list[Row] = []
+    for kind, query in _KINDS.items():
+        column = "s.project_id" if kind == "prompt" else "a.project_id"
+        scope = f"and {column} in (select value from json_each(:projects))" if project_ids is not None else ""
+        found += rows(
+            conn,
+            f"{query} {scope} and a.created_at {sign} :at order by a.created_at {order}, a.id {order} limit :limit",
+            {"projects": msgspec.json.encode(project_ids).decode(), "at": at, "limit": count + _TIES},
+        )
+    return found
+
+
+def _named(conn: Connection, row: Row) -> Row:
+    """With the names instead of the numbers of its project and session."""
+    names = one(
         conn,
-        listed.format(side=f"{key} < (?, ?, ?)") + " order by a.created_at desc, a.kind desc, a.id desc limit ?",
-        (*place, before),
+        "select p.name as project, s.content_session_id from projects p left join sdk_sessions s on s.id = ?"
+        " where p.id = ?",
+        (row["session_id"], row["project_id"]),
     )
-    later = rows(
-        conn,
-        listed.format(side=f"{key} >= (?, ?, ?)") + " order by a.created_at, a.kind, a.id limit ?",
-        (*place, after + bool(middle.id)),
-    )
-    return [{**row, "files": msgspec.json.decode(row["files"])} for row in [*reversed(earlier), *later]]
+    kept = {name: item for name, item in row.items() if name not in ("project_id", "session_id", "files")}
+    return {**kept, **(names or {}), "files": msgspec.json.decode(row["files"])}

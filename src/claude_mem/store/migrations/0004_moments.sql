@@ -11,3 +11,8 @@ create table told (
 
 -- Pinned ones are told first, at every start of a session.
 alter table observations add column pinned integer not null default 0;
+
+-- What happened around a moment is looked up by time.
+create index observations_by_time on observations (created_at) where not forgotten;
+create index session_summaries_by_time on session_summaries (created_at);
+create index user_prompts_by_time on user_prompts (created_at);
