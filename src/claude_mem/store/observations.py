@@ -228,10 +228,11 @@ def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = 
     """What is known about a file: first what changed it, then what only read it; the newest first."""
     found = rows(
         conn,
-        f"""{_OBSERVATIONS} and o.project_id = :project and coalesce(s.content_session_id, '') != :but
-            and o.trust in ('user', 'agent', 'repo', 'tool')
-            and (exists (select 1 from json_each(o.files_modified) where value = :path)
-                 or exists (select 1 from json_each(o.files_read) where value = :path))
+        f"""{_OBSERVATIONS} and o.trust in ('user', 'agent', 'repo', 'tool')
+            and coalesce(s.content_session_id, '') != :but
+            and o.id in (select d.row_id from signals f join documents d on d.id = f.document_id
+                          where f.kind in ('edited', 'read') and f.value = :path
+                            and d.kind = 'observation' and d.project_id = :project)
             order by exists (select 1 from json_each(o.files_modified) where value = :path) desc,
                      o.created_at desc, o.id desc limit :limit""",
         {"project": project_id, "but": but_session or "\0", "path": path, "limit": limit},

@@ -545,6 +545,7 @@ async def by_file(service: Service, request: Request) -> Any:
     if not path or not name:
         raise Misuse("`path` or `project` is missing", hint="/api/observations/by-file?project=NAME&path=src/x.py")
     limit = _number(request, "limit", 20, low=1, high=100)
+    await service.indexer.catch_up()
     found: list[Row] = []
     for project_id in await service.db.read(project_rows.by_name, name):
         found += await service.db.read(observations.by_file, project_id, storable(path), limit=limit)
