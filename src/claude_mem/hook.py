@@ -76,7 +76,9 @@ def _capture(argv: "list[str]") -> bytes:
     record = _record(argv[1], payload, whole)
     _point(b"hook.scanned")
     try:
-        if argv[1] != ONLY_ASKS:
+        if argv[1] == ONLY_ASKS:
+            _check_owner(home)
+        else:
             _keep(home, record)
     except OSError:
         if argv[1] != "context":
@@ -221,8 +223,7 @@ def _keep(home: str, record: bytes) -> None:
     temp = home + "/spool/." + name
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
     try:
-        if posix.stat(home).st_uid != posix.geteuid():
-            raise PermissionError(home)  # someone else's folder: nothing of this user's belongs there
+        _check_owner(home)
         fd = posix.open(temp, flags, 0o600)
     except FileNotFoundError:
         make_private(home)
@@ -244,6 +245,11 @@ def _keep(home: str, record: bytes) -> None:
     posix.fsync(folder)  # the name too must survive a power cut
     posix.close(folder)
     _point(b"hook.renamed")
+
+
+def _check_owner(home: str) -> None:
+    if posix.stat(home).st_uid != posix.geteuid():
+        raise PermissionError(home)  # someone else's folder: nothing of this user's belongs there
 
 
 def make_private(path: str) -> None:
