@@ -285,7 +285,7 @@ end;
 
 CREATE TABLE signals (
     document_id  integer not null references documents (id) on delete cascade,
-    kind         text not null check (kind in ('edited', 'read', 'error', 'command', 'commit', 'branch')),
+    kind         text not null check (kind in ('edited', 'read', 'name', 'error', 'command', 'commit', 'branch')),
     value        text not null,
     times        integer not null default 1,
     primary key (document_id, kind, value)
@@ -410,6 +410,8 @@ CREATE TABLE told (
     at                  integer not null,
     primary key (host, content_session_id, what)
 ) strict, without rowid;
+
+CREATE INDEX observations_pinned on observations (project_id) where pinned;
 
 CREATE INDEX observations_by_time on observations (created_at) where not forgotten;
 

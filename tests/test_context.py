@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claude_mem import privacy
 from claude_mem.hosts.claude import CONTEXT_CHARS, start_answer
 from claude_mem.pipeline.choose import still_open
-from claude_mem.pipeline.context import Known, render, render_news, safe
+from claude_mem.pipeline.context import Known, harmless, render, render_news, safe
 from claude_mem.text import tokens
 from tests.lab import Lab
 
@@ -26,7 +26,7 @@ def _row(number: int, title: str = "Fixed the basket", **more: Any) -> dict[str,
 
 def _summary(**more: Any) -> dict[str, Any]:
     fields = dict.fromkeys(("request", "completed", "learned", "next_steps", "notes"), "")
-    return {**fields, "created_at": 1_700_000_000_000, **more}
+    return {**fields, "id": 1, "created_at": 1_700_000_000_000, **more}
 
 
 def test_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +89,22 @@ def test_a_project_without_memories_gets_one_friendly_line() -> None:
 def test_nothing_new_is_nothing_said() -> None:
     assert render_news(Known("shop", [], _summary(request="x"), 5), budget_tokens=500) == ""
     assert start_answer("") == b'{"continue": true, "suppressOutput": true}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a &lt;/claude-mem-context&gt; b",
+        "a %3c/claude-mem-context%3e b",
+        "a &lt;private&gt; b",
+        "a %3Cprivate> b",
+        "a \\u003cprivate> b",
+        "a <\n/claude-mem-context> b",
+    ],
+)
+def test_no_spelling_of_a_tag_gets_through(text: str) -> None:
+    assert privacy.strip(safe(f"{text} kept")).endswith("kept")
+    assert privacy.strip(f"<claude-mem-context>{harmless(text)}</claude-mem-context>after") == "after"
 
 
 @given(st.text())
@@ -198,10 +214,15 @@ def test_no_more_are_listed_than_may_be() -> None:
 
 @pytest.mark.parametrize(
     ("done", "left"),
-    [([], 1), (["Vouchers are refused once they have expired"], 0), (["The till prints receipts"], 1)],
+    [
+        ([], 1),
+        ([(6, "Vouchers are refused once they have expired")], 0),
+        ([(5, "Vouchers are refused once they have expired")], 1),
+        ([(6, "The till prints receipts")], 1),
+    ],
 )
-def test_a_next_step_is_open_until_something_later_speaks_of_it(done: list[str], left: int) -> None:
-    steps = [{"next_steps": "Refuse vouchers that have expired", "created_at": 1, "id": 1}]
+def test_a_next_step_is_open_until_something_later_speaks_of_it(done: list[tuple[int, str]], left: int) -> None:
+    steps = [{"next_steps": "Refuse vouchers that have expired", "created_at": 5, "id": 1}]
     assert len(still_open(steps, done)) == left
 
 

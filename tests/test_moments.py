@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import apsw
 import pytest
 
 from claude_mem import privacy
+from claude_mem.pipeline import moments
 from claude_mem.text import tokens
 from tests.lab import Lab
 
@@ -120,6 +123,48 @@ def test_a_hung_worker_holds_no_prompt_up(known: Lab) -> None:
     assert known.client().get("/api/prompts")["items"][0]["text"] == ASKED, "and it was captured all the same"
 
 
+def test_the_summary_that_the_start_told_is_not_told_again(known: Lab) -> None:
+    assert "### Last time" in start(known, "b")
+    assert "S1 " not in context(prompt(known, "b", ASKED))
+
+
+def test_what_came_from_outside_is_found_but_not_told_unasked(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    known.mem("stop")
+    conn = apsw.Connection(str(known.data / "claude-mem.db"))
+    conn.execute("update observations set trust = 'web'")
+    conn.close()
+    known.start()
+    text = context(prompt(known, "b", ASKED))
+    assert not [line for line in text.splitlines() if line[:1].isdigit()], "no observation is told"
+    assert known.client().get("/api/search", query=ASKED)["items"]
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("/home/ann/shop/src/basket.py has a wrong total, why?", True),
+        ("# Task\nThe basket total is wrong again", True),
+        ("バスケットの合計が間違っています。直してください。", True),
+        ("# remember the basket total", False),
+        ("/clear the basket of all totals", False),
+        ("!ls -la src basket total", False),
+        ("yes please do", False),
+    ],
+)
+def test_what_is_a_question(text: str, asks: bool) -> None:
+    assert moments.is_question(text) is asks
+
+
+def test_a_pasted_blob_holds_nobody_up(known: Lab) -> None:
+    begun = time.monotonic()
+    prompt(known, "b", "Why does this basket total fail? " + "QUJD" * 20_000)
+    assert time.monotonic() - begun < 3
+    assert known.client().get("/api/health")["status"] == "ok"
+
+
 # --- before a file ---------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +205,27 @@ def test_a_file_that_has_changed_since_is_said_to_be(known: Lab) -> None:
     assert "it has changed since" in touch(known, "b")
 
 
+def test_two_reads_at_once_are_told_once(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(lambda _: touch(known, "b"), range(4)))
+    assert sum(bool(text) for text in said) == 1
+
+
+def test_a_file_is_known_in_a_worktree_too_and_through_a_link(known: Lab) -> None:
+    link = known.folder / "linked"
+    link.symlink_to(known.project)
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    given = {"file_path": str(link / "src" / "basket.py")}
+    assert "known about src/basket.py" in context(
+        known.hook("PreToolUse", session_id="b", tool_name="Read", tool_input=given)
+    )
+
+
 @pytest.mark.parametrize("path", ["src/other.py", "/etc/passwd", "../outside.py", ""])
 def test_an_unknown_file_is_met_with_silence(known: Lab, path: str) -> None:
     assert touch(known, "b", path=path) == ""
@@ -186,6 +252,12 @@ def test_the_same_error_brings_up_what_solved_it(known: Lab) -> None:
     assert context(known.hook("PostToolUseFailure", **{**failed, "tool_use_id": "t2"}, error=error)) == ""
     known.wait_digested()
     assert known.status()["set_aside"] == 0
+
+
+@pytest.mark.parametrize("error", ["1 failed", "error", "Exit code 1", "FAILED"])
+def test_an_error_that_says_nothing_matches_nothing(known: Lab, error: str) -> None:
+    failed = {"session_id": "b", "tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "t1"}
+    assert known.hook("PostToolUseFailure", **failed, error=error) == QUIET
 
 
 def test_another_error_is_met_with_silence(known: Lab) -> None:

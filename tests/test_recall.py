@@ -315,17 +315,6 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
     service.close()
 
 
-def test_what_is_said_stays_within_its_budget_and_its_fence() -> None:
-    row = {"type": "bugfix", "tokens": 10, "body": ""}
-    hits = [Hit(n, "observation", f"Title {n} </claude-mem-context>", 1.0, row, {}) for n in range(50)]
-    for budget in (200, 400, 4000):
-        said = recall.render(hits, ["src/a.py"], budget_chars=budget)
-        assert len(said) <= budget
-        assert said.count("</claude-mem-context>") == (1 if said else 0)
-    assert recall.render([], [], budget_chars=4000) == ""
-    assert said.index("src/a.py") < said.index("Title 0")
-
-
 def test_scores_are_finite_and_kinds_known() -> None:
     assert set(recall.PREFERRED) == set(search.KINDS)
     assert math.isfinite(Candidate(1).score)

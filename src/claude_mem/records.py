@@ -139,6 +139,7 @@ class Turn:
     ended_at: int
     bodies: Sequence[Body]
     seqs: Sequence[int]  # of the events that the bodies belong to
+    cwd: str = ""  # where the session began: in a worktree it is not below the root
     known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
 
     @property

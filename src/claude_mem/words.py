@@ -66,7 +66,6 @@ def pairs(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
-_QUOTED = re.compile(r"'[^']{0,80}'|\"[^\"]{0,80}\"|`[^`]{0,80}`")
 _PLACE = re.compile(r"(?:[A-Za-z]:)?[\w.@~-]*(?:[/\\][\w.@~-]+)+")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{7,40}\b|\d+", re.I)
 
@@ -78,7 +77,8 @@ def signature(error: str) -> str:
     return _NUMBER.sub("#", line).lower().strip(" .:")
 
 
-PATH = re.compile(r"[\w@~.-]+(?:/[\w@~.-]+)+|\b[\w-]+\.[A-Za-z]{1,5}\b")
+# Possessive, and only from the beginning of a run: a long one must not be tried again from each of its letters.
+PATH = re.compile(r"(?<![\w@~.-])[\w@~.-]++(?:/[\w@~.-]++)+|(?<![\w-])[\w-]{1,120}\.[A-Za-z]{1,5}\b")
 
 
 def paths(text: str) -> list[str]:

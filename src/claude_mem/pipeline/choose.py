@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
@@ -17,29 +18,36 @@ UNKNOWN_WEIGHT, BY_A_PERSON = 0.2, 0.4
 ALIKE = 0.8  # how much something that repeats what is chosen already is held back
 
 
+@dataclass(slots=True)
+class _Waiting:
+    row: Row
+    words: set[str]
+    weight: float
+    alike: float = 0.0  # to the likest of those that are chosen
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        return self.row.get("pinned", 0), self.weight - ALIKE * self.alike, self.row["id"]
+
+
 def choose(found: Sequence[Row], *, cost: Callable[[Row], int], room: int, most: int = 500) -> list[Row]:
     """The best that fit, pinned ones before all; in the order in which they are shown: the newest first."""
     chosen: list[Row] = []
-    said: list[set[str]] = []
-    waiting = [(row, _words(row), importance(row, found)) for row in found]
+    newest = max((row["created_at"] for row in found), default=0)
+    waiting = [_Waiting(row, _words(row), importance(row, newest)) for row in found]
     while waiting and len(chosen) < most:
-        best = max(waiting, key=lambda item: (*_rank(item, said), item[0]["id"]))
+        best = max(waiting, key=lambda item: item.rank)
         waiting.remove(best)
-        room -= cost(best[0])
+        room -= cost(best.row)
         if room < 0:
             break
-        chosen.append(best[0])
-        said.append(best[1])
+        chosen.append(best.row)
+        for item in waiting:
+            item.alike = max(item.alike, _like(item.words, best.words))
     return sorted(chosen, key=lambda row: (-row["created_at"], -row["id"]))
 
 
-def _rank(item: tuple[Row, set[str], float], said: Sequence[set[str]]) -> tuple[int, float]:
-    row, words, weight = item
-    return row.get("pinned", 0), weight - ALIKE * _like(words, said)
-
-
-def importance(row: Row, found: Sequence[Row]) -> float:
-    newest = max(other["created_at"] for other in found)
+def importance(row: Row, newest: int) -> float:
     recent = 0.5 ** ((newest - row["created_at"]) / HALF_LIFE_MS)
     return float(recent + WEIGHTS.get(row["type"], UNKNOWN_WEIGHT) + BY_A_PERSON * (row.get("trust") == "user"))
 
@@ -48,16 +56,16 @@ def _words(row: Row) -> set[str]:
     return set(re.findall(r"\w{3,}", (row["title"] or "").lower())) | set(row["files_modified"][:3])
 
 
-def _like(words: set[str], said: Sequence[set[str]]) -> float:
-    return max((len(words & other) / (len(words | other) or 1) for other in said), default=0.0)
+def _like(words: set[str], other: set[str]) -> float:
+    return len(words & other) / (len(words | other) or 1)
 
 
-def still_open(steps: Sequence[Row], done: Sequence[str]) -> list[str]:
-    """Next steps that nothing done later speaks of. Both newest first; a step has `next_steps` and `created_at`."""
+def still_open(steps: Sequence[Row], done: Sequence[tuple[int, str]]) -> list[str]:
+    """Next steps that nothing done later speaks of; what was done with its time."""
     left: list[str] = []
     for row in steps:
         words = _content(row["next_steps"])
-        later = [_content(text) for text in done]
+        later = [_content(text) for at, text in done if at > row["created_at"]]
         if words and not any(len(words & other) / len(words) > 0.5 for other in later):
             left.append(row["next_steps"])
     return left

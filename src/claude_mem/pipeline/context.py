@@ -24,6 +24,10 @@ from claude_mem.text import plain, shorten, tokens
 
 ICONS = modes.icons(modes.load(modes.DEFAULT, modes.SHIPPED))
 _TAG_LIKE = re.compile(r"<(?=\s*[/!?a-zA-Z])")
+_ESCAPED = re.compile(
+    r"(?:&lt;|&#0*60;?|&#x0*3c;?|%3c|\\+u003c|\\+x3c)(?=(?:\s|%2f|/|\\)*(?:private|claude-mem))", re.I
+)
+_OUR_NAMES = re.compile(r"claude-mem-context", re.I)
 Icons = Mapping[str, str]
 MOST_STEPS = 6
 CANDIDATES = 3  # so many times more are looked at than may be listed
@@ -51,10 +55,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A text, and the observations it tells."""
+    """A text, and the names of what it tells (`o12` an observation, `s5` a summary)."""
 
     text: str
-    ids: tuple[int, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 def gather(
@@ -79,7 +83,7 @@ def _open(conn: Connection, project_ids: list[int], found: Sequence[dict[str, An
     """Of the last few turns; the last summary tells its own."""
     steps = [row for row in observations.with_next_steps(conn, project_ids, limit=MOST_STEPS) if row["id"] != but]
     oldest = min((row["created_at"] for row in steps), default=0)
-    done = [row["title"] or "" for row in found if row["created_at"] >= oldest]
+    done = [(row["created_at"], row["title"] or "") for row in found if row["created_at"] >= oldest]
     return choose.still_open(steps, [*done, *observations.completed_since(conn, project_ids, oldest)])
 
 
@@ -97,7 +101,8 @@ def compose(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Compos
         "Legend: " + " ".join(f"{icon}{name}" for name, icon in icons.items()) + " | ID time type title",
     ]
     tail = [*_last_time(known.summary, budget_tokens), *_still_open(known, budget_tokens), *_how_to_fetch(known)]
-    return _composed(head, known, tail, icons, budget_tokens)
+    made = _composed(head, known, tail, icons, budget_tokens)
+    return Composed(made.text, (*made.told, f"s{known.summary['id']}")) if known.summary else made
 
 
 def render_news(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> str:
@@ -121,7 +126,7 @@ def _composed(head: list[str], known: Known, tail: list[str], icons: Icons, budg
     )
     pinned = [row for row in chosen if row.get("pinned")]
     lines = [*_pinned(pinned, icons), *_days([row for row in chosen if not row.get("pinned")], icons)]
-    return Composed(_fence([*head, *lines, *tail]), tuple(row["id"] for row in chosen))
+    return Composed(_fence([*head, *lines, *tail]), tuple(f"o{row['id']}" for row in chosen))
 
 
 def _room(budget_tokens: int, head: list[str], tail: list[str]) -> int:
@@ -135,7 +140,12 @@ def empty_line(project: str) -> str:
 
 def safe(text: str) -> str:
     """One line that is seen as it is, and can't be taken for a tag: `<` before a name becomes `‹`."""
-    return _TAG_LIKE.sub("‹", " ".join(plain(text).split()))
+    return harmless(" ".join(plain(text).split()))
+
+
+def harmless(text: str) -> str:
+    """Without tags, and without what our own scanner would read as one, however it is spelt."""
+    return _OUR_NAMES.sub(lambda found: found[0].replace("-", " "), _ESCAPED.sub("‹", _TAG_LIKE.sub("‹", text)))
 
 
 def _pinned(found: Sequence[dict[str, Any]], icons: Icons) -> Iterator[str]:

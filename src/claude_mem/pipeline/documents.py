@@ -152,8 +152,14 @@ def _document(
         created_at=row["created_at"],
         passages=tuple(_passages(kind, title, body, more, day(row["created_at"]))),
         around=around,
-        signals=tuple(signal for signal in signals if signal[1]),
+        signals=(*(signal for signal in signals if signal[1]), *_names(signals)),
     )
+
+
+def _names(signals: Signals) -> Iterator[tuple[str, str, int]]:
+    """The bare names of files: people rarely write the whole path."""
+    named = {path.rpartition("/")[2] for kind, path, _ in signals if kind in ("edited", "read")}
+    yield from (("name", name, 1) for name in sorted(named) if name)
 
 
 def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterator[Passage]:

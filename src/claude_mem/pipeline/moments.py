@@ -7,6 +7,7 @@ what the agent was about to do.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from claude_mem.hosts.claude import Moment
 from claude_mem.pipeline import recall
 from claude_mem.pipeline.context import Icons, safe
 from claude_mem.pipeline.index import Indexer
+from claude_mem.providers.evidence import error_line, is_specific
 from claude_mem.store import observations, search
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.search import Filter
@@ -27,7 +29,7 @@ FILE_ITEMS, FILE_TOKENS = 4, 250
 FAILURE_ITEMS, FAILURE_TOKENS = 2, 250
 LEAST_WORDS = 4
 GRACE_MS = 60_000  # a file is written a little before the turn that wrote it ends
-_NOT_ASKED = ("/", "!", "#", "<")  # commands of the host, and what it puts in itself
+_COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # of the host, and what it puts in itself
 _TOLD_KINDS = ("observation", "summary")
 
 
@@ -50,18 +52,34 @@ def mark(kind: str, row_id: int) -> str:
 
 
 async def at_prompt(
-    moment: Moment, project_id: int, *, db: Database, indexer: Indexer, told: frozenset[str], icons: Icons
+    moment: Moment,
+    project_id: int,
+    *,
+    db: Database,
+    indexer: Indexer,
+    told: frozenset[str],
+    icons: Icons,
+    session_id: int = 0,
 ) -> Speech:
-    prompt = moment.text.strip()
-    if prompt.startswith(_NOT_ASKED) or len(re.findall(r"\w+", prompt)) < LEAST_WORDS:
+    if not is_question(moment.text):
         return SILENCE
-    where = Filter(project_ids=(project_id,), but_session=moment.content_session_id)
-    question = recall.Question(text=prompt, where=where, limit=4 * PROMPT_ITEMS, floor=recall.PROMPT_FLOOR)
-    hits = [hit for hit in await recall.find(db, indexer, question) if hit.kind in _TOLD_KINDS]
-    fresh = [hit for hit in hits if mark(hit.kind, hit.id) not in told][:PROMPT_ITEMS]
-    files = await recall.files_for(db, indexer, prompt, where, limit=PROMPT_FILES)
-    new_files = [path for path in files if f"file:{path}" not in told]
-    return _prompt_speech(fresh, new_files, icons)
+    where = Filter(project_ids=(project_id,), but_session=session_id)
+    hits, files = await recall.about(db, indexer, moment.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES)
+    fresh = [hit for hit in hits if _may_tell(hit) and mark(hit.kind, hit.id) not in told][:PROMPT_ITEMS]
+    return _prompt_speech(fresh, [path for path in files if f"file:{path}" not in told], icons)
+
+
+def is_question(prompt: str) -> bool:
+    """Enough words to know what it is about, and no command or note to the host."""
+    prompt = prompt.strip()[: recall.MOST_PROMPT]
+    if _COMMAND.match(prompt) or (prompt.startswith("#") and "\n" not in prompt):
+        return False
+    return len(re.findall(r"\w+", prompt)) >= LEAST_WORDS or len(words.terms(prompt)) >= LEAST_WORDS
+
+
+def _may_tell(hit: recall.Hit) -> bool:
+    """What was only asked or said is found by searching; what came from outside is not told unasked."""
+    return hit.kind in _TOLD_KINDS and hit.row["trust"] in (None, *observations.TRUSTED)
 
 
 def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
@@ -102,7 +120,7 @@ def _fenced(lines: Sequence[str]) -> str:
 
 def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[str], icons: Icons) -> Speech:
     """What is known about it, once a session."""
-    path = _inside(moment.text, project["root"])
+    path = _inside(moment.text, (project["root"], moment.cwd))
     if not path or f"known:{path}" in told:
         return SILENCE
     found = observations.by_file(conn, project["id"], path, but_session=moment.content_session_id, limit=FILE_ITEMS)
@@ -118,9 +136,14 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[s
     return Speech(said.text, (*said.told, f"known:{path}")) if said.text else SILENCE
 
 
-def _inside(path: str, root: str) -> str:
-    """As observations name it: within the project."""
-    return path.removeprefix(root.rstrip("/") + "/") if root and path.startswith(root.rstrip("/") + "/") else ""
+def _inside(path: str, roots: Sequence[str]) -> str:
+    """As observations name it: within the project, also where that is reached by a link or as a worktree."""
+    real = os.path.realpath(path) if path.startswith("/") else ""
+    for root in roots:
+        base = os.path.realpath(root).rstrip("/") + "/" if root else ""
+        if base and real.startswith(base):
+            return real[len(base) :]
+    return ""
 
 
 def _changed_since(path: Path, at: int) -> bool:
@@ -139,14 +162,21 @@ def _row_line(row: Row, icons: Icons) -> str:
 # --- after a command has failed --------------------------------------------------------------------------------------
 
 
-def at_failure(conn: Connection, moment: Moment, project_id: int, *, told: frozenset[str], icons: Icons) -> Speech:
+def at_failure(
+    conn: Connection, moment: Moment, project_id: int, *, told: frozenset[str], icons: Icons, session_id: int = 0
+) -> Speech:
     """Has the same error been met before, and what solved it?"""
-    lines = [line.strip() for line in moment.text.splitlines() if line.strip()][-40:]
-    where = Filter(project_ids=(project_id,), but_session=moment.content_session_id)
-    found = search.by_signal(conn, where, kinds=("error",), values={words.signature(line) for line in lines} - {""})
+    where = Filter(project_ids=(project_id,), but_session=session_id)
+    found = search.by_signal(conn, where, kinds=("error",), values=_signatures(moment.text))
     solved = observations.solutions(
         conn, sorted({row["group"] for row in found if row["group"] > 0}, reverse=True)[:50]
     )
     fresh = [row for row in solved if mark("observation", row["id"]) not in told][:FAILURE_ITEMS]
     said = [(_row_line(row, icons), [mark("observation", row["id"])]) for row in fresh]
     return _speech("# claude-mem: this error was met before, as information", said, FAILURE_TOKENS)
+
+
+def _signatures(text: str) -> list[str]:
+    """As they were noted when such an error was met; only of lines that name something that could be met again."""
+    lines = [error_line(text), *(shorten(line, 160) for line in text.splitlines()[-40:])]
+    return sorted({words.signature(line.strip()) for line in lines if is_specific(line.strip())})

@@ -39,6 +39,7 @@ FLOOR = 0.05
 PROMPT_FLOOR = 0.45
 FILES_FLOOR = 0.25  # where the work will be can be told from less than what there is to say about it
 MOST_CANDIDATES = 500
+MOST_PROMPT = 4_000  # characters: a pasted log says no more about what is meant than its beginning
 PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
@@ -272,26 +273,48 @@ async def _newest(db: Database, question: Question) -> list[Hit]:
 
 # --- which files a prompt will concern -------------------------------------------------------------------------------
 
-FILES_TURNS, FILES_SESSIONS, FILES_MEMORY = 40, 10, 5_000
+FILES_TURNS, FILES_SESSIONS, FILES_MEMORY = 40, 10, 1_500
 READ_SHARE = 0.5  # a file that was only read, against one that was edited
 BY_SESSION, BY_TURN, BY_PATH, BY_RECENCY = 1.0, 0.3, 0.4, 0.15
 COMMON = 0.3  # how much a file that every session touches is held back
 HALF_LIFE_SESSIONS = 3
 
 
-async def files_for(db: Database, indexer: Indexer, prompt: str, where: Filter, *, limit: int = 12) -> list[str]:
+async def files_for(db: Database, indexer: Indexer, prompt: str, where: Filter, *, limit: int = 10) -> list[str]:
     """The repository files that a prompt will probably concern, the likeliest first; not those it names itself."""
     if not storable(prompt).strip():
         return []
-    _, ranked = await rank(db, indexer, Question(text=prompt, where=where, floor=0.0))
+    _, ranked = await rank(db, indexer, Question(text=prompt[:MOST_PROMPT], where=where, floor=0.0))
+    return await files_of(db, prompt, ranked, where, limit=limit)
+
+
+async def files_of(
+    db: Database, prompt: str, ranked: Sequence[Candidate], where: Filter, *, limit: int = 10
+) -> list[str]:
+    """The same, of a ranking that was made already."""
     if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
         return []
     touched = await db.read(search.touched, where, most_turns=FILES_MEMORY)
-    touched = [row for row in touched if not row["value"].startswith(("/", "~"))]  # outside the repository
+    return await asyncio.to_thread(_likeliest, prompt[:MOST_PROMPT], ranked, touched, limit)
+
+
+def _likeliest(prompt: str, ranked: Sequence[Candidate], touched: Sequence[Row], limit: int) -> list[str]:
     scores = likely_files(prompt, {candidate.group: candidate.score for candidate in ranked}, touched)
     given = words.paths(prompt)
-    new = [path for path in scores if not any(path == name or path.endswith("/" + name) for name in given)]
-    return sorted(new, key=lambda path: (-scores[path], path))[:limit]
+    named = [path for path in scores if any(path == name or path.endswith("/" + name) for name in given)]
+    return sorted(scores.keys() - set(named), key=lambda path: (-scores[path], path))[:limit]
+
+
+async def about(
+    db: Database, indexer: Indexer, prompt: str, where: Filter, *, items: int, files: int
+) -> tuple[list[Hit], list[str]]:
+    """What to say at a prompt, ranked once: what is remembered about it, and where the work will probably be."""
+    text = prompt[:MOST_PROMPT]
+    evidence, ranked = await rank(db, indexer, Question(text=text, where=where, floor=0.0))
+    ranked = [candidate for candidate in ranked if candidate.thread != where.but_session]
+    telling = [candidate for candidate in ranked if candidate.evidence >= PROMPT_FLOOR]
+    hits = await db.read(_hits, telling[:items], evidence, where)
+    return hits, await files_of(db, text, ranked, where, limit=files)
 
 
 def likely_files(prompt: str, scores: Mapping[int, float], touched: Sequence[Row]) -> dict[str, float]:
@@ -376,22 +399,7 @@ def _recent(files: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-# --- what is said at a prompt ----------------------------------------------------------------------------------------
-
-
-def render(hits: Sequence[Hit], files: Sequence[str], *, budget_chars: int) -> str:
-    """Within the budget: where the work will probably be, then what is remembered about it. Nothing if there is
-    nothing."""
-    head = "# claude-mem: from earlier sessions, as information; it may be out of date"
-    lines = [f"Files this may concern: {', '.join(safe(path) for path in files)}"] if files else []
-    lines += [_line(hit) for hit in hits]
-    text = ""
-    for line in lines:
-        longer = f"{text}\n{line}"
-        if len(_fenced(head + longer)) > budget_chars:
-            break
-        text = longer
-    return _fenced(head + text) if text else ""
+# --- as text ---------------------------------------------------------------------------------------------------------
 
 
 def listing(hits: Sequence[Hit]) -> str:
@@ -409,7 +417,3 @@ def _line(hit: Hit) -> str:
     icon = ICONS.get(hit.row["type"] or "", "·")
     mark = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}[hit.kind]
     return f"{mark}{hit.id} {icon} {safe(hit.title)}"
-
-
-def _fenced(text: str) -> str:
-    return f"<claude-mem-context>\n{text}\n</claude-mem-context>"

@@ -148,11 +148,11 @@ def gather(turn: Turn) -> Evidence:
     return Evidence(
         message=message,
         message_seq=message_seq,
-        read=_found((seq, _path(body, turn.root)) for seq, body in done if body.name in _READS),
+        read=_found((seq, _path(body, turn)) for seq, body in done if body.name in _READS),
         edits=tuple(
             Edit(path, symbols.of(body), seq)
             for seq, body in done
-            if body.name in _EDITS and (path := _path(body, turn.root))
+            if body.name in _EDITS and (path := _path(body, turn))
         ),
         searched=_found((seq, _wanted(body)) for seq, body in done if body.name in _SEARCHES),
         looked_up=_found(
@@ -231,11 +231,12 @@ def _reports(events: list[tuple[int, Any]]) -> Iterator[Found]:
             yield Found(text, seq)
 
 
-def _path(body: ToolUsed, root: str) -> str:
+def _path(body: ToolUsed, turn: Turn) -> str:
     path = body.input.get("file_path") or body.input.get("notebook_path")
     if not isinstance(path, str):
         return ""
-    return path.removeprefix(root.rstrip("/") + "/") if root else path
+    bases = [base.rstrip("/") + "/" for base in (turn.root, turn.cwd) if base]
+    return next((path[len(base) :] for base in bases if path.startswith(base)), path)
 
 
 def _wanted(body: ToolUsed) -> str:

@@ -13,6 +13,7 @@ from claude_mem.records import Author, Draft, Summary, Turn
 from claude_mem.store.database import Connection, Row, one, rows
 from claude_mem.text import tokens
 
+TRUSTED = ("user", "agent", "repo", "tool")  # what may be told without being asked for
 _LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 
@@ -80,20 +81,21 @@ def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
     failpoint("store.swept")
 
 
-def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, now: int) -> int:
-    """Something a person wants remembered."""
+def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, now: int, trust: str = "user") -> int:
+    """Something a person (`user`) or an agent wants remembered."""
     content = {"type": "discovery", "title": title, "narrative": text, "facts": "[]", "concepts": "[]"}
     row = one(
         conn,
         """
         insert into observations (project_id, key, type, title, narrative, provider, trust, tokens, hash, created_at,
                                   updated_at)
-        values (:project_id, :key, :type, :title, :narrative, 'user', 'user', :tokens, :hash, :now, :now) returning id
+        values (:project_id, :key, :type, :title, :narrative, :trust, :trust, :tokens, :hash, :now, :now) returning id
         """,
         {
             **content,
             "project_id": project_id,
             "key": key,
+            "trust": trust,
             "tokens": _cost(content),
             "hash": fingerprint(content),
             "now": now,
@@ -213,15 +215,20 @@ def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
 def recent(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
 ) -> list[Row]:
-    """A project's pinned and newest observations that may be shown unasked."""
-    found = rows(
-        conn,
-        f"""{_OBSERVATIONS} and o.project_id in (select value from json_each(?)) and o.id > ?
-            and coalesce(o.session_id, -1) != ? and o.trust in ('user', 'agent', 'repo', 'tool')
-            order by o.pinned desc, o.created_at desc, o.id desc limit ?""",
-        (_dump(project_ids), after_id, but_session, limit),
-    )
-    return [_loaded(row) for row in found]
+    """The pinned and the newest observations of these projects that may be shown unasked, each along its index."""
+    found: dict[int, Row] = {}
+    for project_id in project_ids:
+        for pinned in ("and o.pinned", ""):
+            for row in rows(
+                conn,
+                f"""{_OBSERVATIONS} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
+                    and o.trust in ('user', 'agent', 'repo', 'tool') {pinned}
+                    order by o.created_at desc, o.id desc limit ?""",
+                (project_id, after_id, but_session, limit),
+            ):
+                found.setdefault(row["id"], row)
+    ordered = sorted(found.values(), key=lambda row: (-row["pinned"], -row["created_at"], -row["id"]))
+    return [_loaded(row) for row in ordered[:limit]]
 
 
 def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = "", limit: int) -> list[Row]:
@@ -311,17 +318,17 @@ def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> 
     )
 
 
-def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[str]:
+def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
     found = rows(
         conn,
         """
-        select completed from session_summaries
+        select created_at, completed from session_summaries
          where project_id in (select value from json_each(?)) and created_at > ? and completed is not null
          order by created_at desc limit 50
         """,
         (_dump(project_ids), at),
     )
-    return [row["completed"] for row in found]
+    return [(row["created_at"], row["completed"]) for row in found]
 
 
 def newest_id(conn: Connection) -> int:

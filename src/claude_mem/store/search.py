@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -60,12 +60,13 @@ class Filter:
     until: int | None = None
     host: str = ""
     session: str = ""  # the host's id of it
-    but_session: str = ""
+    but_session: int = 0  # by its row: what a session did itself, it knows
 
     @property
     def only_projects(self) -> bool:
-        """Is a project all that is asked for? Then the matrix can tell by itself what is in scope."""
-        return self == Filter(project_ids=self.project_ids)
+        """Is a project all that is asked for? Then the matrix can tell by itself what is in scope. (One session less
+        makes no difference to it: whoever asks leaves that out of what comes back.)"""
+        return self == Filter(project_ids=self.project_ids, but_session=self.but_session)
 
 
 @dataclass(slots=True)
@@ -294,8 +295,7 @@ def _where(wanted: Filter) -> tuple[str, dict[str, Any]]:
         if given := getattr(wanted, name):
             add(f"d.session_id in (select id from sdk_sessions where {condition})", name, given)
     if wanted.but_session:
-        own = "select id from sdk_sessions where content_session_id = :but_session"
-        add(f"coalesce(d.session_id, 0) not in ({own})", "but_session", wanted.but_session)
+        add("coalesce(d.session_id, 0) != :but_session", "but_session", wanted.but_session)
     return "".join(f" and {part}" for part in parts), values
 
 
@@ -313,7 +313,8 @@ def in_scope(conn: Connection, wanted: Filter) -> list[int]:
 
 
 def size(conn: Connection, wanted: Filter) -> int:
-    where, values = _where(wanted)
+    """About: a session more or less does not change how rare a word is, and without it the index alone counts."""
+    where, values = _where(replace(wanted, but_session=0))
     return int(value(conn, f"select count(*) from documents d where true {where}", values))
 
 
@@ -399,25 +400,28 @@ def by_signal(conn: Connection, wanted: Filter, *, kinds: Sequence[str], values:
         f"""
         select d.id, coalesce(d.turn_id, -d.id) as "group", coalesce(d.session_id, -d.project_id) as thread,
                f.kind, f.value
-          from json_each(:values) w join signals f on f.value = w.value
-          join documents d on d.id = f.document_id
-         where f.kind in (select value from json_each(:signal_kinds)) {where} limit 5000
+          from signals f join documents d on d.id = f.document_id
+         where f.kind in (select value from json_each(:signal_kinds))
+           and f.value in (select value from json_each(:values)) {where} limit 5000
         """,
         {**given, "values": _dump(list(values)), "signal_kinds": _dump(list(kinds))},
     )
 
 
 def paths_like(conn: Connection, ends: Sequence[str]) -> list[str]:
-    """Known files that are named by these ends: `jwt.py` names `src/auth/jwt.py`."""
+    """Known files that are named by these ends: `jwt.py` names `src/auth/jwt.py`. By their bare names, which are
+    signals of their own: looking at the end of every path would take all of them."""
     found = rows(
         conn,
         """
-        select distinct f.value from signals f join json_each(?) w
-         where f.kind in ('edited', 'read') and (f.value = w.value or f.value like '%/' || w.value) limit 200
+        select distinct f.value from signals n join signals f on f.document_id = n.document_id
+         where n.kind = 'name' and n.value in (select value from json_each(?)) and f.kind in ('edited', 'read')
+         limit 2000
         """,
-        (_dump(list(ends)),),
+        (_dump([end.rpartition("/")[2] for end in ends]),),
     )
-    return [row["value"] for row in found]
+    paths = [row["value"] for row in found]
+    return [path for path in paths if any(path == end or path.endswith("/" + end) for end in ends)][:200]
 
 
 def commits_like(conn: Connection, starts: Sequence[str]) -> list[str]:

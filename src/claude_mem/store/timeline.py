@@ -83,16 +83,18 @@ def _place(row: Row) -> tuple[int, str, int]:
 
 
 def _side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
+    """One project at a time: only with an equals sign does the index give them in order."""
     sign, order = (">=", "asc") if later else ("<=", "desc")
     found: list[Row] = []
     for kind, query in _KINDS.items():
         column = "s.project_id" if kind == "prompt" else "a.project_id"
-        scope = f"and {column} in (select value from json_each(:projects))" if project_ids is not None else ""
-        found += rows(
-            conn,
-            f"{query} {scope} and a.created_at {sign} :at order by a.created_at {order}, a.id {order} limit :limit",
-            {"projects": msgspec.json.encode(project_ids).decode(), "at": at, "limit": count + _TIES},
-        )
+        for project_id in [None] if project_ids is None else project_ids:
+            scope = f"and {column} = :project" if project_id is not None else ""
+            found += rows(
+                conn,
+                f"{query} {scope} and a.created_at {sign} :at order by a.created_at {order} limit :limit",
+                {"project": project_id, "at": at, "limit": count + _TIES},
+            )
     return found
 
 

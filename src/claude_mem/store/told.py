@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from claude_mem.store.database import Connection, rows, value
+from claude_mem.store.database import Connection, rows
 
 
 def note(conn: Connection, host: str, content_session_id: str, what: Iterable[str], *, moment: str, now: int) -> None:
@@ -18,14 +18,3 @@ def note(conn: Connection, host: str, content_session_id: str, what: Iterable[st
 def of(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
     found = rows(conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id))
     return frozenset(row["what"] for row in found)
-
-
-def has_started(conn: Connection, host: str, content_session_id: str) -> bool:
-    """Did the worker itself tell it how things stand, or had the hook to take what was left on disk?"""
-    return bool(
-        value(
-            conn,
-            "select 1 from told where host = ? and content_session_id = ? and moment = 'start'",
-            (host, content_session_id),
-        )
-    )

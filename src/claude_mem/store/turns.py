@@ -191,7 +191,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     row = one(
         conn,
         """
-        select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, p.root
+        select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, p.root
           from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
          where t.id = ? and not t.private
         """,
@@ -208,6 +208,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         number=row["number"],
         prompt=next((body.text for body in bodies if isinstance(body, Prompted)), ""),
         root=row["root"],
+        cwd=row["cwd"],
         started_at=row["opened_at"],
         ended_at=row["last_at"],
         bodies=tuple(bodies),

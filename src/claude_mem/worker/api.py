@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -357,18 +358,21 @@ async def inject_start(service: Service, request: Request) -> Any:
     who = {"host": event.host, "content_session_id": event.content_session_id}
     start, upto = await service.start_context(project, **who, source=event.body.source)
     notice, keys = await service.notice()
+    note = None
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        await service.informed(**who, upto=upto, ids_told=start.ids, notices_told=keys)
-    return Response(claude.start_answer(start.text, notice=notice), media_type="application/json")
+        note = BackgroundTask(service.informed, **who, upto=upto, names_told=start.told, notices_told=keys)
+    answer = claude.start_answer(start.text, notice=notice)
+    return Response(answer, media_type="application/json", background=note)
 
 
 async def speak(service: Service, request: Request) -> Any:
     """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
     moment = claude.moment(spool.parse(ids.new(), await _raw(request)))
     speech = await service.speak(moment)
-    if speech.told and not await request.is_disconnected():
-        await service.spoken(moment, speech)
-    return Response(claude.context_answer(moment.event, speech.text), media_type="application/json")
+    heard = speech.told and not await request.is_disconnected()
+    note = BackgroundTask(service.spoken, moment, speech) if heard else None
+    answer = claude.context_answer(moment.event, speech.text)
+    return Response(answer, media_type="application/json", background=note)
 
 
 async def semantic(service: Service, request: Request) -> Any:
@@ -382,11 +386,10 @@ async def semantic(service: Service, request: Request) -> Any:
     )
     await service.indexer.catch_up()
     hits = await recall.find(service.db, service.indexer, question)
-    return {
-        "context": recall.listing(hits) if hits else "",
-        "count": len(hits),
-        "items": [hit.as_item() for hit in hits],
-    }
+    moment = claude.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
+    said = [await service.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
+    text = "\n".join(speech.text for speech in said if speech.text)
+    return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
 
 
 # --- search -----------------------------------------------------------------------------------------------------------

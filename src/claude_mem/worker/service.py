@@ -7,7 +7,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -51,10 +52,35 @@ DRAIN_POLL_SECONDS = 2.0
 SWEEP_SECONDS = 30.0
 STALE_TEMP_SECONDS = 600.0
 SETTLE_SECONDS = 0.1
+MOST_SESSIONS = 500
 REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
+
+
+class Heard:
+    """What sessions have been told in this worker's life, at once and without waiting for the database. A lock each."""
+
+    def __init__(self) -> None:
+        self.sessions: OrderedDict[tuple[str, str], tuple[asyncio.Lock, set[str]]] = OrderedDict()
+
+    def _entry(self, host: str, content_session_id: str) -> tuple[asyncio.Lock, set[str]]:
+        entry = self.sessions.setdefault((host, content_session_id), (asyncio.Lock(), set()))
+        self.sessions.move_to_end((host, content_session_id))
+        while len(self.sessions) > MOST_SESSIONS:
+            self.sessions.popitem(last=False)
+        return entry
+
+    @contextlib.asynccontextmanager
+    async def of(self, moment: Moment) -> AsyncIterator[set[str]]:
+        lock, heard = self._entry(moment.host, moment.content_session_id)
+        async with lock:
+            yield heard
+
+    def start(self, host: str, content_session_id: str, names: Sequence[str]) -> None:
+        """It begins, or begins anew after its conversation was compacted: what it was told before is gone."""
+        self._entry(host, content_session_id)[1].update(names)
 
 
 class Service:
@@ -75,6 +101,7 @@ class Service:
         self.spool = Spool(config.spool, config.aside)
         self.db = Database(config.database, backups=config.backups)
         self.stream = Stream()
+        self.heard = Heard()
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
             log.error("%s; using `%s`", self.mode_problem, self.mode.name)
@@ -247,12 +274,13 @@ class Service:
         content_session_id: str,
         upto: int,
         *,
-        ids_told: Sequence[int] = (),
+        names_told: Sequence[str] = (),
         notices_told: Sequence[str] = (),
     ) -> None:
         """The session has been told everything up to that observation, these in words; the person these notices."""
-        marks = [moments.mark("observation", row_id) for row_id in ids_told]
-        await self.db.write(told.note, host, content_session_id, [*marks, "start"], moment="start", now=ids.now())
+        self.heard.start(host, content_session_id, ("start", *names_told))
+        marks = ["start", *names_told]
+        await self.db.write(told.note, host, content_session_id, marks, moment="start", now=ids.now())
         if session := await self.db.read(sessions.find, host, content_session_id):
             await self.db.write(sessions.informed, session.id, upto)
         if notices_told:
@@ -265,45 +293,68 @@ class Service:
             after, own = resumed.informed_upto, resumed.id
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
-            return context.compose_news(news, budget_tokens=budget, icons=self.icons) if news else Composed("")
+            return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project.identities)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         known = known or context.Known(project.name, (), None, 0)
-        return context.compose(known, budget_tokens=budget, icons=self.icons)
+        return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
 
     async def speak(self, moment: Moment) -> Speech:
-        """What memory has to say at this moment; mostly nothing."""
+        """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
+        once must not be told the same."""
         project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
         project_id = await self.db.read(projects.find, project.identities) if project.enabled else None
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
-        known = await self.db.read(self._told, moment, row["id"])
+        async with self.heard.of(moment) as heard:
+            speech = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], heard)))
+            heard.update(speech.told)
+        return speech
+
+    async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
         if moment.event == "PreToolUse":
-            return await self.db.read(moments.at_file, moment, row, told=known, icons=self.icons)
+            return await self.db.read(moments.at_file, moment, project, told=known, icons=self.icons)
+        session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
+        own = session.id if session else 0
         if moment.event == "PostToolUseFailure":
-            return await self.db.read(moments.at_failure, moment, row["id"], told=known, icons=self.icons)
+            at_failure = partial(moments.at_failure, told=known, icons=self.icons, session_id=own)
+            return await self.db.read(at_failure, moment, project["id"])
+        return await self.at_prompt(moment, project["id"], known, session_id=own)
+
+    async def at_prompt(
+        self, moment: Moment, project_id: int, known: frozenset[str] = frozenset(), *, session_id: int = 0
+    ) -> Speech:
         return await moments.at_prompt(
-            moment, row["id"], db=self.db, indexer=self.indexer, told=known, icons=self.icons
+            moment,
+            project_id,
+            db=self.db,
+            indexer=self.indexer,
+            told=known,
+            icons=self.icons,
+            session_id=session_id,
         )
 
-    def _told(self, conn: Connection, moment: Moment, project_id: int) -> frozenset[str]:
-        """What the session has been told. If the hook had to take its start from the disk, it was this."""
-        known = told.of(conn, moment.host, moment.content_session_id)
-        if "start" in known:
-            return known
-        limit, budget = self.config.context_observations, self.config.context_tokens
-        start = context.gather(conn, [project_id], limit=limit)
-        shown = context.compose(start, budget_tokens=budget, icons=self.icons).ids if start else ()
-        return known | {moments.mark("observation", row_id) for row_id in shown}
+    async def _told(self, moment: Moment, project_id: int, heard: set[str]) -> set[str]:
+        """What the session has been told. If the hook had to take its start from the disk, it was about this."""
+        if not heard:
+            heard |= await self.db.read(told.of, moment.host, moment.content_session_id)
+        if "start" not in heard:
+            limit, budget = self.config.context_observations, self.config.context_tokens
+            start = await self.db.read(context.gather, [project_id], limit=limit)
+            if start:
+                heard.update((await asyncio.to_thread(context.compose, start, budget_tokens=budget)).told)
+            heard.add("start")
+        return heard
 
     async def spoken(self, moment: Moment, speech: Speech) -> None:
+        """Noted after the answer: a writer that is busy must not cost the session its memory."""
         who, now = (moment.host, moment.content_session_id), ids.now()
         await self.db.write(told.note, *who, speech.told, moment=moment.event, now=now)
 
-    async def save(self, project: Project, title: str, text: str) -> int:
-        """Something that is to be remembered, by itself and for good."""
-        project_id, row_id = await self.db.write(_save, project, title, text)
+    async def save(self, project: Project, title: str, text: str, *, trust: str = "user") -> int:
+        """Something that is to be remembered, by itself and for good; said by a person, or by an agent."""
+        project_id, row_id = await self.db.write(_save, project, title, text, trust)
         await self.render_again([project_id])
         return row_id
 
@@ -365,12 +416,17 @@ def keepable(text: str) -> str:
     return redact(privacy.strip(storable(text)))
 
 
-def _save(conn: Connection, project: Project, title: str, text: str) -> tuple[int, int]:
+def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
+    return context.compose_news(news, budget_tokens=budget, icons=icons)
+
+
+def _save(conn: Connection, project: Project, title: str, text: str, trust: str) -> tuple[int, int]:
     now = ids.now()
     known = [] if project.root else projects.by_name(conn, project.name)
     project_id = known[0] if known else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
-    return project_id, observations.save(conn, project_id=project_id, title=title, text=text, key=key, now=now)
+    saved = observations.save(conn, project_id=project_id, title=title, text=text, key=key, trust=trust, now=now)
+    return project_id, saved
 
 
 # --- what a sweep writes -------------------------------------------------------------------------------------

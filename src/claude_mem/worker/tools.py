@@ -192,7 +192,7 @@ class Tools:
         title = keepable(given.title).strip() or first_sentence(text, 100)
         named = projects.named(storable(given.project).strip() or "general")
         project = named if given.project.strip() or not place else place
-        row_id = await self.service.save(project, title, text)
+        row_id = await self.service.save(project, title, text, trust="agent")
         return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}"
 
     async def forget(self, given: Forget) -> str:
@@ -329,8 +329,8 @@ def _origin(row: Row) -> str:
 
 
 def _lines(text: str) -> str:
-    """Line by line, so that code keeps its shape."""
-    lines = text.splitlines()
+    """Line by line, so that code keeps its shape; a tag that is spread over two lines is one all the same."""
+    lines = context.harmless(text).splitlines()
     return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe(line) for line in lines)
 
 

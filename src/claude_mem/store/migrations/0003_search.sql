@@ -49,7 +49,7 @@ end;
 -- What a document can be found by besides its words: exact things that code work leaves.
 create table signals (
     document_id  integer not null references documents (id) on delete cascade,
-    kind         text not null check (kind in ('edited', 'read', 'error', 'command', 'commit', 'branch')),
+    kind         text not null check (kind in ('edited', 'read', 'name', 'error', 'command', 'commit', 'branch')),
     value        text not null,
     times        integer not null default 1,
     primary key (document_id, kind, value)

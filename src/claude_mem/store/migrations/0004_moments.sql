@@ -11,6 +11,7 @@ create table told (
 
 -- Pinned ones are told first, at every start of a session.
 alter table observations add column pinned integer not null default 0;
+create index observations_pinned on observations (project_id) where pinned;
 
 -- What happened around a moment is looked up by time.
 create index observations_by_time on observations (created_at) where not forgotten;
