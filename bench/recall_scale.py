@@ -6,6 +6,8 @@ summary and text beside them. Their vectors are random, the questions' are real:
 
 from __future__ import annotations
 
+import http.client
+import json
 import random
 import shutil
 import struct
@@ -17,12 +19,15 @@ from pathlib import Path
 from figures import percentile
 from lab import Home, Lab, cpu_seconds, wait_until
 
+from claude_mem import hook, process
 from claude_mem.client import Client
 from claude_mem.pipeline import documents
+from claude_mem.projects import resolve
 from claude_mem.providers import embed
 from claude_mem.store.database import Connection, Database
 
 SIZES = (10_000, 100_000)
+ROOT = "/scale"
 PER_TURN, PER_SESSION = 4, 10  # observations a turn, turns a session
 QUESTIONS, WARM_UP = 200, 10
 _SYLLABLES = [
@@ -83,7 +88,15 @@ def measure(lab: Lab, model: Path | None) -> list[tuple[str, tuple[float | None,
         before = cpu_seconds(home.pid)
         times = _ask(home)
         busy = (cpu_seconds(home.pid) - before) / (QUESTIONS + WARM_UP) * 1000
-        row = (percentile(times, 50), percentile(times, 95), busy, _megabytes(home.pid))
+        prompts, starts = _speak(home, "new"), _speak(home, "context")
+        row = (
+            percentile(times, 50),
+            percentile(times, 95),
+            busy,
+            percentile(prompts, 95),
+            percentile(starts, 95),
+            _megabytes(home.pid),
+        )
         found.append((f"{size:,} observations ({total:,} documents)", row))
         home.end()
         shutil.rmtree(home.data)
@@ -101,6 +114,25 @@ def _ask(home: Home) -> list[float]:
         begin = time.perf_counter()
         client.get("/api/search", query=question, limit=20)
         if number >= WARM_UP:  # the first ones load the model and warm the caches
+            times.append((time.perf_counter() - begin) * 1000)
+    return times
+
+
+def _speak(home: Home, command: str) -> list[float]:
+    """What a hook waits for at a prompt, or at a session's start; a session of its own each time."""
+    worker, words, times = process.running(home.data), Words(3), []
+    assert worker is not None
+    for number in range(QUESTIONS // 2 + WARM_UP):
+        fields = {"session_id": f"new-{command}-{number}", "prompt": words.question(), "source": "startup"}
+        record = f"command {command}\nhost claude\nproject_dir {ROOT}\n\n{json.dumps(fields)}".encode()
+        begin = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=60)
+        connection.request("POST", hook.ASKS[command], record, {"Authorization": f"Bearer {worker.token}"})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        assert answer.status == 200, body
+        if number >= WARM_UP:
             times.append((time.perf_counter() - begin) * 1000)
     return times
 
@@ -126,7 +158,9 @@ def _fill(home: Home, size: int, *, with_vectors: bool) -> int:
 
 def _rows(conn: Connection, words: Words, size: int) -> None:
     now = int(time.time() * 1000)
-    conn.execute("insert into projects values (1, 'scale', '/scale', 0)")
+    conn.execute("insert into projects values (1, 'scale', ?, 0)", (ROOT,))
+    for identity in resolve(ROOT).identities:
+        conn.execute("insert into project_aliases values (?, 1)", (identity,))
     for turn in range(1, size // PER_TURN + 1):
         session, number = 1 + (turn - 1) // PER_SESSION, 1 + (turn - 1) % PER_SESSION
         at = now - (size // PER_TURN - turn) * 60_000
