@@ -135,11 +135,15 @@ class OnnxEmbedder:
     def embed(self, texts: Sequence[str]) -> Vectors:
         import numpy as np
 
+        try:
+            return np.stack([self._alone(text) for text in texts])
+        except Exception as error:  # the runtime's errors have no common root
+            raise CannotDo(f"the model {self.name} can't be run: {error}", hint="fetch it again") from error
+
+    def _alone(self, text: str) -> Vectors:
+        """The lock is given back after each text, so that a question waits for one of a batch and not for all."""
         with self._lock:
-            try:
-                return np.stack([self._one(text) for text in texts])
-            except Exception as error:  # the runtime's errors have no common root
-                raise CannotDo(f"the model {self.name} can't be run: {error}", hint="fetch it again") from error
+            return self._one(text)
 
     def embed_query(self, question: str) -> Vectors:
         (vector,) = self.embed([self._model.query_prefix + question])
