@@ -27,7 +27,7 @@ from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.search import Filter, WordScores
 from claude_mem.text import shorten, storable, tokens
 
-# One set for everything, chosen on half of each data set and confirmed on the other half (bench/results/recall.md).
+# One set for everything, chosen on the development sets (bench/results/recall.md); neighbouring values do as well.
 WORDS, MEANING = 0.35, 0.65
 SESSION = 0.5  # what a session's best turn lends to its other turns: work comes in stretches
 EXACT = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3}
