@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claude_mem import privacy
 from claude_mem.hosts.claude import CONTEXT_CHARS, start_answer
 from claude_mem.pipeline.choose import still_open
-from claude_mem.pipeline.context import Known, harmless, render, render_news, safe
+from claude_mem.pipeline.context import Known, compose_news, harmless, render, safe
 from claude_mem.text import tokens
 from tests.lab import Lab
 
@@ -66,7 +66,7 @@ def test_it_keeps_to_its_budget_and_to_what_hosts_accept(budget: int) -> None:
         assert len(text) < 10_000
         assert len(json.loads(start_answer(text))["hookSpecificOutput"]["additionalContext"]) < 10_000
         assert tokens(text) <= budget
-    assert tokens(render_news(Known("shop", rows, None, 500), budget_tokens=budget)) <= budget
+    assert tokens(compose_news(Known("shop", rows, None, 500), budget_tokens=budget).text) <= budget
 
 
 def test_the_newest_come_first_when_there_is_no_room_for_all() -> None:
@@ -87,7 +87,7 @@ def test_a_project_without_memories_gets_one_friendly_line() -> None:
 
 
 def test_nothing_new_is_nothing_said() -> None:
-    assert render_news(Known("shop", [], _summary(request="x"), 5), budget_tokens=500) == ""
+    assert compose_news(Known("shop", [], _summary(request="x"), 5), budget_tokens=500).text == ""
     assert start_answer("") == b'{"continue": true, "suppressOutput": true}'
 
 

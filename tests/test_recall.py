@@ -306,7 +306,8 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
     service = ready(Service(config))
 
     def files(prompt: str) -> list[str]:
-        return asyncio.run(recall.files_for(service.db, service.indexer, prompt, Filter()))
+        about = recall.about(service.db, service.indexer, prompt, Filter(), items=5, files=10)
+        return asyncio.run(about)[1]
 
     assert files("the tax rules are wrong")[0] == "tax.py"
     assert files("the cart shows a wrong total")[0] == "cart.py"

@@ -8,7 +8,7 @@ says so, and nothing in it can end its fence or hide from the reader.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -105,10 +105,6 @@ def compose(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Compos
     return Composed(made.text, (*made.told, f"s{known.summary['id']}")) if known.summary else made
 
 
-def render_news(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> str:
-    return compose_news(known, budget_tokens=budget_tokens, icons=icons).text
-
-
 def compose_news(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
     """For a session that was resumed: only what it has not been told. Often nothing."""
     if not known.found:
@@ -156,7 +152,7 @@ def _pinned(found: Sequence[dict[str, Any]], icons: Icons) -> Iterator[str]:
 
 def _days(found: Sequence[dict[str, Any]], icons: Icons) -> Iterator[str]:
     """Lines grouped by day, newest first."""
-    for day, rows in groupby(found, key=lambda row: _local(row["created_at"]).strftime("%Y-%m-%d")):
+    for day, rows in groupby(found, key=lambda row: local(row["created_at"]).strftime("%Y-%m-%d")):
         yield f"\n### {day}"
         minute = ""
         for row in rows:
@@ -166,7 +162,7 @@ def _days(found: Sequence[dict[str, Any]], icons: Icons) -> Iterator[str]:
 
 def _line(row: dict[str, Any], minute_before: str, icons: Icons) -> tuple[str, str]:
     """Without its files: which ones matter is told at the prompt, when it is known what the work will be about."""
-    minute = _local(row["created_at"]).strftime("%H:%M")
+    minute = local(row["created_at"]).strftime("%H:%M")
     when = '"' if minute == minute_before else minute
     icon = icons.get(row["type"], icons["change"])
     return f"{row['id']} {when} {icon} {safe(shorten(row['title'] or 'Untitled', 140))}", minute
@@ -178,7 +174,7 @@ def _last_time(summary: dict[str, Any] | None, budget_tokens: int) -> Iterator[s
     if summary is None or not there:
         return
     limit = min(400, budget_tokens * 4 // 3 // len(there))
-    yield f"\n### Last time ({_local(summary['created_at']):%Y-%m-%d})"
+    yield f"\n### Last time ({local(summary['created_at']):%Y-%m-%d})"
     yield from (f"{label}: {safe(shorten(summary[name], limit))}" for name, label in there)
 
 
@@ -201,22 +197,27 @@ def _fence(lines: list[str]) -> str:
     text = "\n".join(lines)
     if len(text) > CONTEXT_CHARS:
         text = text[:CONTEXT_CHARS].rpartition("\n")[0]
-    return f"<claude-mem-context>\n{text}\n</claude-mem-context>"
+    return fenced([text])
 
 
-def _local(milliseconds: int) -> datetime:
+def fenced(lines: Iterable[str]) -> str:
+    """As everything is told that comes from memory: our own capture cuts it out again."""
+    return "<claude-mem-context>\n" + "\n".join(lines) + "\n</claude-mem-context>"
+
+
+def local(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000).astimezone()
 
 
 def timeline_text(found: Sequence[dict[str, Any]], middle: Anchor, icons: Icons = ICONS) -> str:
     """What happened around a moment, for people and agents: one line each, the anchor marked."""
     lines: list[str] = []
-    for day, rows in groupby(found, key=lambda row: _local(row["created_at"]).strftime("%Y-%m-%d")):
+    for day, rows in groupby(found, key=lambda row: local(row["created_at"]).strftime("%Y-%m-%d")):
         lines.append(f"### {day}")
         for row in rows:
             here = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "
             sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"], icons["change"])
             number = f"{timeline.MARKS[row['kind']]}{row['id']}"
             title = safe(shorten(row["title"] or "Untitled", 160))
-            lines.append(f"{here}{number:>6} {_local(row['created_at']):%H:%M} {sign} {title}")
+            lines.append(f"{here}{number:>6} {local(row['created_at']):%H:%M} {sign} {title}")
     return "\n".join(lines) + "\n" if lines else "Nothing happened around then.\n"

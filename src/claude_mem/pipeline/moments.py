@@ -16,7 +16,7 @@ from pathlib import Path
 from claude_mem import words
 from claude_mem.hosts.claude import Moment
 from claude_mem.pipeline import recall
-from claude_mem.pipeline.context import Icons, safe
+from claude_mem.pipeline.context import Icons, fenced, safe
 from claude_mem.pipeline.index import Indexer
 from claude_mem.providers.evidence import error_line, is_specific
 from claude_mem.store import observations, search
@@ -101,18 +101,14 @@ def _hit_line(hit: recall.Hit, icons: Icons) -> str:
 def _speech(head: str, lines: Iterable[tuple[str, list[str]]], budget: int) -> Speech:
     """As many lines as there is room for."""
     said, told = [head], list[str]()
-    room = budget - tokens(_fenced([head]))
+    room = budget - tokens(fenced([head]))
     for line, names in lines:
         room -= tokens(line) + 1
         if room < 0:
             break
         said.append(line)
         told += names
-    return Speech(_fenced(said), tuple(told)) if told else SILENCE
-
-
-def _fenced(lines: Sequence[str]) -> str:
-    return "<claude-mem-context>\n" + "\n".join(lines) + "\n</claude-mem-context>"
+    return Speech(fenced(said), tuple(told)) if told else SILENCE
 
 
 # --- before a file is touched ----------------------------------------------------------------------------------------

@@ -280,18 +280,10 @@ COMMON = 0.3  # how much a file that every session touches is held back
 HALF_LIFE_SESSIONS = 3
 
 
-async def files_for(db: Database, indexer: Indexer, prompt: str, where: Filter, *, limit: int = 10) -> list[str]:
-    """The repository files that a prompt will probably concern, the likeliest first; not those it names itself."""
-    if not storable(prompt).strip():
-        return []
-    _, ranked = await rank(db, indexer, Question(text=prompt[:MOST_PROMPT], where=where, floor=0.0))
-    return await files_of(db, prompt, ranked, where, limit=limit)
-
-
 async def files_of(
     db: Database, prompt: str, ranked: Sequence[Candidate], where: Filter, *, limit: int = 10
 ) -> list[str]:
-    """The same, of a ranking that was made already."""
+    """The repository files that a prompt will probably concern, the likeliest first; not those it names itself."""
     if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
         return []
     touched = await db.read(search.touched, where, most_turns=FILES_MEMORY)

@@ -94,7 +94,6 @@ class Refiner:
         self.config = config
         self.runtime = runtime
         self.forced: set[int] = set()  # sessions whose next request must not resume
-        self.choices = 0
         self.wanted = request.Wanted(
             mode=mode,
             verbosity=config.verbosity,
@@ -114,7 +113,8 @@ class Refiner:
         tries = await self.db.read(ledger.tries, turn.id)
         if not tries.left or ids.now() - turn.ended_at > MAX_AGE_MS:
             return nothing
-        model, until = await self._choose(tries)
+        models = await self.chain.models()
+        model, until = await self._choose(models, tries)
         if model is None:
             return partial(_later, job, until) if until else nothing
         asked = await self.ask(turn, model, tries, purpose="refine")
@@ -122,13 +122,13 @@ class Refiner:
             return partial(_over_budget, job, asked)
         settled = await self.db.read(observations.settled, turn.id)
         made = await asyncio.to_thread(merged, turn, asked, settled)
-        return partial(self._settle, job=job, turn=turn, asked=asked, made=made, settled=settled)
+        return partial(
+            self._settle, job=job, turn=turn, asked=asked, made=made, settled=settled, others=len(models) > 1
+        )
 
-    async def _choose(self, tries: ledger.Tries) -> tuple[Model | None, int]:
+    async def _choose(self, models: Sequence[Model], tries: ledger.Tries) -> tuple[Model | None, int]:
         """The first provider that is not left alone, one that has just failed at this turn last; or until when."""
         now, until = ids.now(), 0
-        models = await self.chain.models()
-        self.choices = len(models)
         for model in sorted(models, key=lambda model: model.provider == tries.last_provider):
             breaker = await self.db.read(breakers.get, model.provider)
             if breaker.until <= now or breaker.settings != self.chain.fingerprint(model):
@@ -265,6 +265,7 @@ class Refiner:
         asked: Asked,
         made: Digest | None,
         settled: frozenset[str],
+        others: bool,
     ) -> Sequence[News]:
         now, provider = ids.now(), asked.model.provider
         if made is not None:
@@ -276,15 +277,10 @@ class Refiner:
         if action.opens_after:
             self._break(conn, asked, action, now=now)
         tries = ledger.tries(conn, turn.id)
-        if tries.left and (action.again or self._is_another_way(asked)):
+        if tries.left and (action.again or _is_another_way(asked, others=others)):
             due = now + back_off_ms(len(tries.verdicts))
             jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=due)
         return ()
-
-    def _is_another_way(self, asked: Asked) -> bool:
-        """What is final for one provider need not be for the next, nor for a new conversation with the same."""
-        resumed = asked.reply.message.startswith("resume:")
-        return asked.verdict is Verdict.PERMANENT and (resumed or self.choices > 1)
 
     def _keep(
         self, conn: Connection, turn: Turn, asked: Asked, made: Digest, settled: frozenset[str], *, now: int
@@ -327,6 +323,11 @@ class Refiner:
         )
         if opened and (asked.verdict is not Verdict.RATE_LIMITED or failures > PATIENCE):
             notices.put(conn, f"refine:{provider}:{asked.verdict}", _notice(provider, asked), now=now)
+
+
+def _is_another_way(asked: Asked, *, others: bool) -> bool:
+    """What is final for one provider need not be for the next, nor for a new conversation with the same."""
+    return asked.verdict is Verdict.PERMANENT and (others or asked.reply.message.startswith("resume:"))
 
 
 def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int, forced: bool) -> str:

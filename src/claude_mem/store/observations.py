@@ -20,18 +20,7 @@ _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 
 def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
     """Add an observation, or update the one from the same evidence. A forgotten one stays forgotten."""
-    content = {
-        "type": draft.type,
-        "title": draft.title,
-        "subtitle": draft.subtitle or None,
-        "narrative": draft.narrative or None,
-        "facts": _dump([fact.text for fact in draft.facts]),
-        "sources": _dump([list(fact.events) for fact in draft.facts]),
-        "concepts": _dump(draft.concepts),
-        "files_read": _dump(draft.files_read),
-        "files_modified": _dump(draft.files_modified),
-        "commit_id": draft.commit or None,
-    }
+    content = _content(draft)
     row = one(
         conn,
         """
@@ -69,6 +58,21 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> 
     )
     failpoint("store.observation")
     return int(row["id"]) if row else 0
+
+
+def _content(draft: Draft) -> Row:
+    return {
+        "type": draft.type,
+        "title": draft.title,
+        "subtitle": draft.subtitle or None,
+        "narrative": draft.narrative or None,
+        "facts": _dump([fact.text for fact in draft.facts]),
+        "sources": _dump([list(fact.events) for fact in draft.facts]),
+        "concepts": _dump(draft.concepts),
+        "files_read": _dump(draft.files_read),
+        "files_modified": _dump(draft.files_modified),
+        "commit_id": draft.commit or None,
+    }
 
 
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +19,7 @@ from msgspec import Meta
 from claude_mem import projects
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.pipeline import context, recall
-from claude_mem.pipeline.context import safe
+from claude_mem.pipeline.context import fenced, local, safe
 from claude_mem.projects import Project
 from claude_mem.store import observations, timeline
 from claude_mem.store import projects as project_rows
@@ -160,7 +159,7 @@ class Tools:
         await self.service.indexer.catch_up()
         question = recall.Question(text=storable(given.query[:20_000]), where=where, limit=given.limit + 1)
         hits = await recall.find(self.service.db, self.service.indexer, question)
-        return _fenced(_index(hits[: given.limit], icons, more=len(hits) > given.limit))
+        return fenced(_index(hits[: given.limit], icons, more=len(hits) > given.limit))
 
     async def timeline(self, given: Timeline) -> str:
         read, anchor = self.service.db.read, storable(str(given.anchor))
@@ -173,14 +172,14 @@ class Tools:
             middle = await self.service.anchor(anchor, storable(given.query[:20_000]), project_ids)
         depth = {"before": given.depth_before, "after": given.depth_after}
         found = await read(timeline.around, middle, **depth, project_ids=project_ids)
-        return _fenced([context.timeline_text(found, middle, self.service.icons).rstrip("\n")])
+        return fenced([context.timeline_text(found, middle, self.service.icons).rstrip("\n")])
 
     async def get_observations(self, given: GetObservations) -> str:
         wanted = [_identity(item) for item in given.ids]
         texts = await self.service.db.read(_in_full, wanted, self.service.icons)
         if not texts:
             raise NotFound("there is nothing with these IDs", hint="`search` lists what there is")
-        return _fenced(_within(texts, [_name(*item) for item in wanted]))
+        return fenced(_within(texts, [_name(*item) for item in wanted]))
 
     async def save_memory(self, given: SaveMemory) -> str:
         place = self._place()
@@ -301,7 +300,7 @@ def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) 
             icon = icons.get(hit.row["type"] or "", "·")
             cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
             where = f"[{safe(hit.row['project'])}] ~{cost}"
-            yield f"{_name(hit.kind, hit.id)} {_local(hit.row):%H:%M} {icon} {safe(hit.title)} {where}"
+            yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%H:%M} {icon} {safe(hit.title)} {where}"
     yield "There is more: narrow the question or raise the limit." if more else "That is all."
 
 
@@ -309,7 +308,7 @@ def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
     kind = row.get("type") or row["kind"]
     title = safe(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
     yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{': ' if title else ''}{title}"
-    yield f"{_local(row):%Y-%m-%d %H:%M}, project {safe(row['project'])}" + _origin(row)
+    yield f"{local(row['created_at']):%Y-%m-%d %H:%M}, project {safe(row['project'])}" + _origin(row)
     for field in ("subtitle", "narrative", "text"):
         if row.get(field):
             yield _lines(row[field])
@@ -349,13 +348,5 @@ def _within(texts: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
         yield f"Not there (any more): {', '.join(missing)}"
 
 
-def _fenced(lines: Iterator[str] | Sequence[str]) -> str:
-    return "<claude-mem-context>\n" + "\n".join(lines) + "\n</claude-mem-context>"
-
-
 def _day(row: Row) -> str:
-    return f"{_local(row):%Y-%m-%d}"
-
-
-def _local(row: Row) -> datetime:
-    return datetime.fromtimestamp(row["created_at"] / 1000).astimezone()
+    return f"{local(row['created_at']):%Y-%m-%d}"
