@@ -58,7 +58,7 @@ async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path |
 
 async def _said(service: Service, prompt: str, session: str) -> tuple[str, str]:
     """What is said at the prompt, and what was said at the start."""
-    who = {"host": "claude", "content_session_id": session}
+    who: Any = {"host": "claude", "content_session_id": session}
     start, upto = await service.start_context(resolve(ROOT), **who, source="startup")
     await service.informed(**who, upto=upto, names_told=start.told)
     moment = Moment(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)

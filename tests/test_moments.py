@@ -237,6 +237,20 @@ def test_asking_about_a_file_keeps_nothing(known: Lab) -> None:
     assert known.status()["captured"] == before
 
 
+def test_after_a_compaction_it_may_be_told_again(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    assert touch(known, "b")
+    known.hook("SessionStart", session_id="b", source="resume")
+    assert touch(known, "b") == "", "a resumed session has its conversation"
+    known.hook("SessionStart", session_id="b", source="compact")
+    known.mem("stop")
+    told = {what for (what,) in known.rows("select what from told where content_session_id = 'b'")}
+    assert "known:src/basket.py" not in told
+    assert "start" in told
+
+
 # --- after a failure -------------------------------------------------------------------------------------------------
 
 

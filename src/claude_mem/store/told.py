@@ -18,3 +18,8 @@ def note(conn: Connection, host: str, content_session_id: str, what: Iterable[st
 def of(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
     found = rows(conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id))
     return frozenset(row["what"] for row in found)
+
+
+def forget(conn: Connection, host: str, content_session_id: str) -> None:
+    """The session begins anew, with nothing in its conversation."""
+    conn.execute("delete from told where host = ? and content_session_id = ?", (host, content_session_id))

@@ -358,9 +358,9 @@ async def inject_start(service: Service, request: Request) -> Any:
     who = {"host": event.host, "content_session_id": event.content_session_id}
     start, upto = await service.start_context(project, **who, source=event.body.source)
     notice, keys = await service.notice()
-    note = None
+    note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        note = BackgroundTask(service.informed, **who, upto=upto, names_told=start.told, notices_told=keys)
+        note = BackgroundTask(service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=keys)
     answer = claude.start_answer(start.text, notice=notice)
     return Response(answer, media_type="application/json", background=note)
 

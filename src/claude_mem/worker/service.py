@@ -8,7 +8,8 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -59,28 +60,27 @@ INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
 
 
+@dataclass(slots=True)
+class Ears:
+    """What one session has been told. `loaded`: what the database knows of it is among the names."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    names: set[str] = field(default_factory=set)
+    loaded: bool = False
+
+
 class Heard:
-    """What sessions have been told in this worker's life, at once and without waiting for the database. A lock each."""
+    """What sessions have been told, known at once and without waiting for the database."""
 
     def __init__(self) -> None:
-        self.sessions: OrderedDict[tuple[str, str], tuple[asyncio.Lock, set[str]]] = OrderedDict()
+        self.sessions: OrderedDict[tuple[str, str], Ears] = OrderedDict()
 
-    def _entry(self, host: str, content_session_id: str) -> tuple[asyncio.Lock, set[str]]:
-        entry = self.sessions.setdefault((host, content_session_id), (asyncio.Lock(), set()))
+    def of(self, host: str, content_session_id: str) -> Ears:
+        entry = self.sessions.setdefault((host, content_session_id), Ears())
         self.sessions.move_to_end((host, content_session_id))
         while len(self.sessions) > MOST_SESSIONS:
             self.sessions.popitem(last=False)
         return entry
-
-    @contextlib.asynccontextmanager
-    async def of(self, moment: Moment) -> AsyncIterator[set[str]]:
-        lock, heard = self._entry(moment.host, moment.content_session_id)
-        async with lock:
-            yield heard
-
-    def start(self, host: str, content_session_id: str, names: Sequence[str]) -> None:
-        """It begins, or begins anew after its conversation was compacted: what it was told before is gone."""
-        self._entry(host, content_session_id)[1].update(names)
 
 
 class Service:
@@ -274,12 +274,17 @@ class Service:
         content_session_id: str,
         upto: int,
         *,
+        anew: bool = True,
         names_told: Sequence[str] = (),
         notices_told: Sequence[str] = (),
     ) -> None:
         """The session has been told everything up to that observation, these in words; the person these notices."""
-        self.heard.start(host, content_session_id, ("start", *names_told))
         marks = ["start", *names_told]
+        ears = self.heard.of(host, content_session_id)
+        if anew:  # its conversation is empty, or was compacted: what it was told before is gone
+            ears.names, ears.loaded = set(), True
+            await self.db.write(told.forget, host, content_session_id)
+        ears.names.update(marks)
         await self.db.write(told.note, host, content_session_id, marks, moment="start", now=ids.now())
         if session := await self.db.read(sessions.find, host, content_session_id):
             await self.db.write(sessions.informed, session.id, upto)
@@ -307,9 +312,10 @@ class Service:
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
-        async with self.heard.of(moment) as heard:
-            speech = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], heard)))
-            heard.update(speech.told)
+        ears = self.heard.of(moment.host, moment.content_session_id)
+        async with ears.lock:
+            speech = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], ears)))
+            ears.names.update(speech.told)
         return speech
 
     async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
@@ -335,17 +341,18 @@ class Service:
             session_id=session_id,
         )
 
-    async def _told(self, moment: Moment, project_id: int, heard: set[str]) -> set[str]:
+    async def _told(self, moment: Moment, project_id: int, ears: Ears) -> set[str]:
         """What the session has been told. If the hook had to take its start from the disk, it was about this."""
-        if not heard:
-            heard |= await self.db.read(told.of, moment.host, moment.content_session_id)
-        if "start" not in heard:
+        if not ears.loaded:
+            ears.names |= await self.db.read(told.of, moment.host, moment.content_session_id)
+            ears.loaded = True
+        if "start" not in ears.names:
             limit, budget = self.config.context_observations, self.config.context_tokens
             start = await self.db.read(context.gather, [project_id], limit=limit)
             if start:
-                heard.update((await asyncio.to_thread(context.compose, start, budget_tokens=budget)).told)
-            heard.add("start")
-        return heard
+                ears.names.update((await asyncio.to_thread(context.compose, start, budget_tokens=budget)).told)
+            ears.names.add("start")
+        return ears.names
 
     async def spoken(self, moment: Moment, speech: Speech) -> None:
         """Noted after the answer: a writer that is busy must not cost the session its memory."""
