@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from claude_mem import ids, words
 from claude_mem.pipeline.context import ICONS, safe
@@ -41,6 +41,8 @@ FILES_FLOOR = 0.25  # where the work will be can be told from less than what the
 MOST_CANDIDATES = 500
 MOST_PROMPT = 4_000  # characters: a pasted log says no more about what is meant than its beginning
 PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
+
+Key = TypeVar("Key", int, str)
 
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
 
@@ -275,9 +277,8 @@ async def _newest(db: Database, question: Question) -> list[Hit]:
 
 FILES_TURNS, FILES_SESSIONS, FILES_MEMORY = 40, 10, 1_500
 READ_SHARE = 0.5  # a file that was only read, against one that was edited
-BY_SESSION, BY_TURN, BY_PATH, BY_RECENCY = 1.0, 0.3, 0.4, 0.15
-COMMON = 0.3  # how much a file that every session touches is held back
-HALF_LIFE_SESSIONS = 3
+BY_SESSION, BY_TURN, BY_FILE, BY_PATH = 1.0, 1.0, 1.0, 0.2
+FILE_TURNS = 3  # a file is about what the best of the turns that touched it are about
 
 
 async def files_of(
@@ -291,7 +292,7 @@ async def files_of(
 
 
 def _likeliest(prompt: str, ranked: Sequence[Candidate], touched: Sequence[Row], limit: int) -> list[str]:
-    scores = likely_files(prompt, {candidate.group: candidate.score for candidate in ranked}, touched)
+    scores = likely_files(prompt, ranked, touched)
     given = words.paths(prompt)
     named = [path for path in scores if any(path == name or path.endswith("/" + name) for name in given)]
     return sorted(scores.keys() - set(named), key=lambda path: (-scores[path], path))[:limit]
@@ -309,29 +310,29 @@ async def about(
     return hits, await files_of(db, text, ranked, where, limit=files)
 
 
-def likely_files(prompt: str, scores: Mapping[int, float], touched: Sequence[Row]) -> dict[str, float]:
-    """What similar turns and sessions touched, what the prompt's words name, what was worked on last."""
-    best = max(scores.values(), default=0.0) or 1.0
-    close = {turn: score / best for turn, score in scores.items()}
-    files = _by_session(touched)
-    by_turn = _files_of_turns(close, touched)
-    by_session = _files_of_sessions(close, touched, files)
-    seen: defaultdict[str, float] = defaultdict(float)
-    for of_session in files.values():
-        for path, share in of_session.items():
-            seen[path] += min(share, 1.0)
-    by_session = {path: score / (seen[path] + 1) ** COMMON for path, score in by_session.items()}
+def likely_files(prompt: str, ranked: Sequence[Candidate], touched: Sequence[Row]) -> dict[str, float]:
+    """Four views, added: what similar sessions touched, what similar turns touched, which files were touched whenever
+    such words were said, and whose path has the prompt's words. How often or how lately a file was worked on is not
+    among them: it made the list worse (bench/results/recall.md says on what)."""
+    close = _relative({candidate.group: candidate.score for candidate in ranked})
+    said = _relative({candidate.group: candidate.words for candidate in ranked})
+    paths = list(dict.fromkeys(row["value"] for row in touched))
     total: defaultdict[str, float] = defaultdict(float)
-    for weight, part in (
-        (BY_SESSION, by_session),
-        (BY_TURN, by_turn),
-        (BY_PATH, _named_by(prompt, list(seen))),
-        (BY_RECENCY, _recent(files)),
+    for weight, view in (
+        (BY_SESSION, _files_of_sessions(close, touched, _by_session(touched))),
+        (BY_TURN, _files_of_turns(close, touched)),
+        (BY_FILE, _files_by_words(said, touched)),
+        (BY_PATH, _named_by(prompt, paths)),
     ):
-        most = max(part.values(), default=0.0) or 1.0
-        for path, score in part.items():
-            total[path] += weight * score / most
+        for path, score in _relative(view).items():
+            total[path] += weight * score
     return dict(total)
+
+
+def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
+    """To the best of them."""
+    most = max(scores.values(), default=0.0) or 1.0
+    return {key: score / most for key, score in scores.items()}
 
 
 def _by_session(touched: Sequence[Row]) -> dict[int, dict[str, float]]:
@@ -371,6 +372,13 @@ def _files_of_sessions(
     return found
 
 
+def _files_by_words(said: Mapping[int, float], touched: Sequence[Row]) -> dict[str, float]:
+    turns: defaultdict[str, list[float]] = defaultdict(list)
+    for row in touched:
+        turns[row["value"]].append(said.get(row["turn_id"], 0.0) * (1.0 if row["kind"] == "edited" else READ_SHARE))
+    return {path: sum(sorted(scores)[-FILE_TURNS:]) for path, scores in turns.items()}
+
+
 def _named_by(prompt: str, paths: Sequence[str]) -> dict[str, float]:
     asked = set(words.terms(prompt))
     parts = {path: set(words.terms(path)) for path in paths}
@@ -381,14 +389,6 @@ def _named_by(prompt: str, paths: Sequence[str]) -> dict[str, float]:
     return {
         path: sum(math.log(1 + len(parts) / common[part]) for part in found & asked) for path, found in parts.items()
     }
-
-
-def _recent(files: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    found: defaultdict[str, float] = defaultdict(float)
-    for age, of_session in enumerate(reversed(list(files.values()))):
-        for path, share in of_session.items():
-            found[path] += share * 0.5 ** (age / HALF_LIFE_SESSIONS)
-    return found
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
