@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,8 @@ from claude_mem.errors import CannotDo, WorkerHeld
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
+LAUNCHER = "claude-mem-hook"
+PYTHON = (sys.executable, "-I", "-S")
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -108,6 +112,43 @@ def start(data_dir: Path, *, seconds: float = START_SECONDS) -> Worker:
             return worker
         time.sleep(0.02)
     raise CannotDo("the worker did not start", hint=f"its last words are in {data_dir / 'logs' / 'start.log'}")
+
+
+def write_launcher(data_dir: Path) -> Path:
+    """The program that agents are told to run. Its name never changes; what it runs may, when Python or we move."""
+    bridge = Path(hook.__file__).resolve().with_name("bridge.py")
+    where = shlex.quote(str(data_dir))
+    text = f"""#!/bin/sh
+# claude-mem: what agents run. Written anew whenever the worker starts.
+case "$1" in
+mcp) exec {shlex.join([*PYTHON, str(bridge)])} {where} ;;
+*) exec {shlex.join(hook_words())} "$1" {where} "$2" ;;
+esac
+"""
+    path = launcher(data_dir)
+    hook.make_private(str(data_dir))
+    if _text(path) != text:
+        temp = path.with_name(f".{path.name}.{os.getpid()}")
+        temp.write_text(text, "utf-8")
+        temp.chmod(0o700)
+        temp.rename(path)  # all at once: an agent may be running it this moment
+    return path
+
+
+def hook_words() -> list[str]:
+    """The hook itself, as the launcher runs it: absolute paths, no shim, no site packages, no surprise."""
+    return [*PYTHON, str(Path(hook.__file__).resolve().with_name("launch.py"))]
+
+
+def launcher(data_dir: Path) -> Path:
+    return data_dir / LAUNCHER
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:

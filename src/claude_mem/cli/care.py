@@ -8,7 +8,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,7 +21,9 @@ from claude_mem.cli.run import gather_status
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving, names, reason, shown
 from claude_mem.errors import MemError, Misuse
-from claude_mem.hosts import claude_settings
+from claude_mem.hosts.connect import standing
+from claude_mem.hosts.host import Ours
+from claude_mem.hosts.registry import HOSTS
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
@@ -212,7 +213,7 @@ def examine() -> Iterator[Check]:
     yield _disk(config)
     yield _sqlite()
     yield _mode(config)
-    yield _hooks()
+    yield _hooks(config.data_dir)
     yield _latency()
     yield from _worker(config)
 
@@ -281,16 +282,17 @@ def _sqlite() -> Check:
     )
 
 
-def _hooks() -> Check:
-    path = claude_settings.path(os.environ)
-    try:
-        there = claude_settings.installed(claude_settings.read(path))
-    except MemError as error:
-        return Check("hooks", False, str(error), error.hint)
-    missing = [event for event in claude_settings.EVENTS if event not in there]
-    if not missing:
-        return Check("hooks", True, f"all {len(there)} in {path}")
-    return Check("hooks", False, f"{len(missing)} missing in {path}", "`claude-mem install` adds them")
+def _hooks(data_dir: Path) -> Check:
+    ours = Ours(process.launcher(data_dir), os.environ)
+    found = {host.label: standing(host, ours) for host in HOSTS.values()}
+    broken = {label: why for label, (how, why) in found.items() if how in ("partly", "broken")}
+    if broken:
+        said = "; ".join(f"{label}: {why}" for label, why in broken.items())
+        return Check("hooks", False, said, "`claude-mem install` mends what it can")
+    there = [label for label, (how, _) in found.items() if how == "connected"]
+    if not there:
+        return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
+    return Check("hooks", True, ", ".join(there))
 
 
 def _latency() -> Check:
@@ -300,9 +302,7 @@ def _latency() -> Check:
         Path(folder, "spool").mkdir()
         Path(folder, "worker.starting").touch()  # it must not start a worker there
         env = {**os.environ, "CLAUDE_MEM_DATA_DIR": folder}
-        took = [
-            _time([sys.executable, "-I", "-S", str(claude_settings.LAUNCHER), "save"], payload, env) for _ in range(7)
-        ]
+        took = [_time([*process.hook_words(), "save"], payload, env) for _ in range(7)]
     middle = statistics.median(took)
     ok = middle < SLOW_HOOK_MS
     return Check("hook", ok, f"{middle:.0f} ms", "" if ok else "the machine is busy, or the disk is slow to sync")

@@ -18,9 +18,9 @@ import msgspec
 
 from claude_mem import ids, privacy
 from claude_mem.config import Config
-from claude_mem.errors import BadRecord
+from claude_mem.errors import BadRecord, Noise
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts import claude
+from claude_mem.hosts import payload
 from claude_mem.projects import Project, named, resolve
 from claude_mem.records import (
     OVER,
@@ -127,7 +127,9 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
     """The file as an event, cleaned of what must not be stored; or the reason why it can't be one."""
     try:
         envelope = spool.load(name)
-        event = claude.read(envelope)
+        event = payload.read(envelope)
+    except Noise:
+        return Refused(name, Outcome("filtered", "noise"))
     except BadRecord as problem:
         return Refused(name, Outcome("set_aside", problem.reason))
     if _inside(event.cwd, config.data_dir):

@@ -20,7 +20,7 @@ from claude_mem import projects as projects_
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts.claude import Moment
+from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.compress import compress
