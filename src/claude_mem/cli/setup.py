@@ -126,7 +126,7 @@ def _show(chosen: Sequence[Host], plans: Mapping[str, list[Change]], problems: M
         if host.name in problems:
             output.error(f"{host.label}: {problems[host.name]}", problems[host.name].hint)
         elif not plans[host.name]:
-            output.say(f"{host.label}: connected already")
+            output.say(f"{host.label}: connected already {host.elsewhere(os.environ)}".rstrip())
         else:
             output.say(f"{host.label}{'' if host.tested else ' (by its documents; not tried with the program itself)'}")
             for change in plans[host.name]:

@@ -6,6 +6,7 @@ ones are killed when a headless client exits.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,13 @@ EVENTS = {
 }
 # The plugin is the other way in; what people and the model find in it, they find here too.
 PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
-TEXTS = {"skills/mem-search/SKILL.md": "a skill: when and how to search"}
+PLUGIN_NAME = "mem@mem"
+TEXTS = {
+    "skills/mem-search/SKILL.md": "a skill: when and how to search",
+    "commands/mem.md": "the command /mem",
+    "commands/remember.md": "the command /remember",
+    "commands/forget.md": "the command /forget",
+}
 MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse": "*", "PostToolUseFailure": "*"}
 
 
@@ -91,6 +98,14 @@ def _present(env: Mapping[str, str]) -> bool:
     return folder(env).is_dir() or shutil.which("claude", path=env.get("PATH")) is not None
 
 
+def _by_plugin(env: Mapping[str, str]) -> str:
+    try:
+        enabled = json.loads((folder(env) / "settings.json").read_text("utf-8"))["enabledPlugins"][PLUGIN_NAME]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return "by its plugin" if enabled is True else ""
+
+
 def _find(env: Mapping[str, str]) -> Iterator[Path]:
     for path in sorted((folder(env) / "projects").glob("*/*.jsonl")):
         if not path.name.startswith("agent-"):  # a subagent's file is part of its session's
@@ -106,5 +121,6 @@ HOST = Host(
     label="Claude Code",
     present=_present,
     edits=edits,
+    elsewhere=_by_plugin,
     transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
 )

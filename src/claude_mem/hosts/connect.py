@@ -53,6 +53,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 def plan(host: Host, ours: Ours) -> list[Change]:
     """What would change so that this agent runs us; nothing if it does already. `CannotDo` names the file."""
+    if host.elsewhere(ours.env):
+        return removal(host, ours)
     return _changes(host, host.edits(ours), lambda edit, text: edit.with_ours(text))
 
 
@@ -224,7 +226,7 @@ def standing(host: Host, ours: Ours) -> tuple[str, str]:
     except MemError as problem:
         return "broken", f"{problem}{f' ({problem.hint})' if problem.hint else ''}"
     if not missing:
-        return "connected", ""
+        return "connected", host.elsewhere(ours.env)
     if not ours_there:
         return "absent", ""
     return "partly", ", ".join(sorted({str(change.path) for change in missing}))

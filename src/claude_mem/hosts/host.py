@@ -64,6 +64,8 @@ class Host:
     # Is it on this machine? Then the files to change, so that it runs us.
     present: Callable[[Mapping[str, str]], bool] = lambda _: False
     edits: Callable[[Ours], Sequence[Edit]] = _nothing
+    # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
+    elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
     transcripts: Transcripts | None = None
     note: str = ""  # what a person has to know or do after the installation
     tested: bool = True  # with the real program
