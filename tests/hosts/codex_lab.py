@@ -1,16 +1,17 @@
 """A laboratory for the real Codex: `tests/client/harness.py` with another client in it."""
 
 import json
-import os
+import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.client.harness import ROOT, Client, Lab, Run
-from tests.client.model_server import Json
+from tests.client.harness import ROOT, RUN_SECONDS, Client, Lab, Run
+from tests.client.model_server import Call, Json
 
 from .responses_server import ResponsesServer
 
@@ -19,6 +20,9 @@ VERSION = next(
     for line in (ROOT / "tests" / "hosts" / "versions.txt").read_text().splitlines()
     if line.startswith("codex ")
 )
+FLAGS = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+TRUST = "--dangerously-bypass-hook-trust"
+HOOK_END = re.compile(r"^hook: (\w+) (\w+)$", re.M)
 
 
 def find_codex() -> tuple[Path | None, str]:
@@ -28,10 +32,18 @@ def find_codex() -> tuple[Path | None, str]:
     return (found[0], "") if found else (None, f"no Codex {VERSION} under {folder}: run `make agents` to fetch it")
 
 
-def codex_version(binary: Path) -> str:
-    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    out = subprocess.run([binary, "--version"], env=env, capture_output=True, text=True, timeout=20, check=True)
-    return out.stdout.split()[-1]
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a person sees of a run: the answer, and the talk about it."""
+
+    session: str
+    answer: str
+    talk: str
+
+    @property
+    def hooks(self) -> list[tuple[str, str]]:
+        """Each hook and how it ended, as Codex judged its answer. SessionEnd's is not shown."""
+        return [(found[1], found[2]) for found in HOOK_END.finditer(self.talk)]
 
 
 @dataclass
@@ -57,13 +69,13 @@ class CodexLab(Lab):
         (self.codex_home / "config.toml").write_text(self.config())
 
     def config(self) -> str:
-        """What a person has there; the model is ours."""
-        return f"""# mine, with a remark
+        """As a person has it, with remarks; but the model is ours."""
+        return f"""# mine
 model = "gpt-5.5"
 model_provider = "fake"
 check_for_update_on_startup = false
 
-[model_providers.fake]   # scripted
+[model_providers.fake]   # a remark
 name = "fake"
 base_url = "{self.server.url}/v1"
 wire_api = "responses"
@@ -75,21 +87,72 @@ request_max_retries = 0
 trust_level = "trusted"
 """
 
+    # --- the client ---------------------------------------------------------------------------------------------------
+
     def start_codex(self, *words: str, env: Mapping[str, str] | None = None, trust: bool = True) -> Client:
-        flags = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        flags += ["--dangerously-bypass-hook-trust"] if trust else []
+        command = [str(self.binary), "exec", "--json", *FLAGS, *([TRUST] if trust else []), *words]
         errors = self.root / f"client-{len(self.clients)}.stderr"
-        command = [str(self.binary), "exec", *flags, *words]
         client = Client(command, env={**self.env, **(env or {})}, cwd=self.project, errors=errors)
         client.hang_up()
         self.clients.append(client)
         return client
 
     def codex(self, *words: str, env: Mapping[str, str] | None = None, trust: bool = True) -> Run:
-        return self.start_codex(*words, env=env, trust=trust).finish()
+        """One prompt from start to end; Codex itself had nothing to complain about."""
+        run = self.start_codex(*words, env=env, trust=trust).finish()
+        assert run.returncode == 0, run.stderr
+        return run
+
+    def show_codex(self, *words: str, env: Mapping[str, str] | None = None) -> Shown:
+        """The same as people see it: only then does it say how its hooks ended."""
+        done = subprocess.run(
+            [str(self.binary), "exec", *FLAGS, TRUST, *words],
+            env={**self.env, **(env or {})},
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        session = re.search(r"^session id: (\S+)$", done.stderr, re.M)
+        assert session is not None, done.stderr
+        return Shown(session[1], done.stdout, done.stderr)
 
     def rollouts(self) -> list[Path]:
         return sorted((self.codex_home / "sessions").rglob("rollout-*.jsonl"))
+
+    def drop_hooks(self, *events: str) -> None:
+        """Take hooks out of its settings: the events it failed to report."""
+        path = self.codex_home / "hooks.json"
+        settings = json.loads(path.read_text())
+        for event in events:
+            del settings["hooks"][event]
+        path.write_text(json.dumps(settings))
+
+    # --- what is stored -----------------------------------------------------------------------------------------------
+
+    def rows(self, what: str) -> list[Json]:
+        found = self.api(f"/api/{what}?limit=100")["items"]
+        assert isinstance(found, list)
+        return found
+
+    def session(self, name: str) -> Json:
+        """A session with its turns and events."""
+        (row,) = [row for row in self.rows("sessions") if row["content_session_id"] == name]
+        found = self.api(f"/api/session/{row['id']}")
+        assert isinstance(found, dict)
+        return found
+
+    def stored_calls(self, name: str) -> Counter[str]:
+        """How often each tool call of a session is stored."""
+        events = self.session(name)["events"]
+        return Counter(event["tool_use_id"] for event in events if event["tool_use_id"])
+
+    def files_with(self, *texts: str) -> list[str]:
+        """The files of the data directory, database and logs included, that contain any of these texts."""
+        files = [path for path in self.data.rglob("*") if path.is_file()]
+        return [str(path) for path in files if any(text.encode() in path.read_bytes() for text in texts)]
 
 
 def thread(run: Run) -> str:
@@ -98,12 +161,14 @@ def thread(run: Run) -> str:
     return str(started["thread_id"])
 
 
-def items(run: Run, kind: str) -> list[Json]:
-    return [event["item"] for event in run.of("item.completed") if event["item"].get("type") == kind]
+def once(calls: list[Call]) -> Counter[str]:
+    """Each of these calls exactly one time, and no other."""
+    return Counter(call.id for call in calls)
 
 
 @contextmanager
 def open_codex_lab(root: Path, *, binary: Path) -> Iterator[CodexLab]:
+    """Not below the temporary folder: Codex refuses to put its helpers there."""
     with ResponsesServer() as server:
         lab = CodexLab(root, server, binary)
         lab.prepare()
@@ -111,6 +176,3 @@ def open_codex_lab(root: Path, *, binary: Path) -> Iterator[CodexLab]:
             yield lab
         finally:
             lab.close()
-
-
-__all__ = ["CodexLab", "codex_version", "find_codex", "items", "json", "open_codex_lab", "os", "thread"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ class _Reader:
         self.calls: dict[str, _Call] = {}
         self.failed: set[str] = set()  # ids of calls that are known to have failed
         self.running: dict[str, Event] = {}  # told already, but not over
+        self.prompts: dict[str, int] = {}  # where among the events each turn's prompt is
         self.turn_id = ""
         self.cwd = ""
         self.at = 0
@@ -197,13 +198,22 @@ class _Reader:
         by_user = not isinstance(kinds, list) or any(string(kind).startswith("user.") for kind in kinds)
         if not by_user or not said_by_user(text):
             return
-        if not string_of(_about(item), "turn_id"):  # of a version without them: a prompt begins a turn
+        named = bool(string_of(_about(item), "turn_id"))
+        if not named and (not self.turn_id or self.turn_id in self.prompts):  # as before turns had ids: it begins one
             self.turn_id = f"{self.content_session_id}.{start}"
         if privacy.hides_all(text):
             self.found.private.add(self.turn_id)
-        self.found.events.append(
-            self._event(Prompted(privacy.strip(text)), string(item.get("id")) or f"{self.content_session_id}-{start}")
-        )
+        self._say(privacy.strip(text), string(item.get("id")) or f"{self.content_session_id}-{start}")
+
+    def _say(self, text: str, name: str) -> None:
+        """The user may say more while the agent is at work: that is one prompt."""
+        before = self.prompts.setdefault(self.turn_id, len(self.found.events))
+        earlier = self.found.events[before:]
+        if earlier and isinstance(said := earlier[0].body, Prompted):
+            more = self._event(Prompted(f"{said.text}\n{text}"), name)
+            self.found.events[before] = replace(earlier[0], body=more.body, private=more.private)
+        else:
+            self.found.events.append(self._event(Prompted(text), name))
 
     def _said(self, item: Fields, record: Fields, start: int) -> None:
         about = record.get("metadata")
