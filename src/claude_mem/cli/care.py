@@ -208,7 +208,7 @@ def examine() -> Iterator[Check]:
     config = loaded.config
     yield _settings(loaded.problems)
     if problem := projects.override_problem(str(Path.cwd())):
-        yield Check("project", False, f"{problem} can't be read, so nothing is captured here", "mend it or delete it")
+        yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
