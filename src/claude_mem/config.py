@@ -105,6 +105,9 @@ class Config:
     verbosity: str = setting("normal", "How much a model should keep: minimal, normal or verbose.", choices=VERBOSITIES)
     mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")
     language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.", high=40)
+    greeting: bool = setting(
+        True, "Once a day, at a session's start, one line for you: how much is remembered here, and what is new."
+    )
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
     embedding_model: str = setting(
         "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s, gte-small or minilm."
