@@ -88,10 +88,15 @@ def _set(loaded: Loaded, path: Path, name: str, given: str | None) -> int:
         raise Misuse("to which value?", hint=f"`claude-mem config set {name} VALUE`, or - to read it from stdin")
     text = sys.stdin.read().strip() if given == "-" else given
     value = check(name, parse(name, text), "this value")
+    store(path, name, value)
+    return _done(loaded, name)
+
+
+def store(path: Path, name: str, value: Any) -> None:
+    """Write one value into the file, which stays as it is otherwise."""
     document = _read(path)
     document[name] = list(value) if isinstance(value, tuple) else value
     _write(path, document)
-    return _done(loaded, name)
 
 
 def _unset(loaded: Loaded, path: Path, name: str) -> int:
