@@ -144,11 +144,13 @@ def test_the_next_session_knows_it_and_codex_takes_every_answer(lab: CodexLab) -
 
 
 def test_before_a_file_is_edited_it_is_told_what_is_known_about_it(lab: CodexLab) -> None:
-    do_work(lab)
-    lab.drop_hooks("SessionStart", "UserPromptSubmit")  # they would have told it
-    lab.server.play("JOB-EDIT", [patch(AGAIN)], [Text("Edited.")])
-    session = thread(lab.codex("JOB-EDIT: change it"))
-    (said,) = developer_texts(lab.server.of(session)[-1])
+    lab.server.play("JOB-EARLY", [Hold("early"), patch(AGAIN)], [Text("Edited.")])
+    client = lab.start_codex("JOB-EARLY: change it")
+    lab.server.wait_held("early")
+    do_work(lab)  # after the other one has begun: at its start there was nothing to tell
+    lab.server.release("early")
+    session = thread(client.finish())
+    *_, said = developer_texts(lab.server.of(session)[-1])
     assert "known about capacitor.py" in said
     assert SUBJECT in said
 
