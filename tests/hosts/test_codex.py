@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.harness import Lab, find_client, wait_for
+from tests.client.harness import ROOT, Lab, find_client, wait_for
 from tests.client.model_server import Hold, ModelServer, Reply, Request, Text, Tokens, Tool
 
 from .codex_lab import VERSION, CodexLab, find_codex, once, open_codex_lab, thread
@@ -326,6 +326,36 @@ def test_after_an_uninstallation_nothing_tells_that_we_were_there(tmp_path: Path
     assert before["config.toml"].rstrip() == after.pop("config.toml").replace(b"# <<< claude-mem <<<", b"").rstrip()
     assert [name for name, text in before.items() if name != "config.toml" and after.get(name) != text] == []
     assert [name for name, text in after.items() if b"claude-mem" in text and not name.startswith("rollout-")] == []
+
+
+def test_the_plugin_of_claude_code_serves_codex_too(tmp_path: Path) -> None:
+    """No `install`: only the program, running, and the plugin."""
+    with open_codex_lab(tmp_path / "lab", binary=BINARY) as lab:
+        lab.mem("start")
+        lab.run([str(BINARY), "plugin", "marketplace", "add", str(ROOT)])
+        lab.run([str(BINARY), "plugin", "add", "mem@mem"])
+        lab.server.play("JOB-ONE", *work(lab))
+        shown = lab.show_codex("JOB-ONE: build the capacitor and commit it")
+        ends = Counter(shown.hooks)
+        assert ends == {
+            ("SessionStart", "Completed"): 1,
+            ("UserPromptSubmit", "Completed"): 1,
+            ("PreToolUse", "Completed"): 1,  # it takes `Edit` for its patches
+            ("PostToolUse", "Completed"): 5,
+            ("Stop", "Completed"): 1,
+        }
+        assert {
+            line for line in shown.talk.splitlines() if line.startswith("warning") and "hook-trust" not in line
+        } == set()
+        lab.wait_digested()
+        assert (lab.session(shown.session)["host"], lab.session(shown.session)["status"]) == ("codex", "completed")
+        lab.server.play("JOB-TOOL", [Tool("mcp__claude_mem/search", {"query": "flux capacitor"})], [Text("I know.")])
+        *_, last = lab.server.of(thread(lab.codex(*UNKNOWN, "JOB-TOOL: look it up in memory")))
+        assert known(last)
+        assert "mem:mem-search" in last.text
+        answer = next(item for item in last.body["input"] if item["type"] == "function_call_output")
+        assert SUBJECT in json.dumps(answer)
+        assert "by its plugin" in lab.mem("doctor").stdout
 
 
 def test_a_session_in_codex_is_known_to_the_next_session_in_claude_code(lab: CodexLab) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from claude_mem import patches
 from claude_mem.errors import CannotDo, Noise
 from claude_mem.hosts import codex_tools, codex_transcript
-from claude_mem.hosts.claude import PLUGIN, PLUGIN_NAME
+from claude_mem.hosts.claude import PLUGIN, PLUGIN_NAME, TIMEOUT_SECONDS, TIMEOUTS
 from claude_mem.hosts.dialect import Fields, string
 from claude_mem.hosts.edits import (
     SERVER,
@@ -47,8 +47,6 @@ EVENTS = {
     "SessionEnd": "cleanup",
 }
 MATCHERS = {"PreToolUse": patches.TOOL, "PostToolUse": "*"}  # files are read by the shell; only edits name theirs
-TIMEOUT_SECONDS = 5
-TIMEOUTS = {"SessionEnd": 3}  # it complains about more
 SKILL = "skills/mem-search/SKILL.md"
 NOTE = (
     "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."
