@@ -265,8 +265,11 @@ def test_reading_on_needs_nothing_from_before(rollout: Rollout) -> None:
     waits = rollout.read()
     assert waits.offset < rollout.path.stat().st_size  # the call is not answered yet
     rollout.item("function_call_output", call_id="c1", output=ran(0, "a.py\n"))
+    rollout.item("custom_tool_call", call_id="c2", name="apply_patch", input=PATCH)
+    rollout.item("custom_tool_call_output", call_id="c2", output="Success. Updated the following files:\nM a.py\n")
     on = rollout.read(offset=waits.offset, content_session_id="s1")
-    assert [(event.tool_use_id, event.prompt_id) for event in on.events] == [("c1", "t1")]
+    assert [(event.tool_use_id, event.prompt_id) for event in on.events] == [("c1", "t1"), ("c2", "t1")]
+    assert tools(on.events)[1][2]["changes"][0]["file_path"] == "/shop/a.py"
     assert on.offset == rollout.path.stat().st_size
 
 
