@@ -149,7 +149,7 @@ def _record(command: str, host: str, payload: bytes, whole: bool) -> bytes:
     if not whole:
         lines.append(b"cut yes")
     if has_tag(payload):
-        payload, marks = _without_private(payload)
+        payload, marks = _without_private(payload, host)
         lines += marks
     return b"\n".join(lines) + b"\n\n" + payload
 
@@ -190,7 +190,7 @@ def _opens(before: bytes) -> bool:
     return not any(byte < 128 and chr(byte).isalnum() for byte in between)
 
 
-def _without_private(payload: bytes) -> "tuple[bytes, list[bytes]]":
+def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
     """The payload without hidden parts. What can't be read as JSON can't be cut safely: it is withheld altogether."""
     try:
         import json
@@ -199,6 +199,8 @@ def _without_private(payload: bytes) -> "tuple[bytes, list[bytes]]":
         from claude_mem import privacy
 
         fields = json.loads(payload.decode("utf-8", "replace"))
+        if host == "gemini" and isinstance(fields, dict) and isinstance(fields.get("prompt"), str):
+            fields["prompt"] = privacy.said(fields["prompt"])  # else it would never be wholly private
         private = isinstance(fields, dict) and privacy.hides_all(str(fields.get("prompt", "")))
         text = json.dumps(privacy.strip_all(fields))
         return text.encode("ascii"), [b"private yes"] if private else []
