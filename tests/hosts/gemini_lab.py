@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,8 +33,8 @@ def node() -> str:
 
 
 def gemini_version(script: Path) -> str:
-    out = subprocess.run([node(), script, "--version"], capture_output=True, text=True, timeout=60, check=True)
-    return out.stdout.split()[-1]
+    """As its package says: asking the program takes it seconds."""
+    return str(json.loads((script.parents[1] / "package.json").read_text())["version"])
 
 
 @dataclass
