@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.hosts import claude, gemini
+from claude_mem.hosts import claude, cursor, gemini, windsurf
 from claude_mem.hosts.host import Host
 
-HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST, gemini.HOST)}
+HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST, gemini.HOST, cursor.HOST, windsurf.HOST)}
 FIRST_BYTES = 1 << 20
 
 
