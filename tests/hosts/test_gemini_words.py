@@ -148,7 +148,7 @@ NAMES = (
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(payloads(NAMES, [*gemini.EVENTS, "BeforeTool", "PostToolUse"]))
 def test_no_payload_breaks_it(fields: dict[str, Any]) -> None:
     try:
@@ -157,7 +157,7 @@ def test_no_payload_breaks_it(fields: dict[str, Any]) -> None:
         pass
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.text(alphabet="<>/hok_cntex \n-", max_size=60))
 def test_what_was_said_is_part_of_what_came(text: str) -> None:
     assert privacy.said(text) in text
@@ -348,7 +348,7 @@ def test_a_file_that_tells_nothing_is_no_trouble(tmp_path: Path, what: str) -> N
     assert gemini_transcript.last_message(str(path), "x") == ""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         payloads(

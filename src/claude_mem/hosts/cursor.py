@@ -97,8 +97,7 @@ def translate(fields: Fields) -> Fields:
         case "postToolUse" | "postToolUseFailure":
             return found | _tool(fields, failed=event == "postToolUseFailure")
         case "afterFileEdit":
-            given = {"file_path": fields.get("file_path"), "edits": fields.get("edits")}
-            return found | {"tool_name": "MultiEdit", "tool_input": given, "tool_response": None}
+            return found | flat_hooks.edited(fields)
         case "afterShellExecution":
             given = {"command": fields.get("command")}
             return found | {"tool_name": "Bash", "tool_input": given, "tool_response": fields.get("output")}

@@ -1,9 +1,10 @@
-"""Hook files in which an event has its handlers as a plain list: Cursor's and Windsurf's."""
+"""What Cursor and Windsurf have in common: an event's handlers are a plain list, an edit is a list of replacements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from claude_mem.hosts.dialect import Fields
 from claude_mem.hosts.edits import Settings, is_ours
 
 
@@ -35,3 +36,12 @@ def drop(settings: Settings) -> None:
 
 def _is_ours(entry: object) -> bool:
     return isinstance(entry, dict) and is_ours(entry.get("command"))
+
+
+def edited(told: Fields) -> Fields:
+    """A file and its replacements as a call of the tool that does such a thing."""
+    path, found = told.get("file_path"), told.get("edits")
+    if isinstance(found, list) and len(found) == 1 and isinstance(found[0], dict):
+        only = {key: found[0].get(key) for key in ("old_string", "new_string")}
+        return {"tool_name": "Edit", "tool_input": {"file_path": path, **only}}
+    return {"tool_name": "MultiEdit", "tool_input": {"file_path": path, "edits": found}}

@@ -86,8 +86,7 @@ def _told(event: str, about: Fields) -> Fields:
         case "post_read_code":
             return {"tool_name": "Read", "tool_input": {"file_path": about.get("file_path")}}
         case "post_write_code":
-            edit = {"file_path": about.get("file_path"), "edits": about.get("edits")}
-            return {"tool_name": "MultiEdit", "tool_input": edit}
+            return flat_hooks.edited(about)
         case "post_run_command":
             return _command(about)
         case _:
