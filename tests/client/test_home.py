@@ -44,9 +44,9 @@ def home_git(lab: Lab, *words: str) -> str:
 
 
 def changed(lab: Lab) -> set[str]:
-    """The files that are not as they were, without the names that are different in every session."""
+    """The files that are not as they were; of those that have another name in every session, their folder."""
     lines = home_git(lab, "status", "--porcelain", "--untracked-files=all", "--ignored").splitlines()
-    return {"/".join(line[3:].split("/")[:3]) for line in lines}
+    return {line[3:].partition("/-")[0] for line in lines}
 
 
 def test_nothing_is_left_in_the_home(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.cli.run import start_current
+from claude_mem.cli.settings import store
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving
-from claude_mem.errors import CannotDo, Misuse, NotFound
+from claude_mem.config import Config, check, load_forgiving, parse
+from claude_mem.errors import BadSetting, CannotDo, Misuse, NotFound
 from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, standing, take_out
 from claude_mem.hosts.edits import SERVER
 from claude_mem.hosts.host import Host, Ours
@@ -92,8 +94,40 @@ def install(options: argparse.Namespace) -> int:
             put_in(found, record)
         except CannotDo as problem:
             problems[name] = problem
+    if not options.yes and sys.stdin.isatty():
+        _ask_model(config)
     start_current(config.data_dir)
     return _report(chosen, plans, problems, config)
+
+
+def _ask_model(config: Config) -> None:
+    """Once, and only if nothing was said before: memories are made without a model too."""
+    path = config.data_dir / "config.toml"
+    if load_forgiving().sources["provider"] != "default":
+        return
+    provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
+    store(path, "provider", provider)
+    if provider in ("local", "ollama"):
+        return
+    output.say(f"the most dollars a month [{config.monthly_cost:g}] ")
+    given = sys.stdin.readline().strip().lstrip("$")
+    try:
+        store(path, "monthly_cost", check("monthly_cost", parse("monthly_cost", given), "this") if given else 5.0)
+    except BadSetting as problem:
+        output.error(str(problem), f"{config.monthly_cost:g} it is; `claude-mem config set monthly_cost N` changes it")
+    if provider in KEYS:
+        output.say(f"its key: `claude-mem config set {KEYS[provider]} -`, then paste it and press ^D")
+
+
+KEYS = {"anthropic": "anthropic_api_key", "openrouter": "openrouter_api_key", "gemini": "gemini_api_key"}
+PROVIDERS = (
+    ("local", "no, rules alone"),
+    ("claude", "my Claude plan (needs the extra: pip install 'claude-mem-py[claude]')"),
+    ("ollama", "a model of mine, by Ollama"),
+    ("anthropic", "Anthropic's API, with a key"),
+    ("openrouter", "OpenRouter, with a key"),
+    ("gemini", "Gemini, with a key"),
+)
 
 
 def _chosen(names: Sequence[str]) -> list[Host]:

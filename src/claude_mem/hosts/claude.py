@@ -16,6 +16,7 @@ from claude_mem.errors import Noise
 from claude_mem.hosts import claude_transcript
 from claude_mem.hosts.dialect import Fields
 from claude_mem.hosts.edits import (
+    SERVER,
     Edit,
     FileEdit,
     HookLine,
@@ -125,6 +126,11 @@ def _owns(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("sessionId"), str) and ("uuid" in record or "type" in record)
 
 
+def _traces(env: Mapping[str, str]) -> Iterator[Path]:
+    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache")
+    yield from (cache / "claude-cli-nodejs").glob(f"*/mcp-logs-{SERVER}")
+
+
 HOST = Host(
     name=NAME,
     label="Claude Code",
@@ -132,5 +138,6 @@ HOST = Host(
     present=_present,
     edits=edits,
     elsewhere=_by_plugin,
+    traces=_traces,
     transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
 )

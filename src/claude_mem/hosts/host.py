@@ -69,5 +69,7 @@ class Host:
     # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
     elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
     transcripts: Transcripts | None = None
+    # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
+    traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())
     note: str = ""  # what a person has to know or do after the installation
     tested: bool = True  # with the real program

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -357,11 +358,14 @@ async def inject_start(service: Service, request: Request) -> Any:
         return Response(answers.nod(event.host), media_type="application/json")
     who = {"host": event.host, "content_session_id": event.content_session_id}
     start, upto = await service.start_context(project, **who, source=event.body.source)
+    greeting, greeted = await service.greeting(project)
     notice, keys = await service.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        note = BackgroundTask(service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=keys)
-    answer = answers.answer(event.host, "SessionStart", start.text, notice=notice)
+        note = BackgroundTask(
+            service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=[*greeted, *keys]
+        )
+    answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=note)
 
 
@@ -639,6 +643,25 @@ async def stats(service: Service, _: Request) -> Any:
     }
 
 
+async def line(service: Service, request: Request) -> Any:
+    """For a status line: `known` of the folder `cwd`'s project, `all`, `today`, `queued`, `set_aside`."""
+    cwd = request.query_params.get("cwd", "")
+    project = projects.resolve(cwd, excluded=service.config.excluded_projects) if cwd.startswith("/") else None
+    totals = await service.totals()
+    return {
+        **await service.db.read(_line_counts, project),
+        "queued": totals["queued"],
+        "set_aside": totals["set_aside"],
+    }
+
+
+def _line_counts(conn: Connection, project: projects.Project | None) -> Row:
+    midnight = milliseconds(date.today().isoformat()) or 0
+    project_id = project_rows.find(conn, project.identities) if project else None
+    known, today = observations.count_since(conn, project_id, midnight) if project_id else (0, 0)
+    return {"known": known, "today": today, "all": observations.count(conn)}
+
+
 async def show_index(service: Service, _: Request) -> Any:
     """How far the index is: `stale` rows without words, `vectors` of about `embeddable`, `busy` until all is made."""
     waiting = await service.db.read(is_stale)  # first: what has its words by now is counted as owed below
@@ -736,6 +759,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
     "/api/stats": {"GET": stats},
+    "/api/line": {"GET": line},
     "/api/index": {"GET": show_index},
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},
