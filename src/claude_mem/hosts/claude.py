@@ -45,8 +45,9 @@ EVENTS = {
 # The plugin is the other way in; what people and the model find in it, they find here too.
 PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
 PLUGIN_NAME = "mem@mem"
+SKILL = "skills/mem-search/SKILL.md"
 TEXTS = {
-    "skills/mem-search/SKILL.md": "a skill: when and how to search",
+    SKILL: "a skill: when and how to search",
     "commands/mem.md": "the command /mem",
     "commands/remember.md": "the command /remember",
     "commands/forget.md": "the command /forget",

@@ -15,7 +15,7 @@ import msgspec
 
 from claude_mem.errors import Noise
 from claude_mem.hosts import flat_hooks
-from claude_mem.hosts.claude import PLUGIN, TEXTS
+from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.hosts.dialect import Fields, string
 from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
 from claude_mem.hosts.host import Host, Ours
@@ -72,7 +72,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
     return (
         JsonEdit(at / "hooks.json", what, lambda settings: _add(settings, ours), flat_hooks.drop),
         JsonEdit(at / "mcp.json", "the memory's tools", lambda settings: add_server(settings, server), drop_server),
-        *(FileEdit(at / name, text, (PLUGIN / name).read_text("utf-8")) for name, text in TEXTS.items()),
+        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 

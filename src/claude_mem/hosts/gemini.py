@@ -14,7 +14,7 @@ from typing import Any
 from claude_mem import privacy
 from claude_mem.errors import Noise
 from claude_mem.hosts import gemini_transcript
-from claude_mem.hosts.claude import PLUGIN, TEXTS
+from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.hosts.dialect import Fields, string
 from claude_mem.hosts.edits import (
     Edit,
@@ -56,7 +56,7 @@ def folder(env: Mapping[str, str]) -> Path:
 
 
 def _line(ours: Ours, command: str, matcher: str | None = None) -> HookLine:
-    return HookLine(ours.hook(command, NAME), TIMEOUT_MILLISECONDS, matcher, {"name": f"claude-mem-{command}"})
+    return HookLine(ours.hook(command, NAME), TIMEOUT_MILLISECONDS, matcher, {"name": "claude-mem"})
 
 
 def _add(settings: Settings, ours: Ours) -> None:
@@ -77,7 +77,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
     what = f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_MILLISECONDS // 1000} s, and the memory's tools"
     return (
         JsonEdit(at / "settings.json", what, lambda settings: _add(settings, ours), _drop),
-        *(FileEdit(at / name, text, (PLUGIN / name).read_text("utf-8")) for name, text in TEXTS.items()),
+        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 
