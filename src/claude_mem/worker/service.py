@@ -23,6 +23,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.hosts.claude import Moment
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
+from claude_mem.pipeline.bring import bring
 from claude_mem.pipeline.compress import compress
 from claude_mem.pipeline.context import Composed
 from claude_mem.pipeline.index import Indexer
@@ -40,7 +41,7 @@ from claude_mem.records import News, Outcome, Session
 from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
-from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.database import Connection, Database, Row, ours
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable
@@ -99,7 +100,7 @@ class Service:
         self.stop = asyncio.Event()
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
-        self.db = Database(config.database, backups=config.backups)
+        self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
@@ -113,6 +114,7 @@ class Service:
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
             "backfill": partial(backfill, config=config),
+            jobs.IMPORT: partial(bring, db=self.db, config=config),
             "compress": partial(
                 compress,
                 db=self.db,
