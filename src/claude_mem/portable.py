@@ -154,7 +154,7 @@ KINDS: dict[str, type[Any]] = {
 # What people and agents wrote: it is cleaned on the way in, like everything that is stored.
 PROSE = (
     "name", "title", "subtitle", "first_prompt", "text", "narrative", "request", "investigated", "learned", "completed",
-    "next_steps", "notes",
+    "next_steps", "notes", "type", "model", "cwd", "root",
 )  # fmt: skip
 LISTS = ("facts", "concepts", "files_read", "files_modified", "files_edited")
 

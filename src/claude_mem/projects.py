@@ -20,6 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 OVERRIDE = ".claude-mem.toml"
+OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
 _FAR = 64  # folders looked through on the way up; deeper than any real tree
 
 

@@ -71,7 +71,7 @@ def _add_import(commands: Any) -> None:
     import_ = commands.add_parser(
         "import",
         help="bring in an export, or the memories of the claude-mem written in TypeScript",
-        epilog="What the file is, is told by what is in it. A second time adds nothing, and what was forgotten here does"
+        epilog="What the file is, is told by what is in it. A second time adds nothing; what was forgotten here does"
         " not come back. The worker does it, a little at a time; ^C only ends the watching.",
     )
     import_.add_argument(
@@ -150,7 +150,9 @@ def _show_import(found: dict[str, Any]) -> None:
 
 
 def _amounts(kinds: dict[str, int]) -> str:
-    return ", ".join(f"{kinds[kind]:,} {name}" for kind, name in KINDS.items() if kinds.get(kind))
+    return ", ".join(
+        f"{kinds[kind]:,} {kind if kinds[kind] == 1 else name}" for kind, name in KINDS.items() if kinds.get(kind)
+    )
 
 
 # --- export ----------------------------------------------------------------------------------------------------------

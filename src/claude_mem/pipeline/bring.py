@@ -8,6 +8,7 @@ and secrets stay out, whoever wrote them down.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ from claude_mem.text import clip, storable
 
 log = logging.getLogger(__name__)
 
+ROUNDS, MARK = 5, 100
 LINES = 200  # a batch
 MOST_BYTES = 8 << 20  # of one line
 RENDER_DELAY_MS = 1_000  # so that a project is rendered once, not after each batch
@@ -141,13 +143,21 @@ def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> rows
 # --- cleaning --------------------------------------------------------------------------------------------------------
 
 
-_EMPTY = {"text": "", "name": "unknown"}  # of the others nothing at all is left
+_EMPTY = {
+    "text": "",
+    "name": "unknown",
+    "type": "change",
+    "cwd": "",
+    "root": "",
+}  # of the others nothing at all is left
 
 
 def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Item:
     """Prose and names of files without private parts and secrets; everything else without what can't be stored."""
     fields = {name: value for name in record.__struct_fields__ if (value := getattr(record, name)) is not None}
     texts = {name: storable(value) for name, value in fields.items() if isinstance(value, str)}
+    if "key" in texts:
+        texts["key"] = _clean_key(texts["key"], change)
     prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
     lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
     if untrusted and isinstance(record, Observation):
@@ -156,13 +166,28 @@ def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Ite
     return msgspec.structs.replace(record, **{**texts, **prose, **lists})
 
 
+def _clean_key(key: str, change: Callable[[str], str]) -> str:
+    """A key may quote what it was made of."""
+    return change(key).strip() or f"{IMPORTED}:{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
+
+
 def _clean_list(items: Sequence[str], change: Callable[[str], str]) -> tuple[str, ...]:
     return tuple(text for item in items if (text := change(item)).strip())
 
 
 def _clean_text(text: str, *, config: Config) -> str:
-    text = clip(privacy.strip(text), config.event_chars * 10)
-    return clip(redact(text) if config.redact_secrets else text, config.event_chars)
+    """As ingest does it, and so that doing it again changes nothing."""
+    for _ in range(ROUNDS):
+        text, before = privacy.strip(text), text
+        if text == before:
+            break  # what was cut out has not left another tag behind
+    text = _clip(text, config.event_chars * 10)
+    return _clip(redact(text) if config.redact_secrets else text, config.event_chars)
+
+
+def _clip(text: str, limit: int) -> str:
+    """With room for the mark that an earlier clip has left."""
+    return clip(text, limit) if len(text) > limit + MARK else text
 
 
 def _is_left(record: Item, aside: Counter[tuple[str, str]]) -> bool:

@@ -132,7 +132,7 @@ class Reader:
         for name in self.older.projects():
             found = self._resolved(name)
             if self._wanted(name) and found is not None:
-                identities = (_ref(name), *found.identities)
+                identities = (_ref(name), _ref(_own_name(name)), *found.identities)
                 self.batch.records.append(
                     Project(project=_ref(name), name=found.name, root=found.root, identities=identities, created_at=0)
                 )
@@ -327,7 +327,7 @@ def _key(group: Group, row: Row, at: int) -> str:
         at,
         *(_text(row.get(name)) for name in ("type", "title", "narrative", "text", "facts")),
     ]
-    return f"older:{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
+    return f"{projects_.OLDER}{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
 
 
 def _is_by_hand(group: Group) -> bool:
@@ -370,7 +370,7 @@ def _own_name(name: str) -> str:
 
 
 def _ref(name: str) -> str:
-    return f"older:{name}"
+    return f"{projects_.OLDER}{name}"
 
 
 def _is_dir(folder: Path) -> bool:

@@ -266,6 +266,7 @@ def take(conn: Connection, record: Item, *, now: int) -> Taken:
     turn_id = _turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
     if turn_id is None:
         return Taken(KNOWN, project_id)
+    _stretch(conn, session_id, record.created_at)
     if isinstance(record, Prompt):
         return Taken(_put_prompt(conn, record, session_id, turn_id), project_id)
     if isinstance(record, Summary):
@@ -296,16 +297,17 @@ def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]
         own = {name for name in refs(conn).get(known, ()) if name.startswith("remote:")}
         if not identity.startswith(("git:", "dir:")) or not remotes or not own or remotes & own:
             return int(known)
-    named = projects.by_name(conn, record.name) if not record.root else []
+    only_named = all(identity.startswith(projects_.OLDER) for identity in identities)
+    named = projects.by_name(conn, record.name) if only_named else []
     return named[0] if named else None
 
 
 def _project_id(conn: Connection, ref: str, *, now: int) -> int:
     """By the identity that its own line had. Was that line lost, the identity is all that is known of it."""
-    if known := projects.find(conn, (ref,)):
-        return known
+    if known := value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
+        return int(known)
     name = ref.partition(":")[2].removesuffix("/.git").rstrip("/").rpartition("/")[2] or ref
-    return projects.know(conn, projects_.Project(name[:100], "", (ref,)), "", now=now)
+    return _adopt(conn, Project(project=ref, name=name[:100], created_at=now), now=now).project_id
 
 
 def _captured(turn: str) -> str:
@@ -417,16 +419,19 @@ def _new_turn(conn: Connection, session_id: int, number: int, prompt_id: str | N
         """,
         (session_id, number, prompt_id, at, now),
     )
+    conn.execute("update sdk_sessions set prompt_counter = max(prompt_counter, ?2) where id = ?1", (session_id, number))
+    return int(found)
+
+
+def _stretch(conn: Connection, session_id: int, at: int) -> None:
+    """A session lasts from its first record to its last."""
     conn.execute(
         """
-        update sdk_sessions
-           set prompt_counter = max(prompt_counter, ?2), started_at = min(started_at, ?3),
-               last_event_at = max(last_event_at, ?3)
-         where id = ?1
+        update sdk_sessions set started_at = min(started_at, ?2), last_event_at = max(last_event_at, ?2)
+         where id = ?1 and not ?2 between started_at and last_event_at
         """,
-        (session_id, number, at),
+        (session_id, at),
     )
-    return int(found)
 
 
 def _put_prompt(conn: Connection, record: Prompt, session_id: int, turn_id: int) -> str:

@@ -301,7 +301,7 @@ class Service:
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
-        project_id = await self.db.read(projects.find, project.identities)
+        project_id = await self.db.read(projects.find, project)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         known = known or context.Known(project.name, (), None, 0)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
@@ -310,7 +310,7 @@ class Service:
         """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
         once must not be told the same."""
         project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
-        project_id = await self.db.read(projects.find, project.identities) if project.enabled else None
+        project_id = await self.db.read(projects.find, project) if project.enabled else None
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
