@@ -281,7 +281,7 @@ def test_private_parts_and_secrets_stay_out(home: Home, theirs: OlderDb) -> None
     theirs.prompt(hidden, 3, "<private>canary-three", session="hush")
     theirs.observation("canary-four", session="hush", prompt_number=1)
     theirs.observation("canary-five", session="hush", prompt_number=3)
-    theirs.observation("Tokens", facts=json.dumps([f"The token is {SECRET}"]), files_read=f'["<private>canary-six"]')
+    theirs.observation("Tokens", facts=json.dumps([f"The token is {SECRET}"]), files_read='["<private>canary-six"]')
     theirs.summary(session="hush", prompt_number=3, completed="canary-seven")
     found = home.bring(theirs.path)
     theirs.close()

@@ -204,25 +204,33 @@ def swap(fresh: Path, database: Path, backups: Path) -> Path | None:
     """
     kept = _keep(database, backups) if database.exists() else None
     for side in SIDES[1:]:  # an old log would be applied to the new database
-        database.with_name(database.name + side).unlink(missing_ok=True)
+        _side(database, side).unlink(missing_ok=True)
     fresh.rename(database)
     sync_folder(database.parent)
     return kept
 
 
 def _keep(database: Path, backups: Path) -> Path:
-    try:
-        Database(database, backups=backups).close()  # which works its log into it
-    except (CannotDo, apsw.Error):
-        pass  # damaged: it is kept as it is
+    """Under a second name, as it is. If it is sound its log is worked into it, and one file is enough."""
     hook.make_private(str(backups))
     kept = backups / f"{BEFORE}restore-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
     for side in SIDES:
-        file = database.with_name(database.name + side)
-        if file.exists():
-            _link(file, kept.with_name(kept.name + side))
+        if (file := _side(database, side)).exists():
+            _link(file, _side(kept, side))
+    try:
+        Database(database, backups=backups).close()
+    except (CannotDo, apsw.Error):
+        pass  # damaged: whoever wants to mend it will want the log, too
+    else:
+        for side in SIDES:
+            _side(kept, side).unlink(missing_ok=True)
+        _link(database, kept)  # again: where it is a copy, the first one has not seen the log
     sync_folder(backups)
     return kept
+
+
+def _side(database: Path, side: str) -> Path:
+    return database.with_name(database.name + side)
 
 
 def _link(file: Path, other: Path) -> None:
