@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from pathlib import Path
 
 import apsw
 import pytest
 
+from claude_mem import process
 from claude_mem.errors import CannotDo, Misuse, TooNew
 from claude_mem.store import backup, migrate
 from claude_mem.store.database import Database, open_reader
@@ -189,16 +192,23 @@ def test_a_restore_that_fails_leaves_everything_as_it_was(lab: Lab) -> None:
 
 
 def test_a_damaged_database_is_kept_with_its_log_and_replaced(lab: Lab) -> None:
-    lab.mem("save", "Deploys happen on Tuesdays")
+    """Its log is sound and would be applied to whatever takes its place."""
+    lab.mem("save", "From before the backup")
     name = Path(json.loads(lab.mem("backup", "--json").stdout)["path"]).name
-    lab.mem("stop")
-    database = lab.data / "claude-mem.db"
-    database.write_bytes(b"garbage" * 1000)
-    database.with_name("claude-mem.db-wal").write_bytes(b"more garbage")
+    lab.mem("save", "From after the backup")
+    pid = lab.status()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    while process.holder(lab.data) is not None:
+        time.sleep(0.01)
+    database, log = lab.data / "claude-mem.db", lab.data / "claude-mem.db-wal"
+    logged = log.read_bytes()
+    assert b"From after the backup" in logged
+    database.write_bytes(b"garbage" + database.read_bytes()[7:])
     lab.mem("restore", name, "--yes")
-    assert titles(lab) == {"Deploys happen on Tuesdays"}
-    kept = {file.name.partition(".")[2]: file.read_bytes()[:7] for file in (lab.data / "backups").glob("before-*")}
-    assert kept == {"db": b"garbage", "db-wal": b"more ga"}
+    assert titles(lab) == {"From before the backup"}
+    kept = {file.name.partition(".")[2]: file.read_bytes() for file in (lab.data / "backups").glob("before-*")}
+    assert kept["db"].startswith(b"garbage")
+    assert kept["db-wal"] == logged
 
 
 def test_a_backup_of_an_earlier_version_is_brought_up_to_date(home: Home, tmp_path: Path) -> None:

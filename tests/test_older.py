@@ -254,6 +254,7 @@ def test_a_project_known_by_name_only_becomes_the_first_repository_of_that_name(
     older.session()
     older.observation("Empty baskets no longer fail")
     lab.mem("import", str(older.close()))
+    assert "Empty baskets no longer fail" in lab.client().get("/api/context/inject", cwd=str(lab.project))
     started = lab.hook("SessionStart", source="startup")  # its very first session here already knows
     assert "Empty baskets no longer fail" in json.dumps(started)
     lab.hook("UserPromptSubmit", prompt="Go on")

@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from claude_mem import portable
-from claude_mem.errors import TooNew
+from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
 from claude_mem.pipeline import bring
 from claude_mem.portable import Observation, Project, Prompt, Session, Summary
+from claude_mem.store import imports
 from claude_mem.store.imports import Import
+from claude_mem.worker.service import Service
 from tests.lab import Lab
 from tests.moving import Home, write
 
@@ -377,12 +379,38 @@ def test_a_file_that_was_cut_off_is_said_to_be(home: Home, tmp_path: Path) -> No
     assert added(found)["session"] == 1
 
 
-@pytest.mark.parametrize("length", [100, 199, 200, 201, 400])
+@pytest.mark.parametrize("length", [50, 99, 100, 101, 200])
 def test_batches_end_anywhere(home: Home, tmp_path: Path, length: int) -> None:
-    """With the header and the last line, a file of 198 is one batch."""
+    """With the header and the last line, a file of 98 is one batch."""
     found = home.bring(write(tmp_path / "x.jsonl", [SHOP, *(saved(f"Note {number}") for number in range(length - 3))]))
     assert found.counts == {"added": {"project": 1, "observation": length - 3}}
     assert found.done == found.total == (tmp_path / "x.jsonl").stat().st_size
+
+
+def test_a_file_that_changes_in_the_middle_ends_the_import(home: Home, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", ALL)
+
+    async def inside(service: Service) -> Import:
+        given: dict[str, Any] = {"source": "export", "project": "", "untrusted": False, "dry_run": False, "now": AT}
+        import_id = await service.db.write(imports.start, path, **given)
+        write(path, [*ALL, saved("One more")])
+        await service.work_off()
+        return await service.db.read(imports.get, import_id)
+
+    found = home.work(inside)
+    assert "has changed" in (found.error or "")
+    assert home.rows("select count(*) from observations") == [(0,)]
+
+
+def test_a_client_may_only_name_a_file_that_is_there(lab: Lab) -> None:
+    client = lab.start()
+    before = sorted(path.name for path in lab.folder.iterdir())
+    for path in ("x.jsonl", "../x.jsonl", str(lab.folder), str(lab.folder / "missing"), "/dev/null", "/proc/self/mem"):
+        with pytest.raises((NotFound, Misuse, CannotDo)):
+            client.post("/api/import", {"path": path})
+    with pytest.raises(NotFound):
+        client.get("/api/import/7")
+    assert sorted(path.name for path in lab.folder.iterdir()) == before
 
 
 def test_a_newer_format_is_refused_with_a_reason(lab: Lab, tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def _show_backup(counts: dict[str, int], path: Path, size: int, *, drilled: bool
 
 def _rows(counts: dict[str, int]) -> str:
     names = {"sdk_sessions": "sessions", "user_prompts": "prompts", "session_summaries": "summaries"}
-    return ", ".join(f"{count:,} {names.get(table, table)}" for table, count in counts.items())
+    return ", ".join(f"{names.get(table, table)} {count:,}" for table, count in counts.items())
 
 
 def _list_backups(found: list[dict[str, Any]], *, as_json: bool) -> int:

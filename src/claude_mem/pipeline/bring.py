@@ -29,7 +29,7 @@ from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt
 from claude_mem.records import Job, News
 from claude_mem.redact import redact
-from claude_mem.store import foreign, imports, jobs
+from claude_mem.store import foreign, imports, jobs, projects
 from claude_mem.store import portable as rows
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.imports import Import
@@ -38,9 +38,8 @@ from claude_mem.text import clip, storable
 log = logging.getLogger(__name__)
 
 ROUNDS, MARK = 5, 100
-LINES = 200  # a batch
+LINES = 100  # a batch: what is captured meanwhile waits for one
 MOST_BYTES = 8 << 20  # of one line
-RENDER_DELAY_MS = 1_000  # so that a project is rendered once, not after each batch
 _ITS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
 
 
@@ -108,36 +107,32 @@ def _end(conn: Connection, *, found: Import, error: str) -> Sequence[News]:
 
 
 def _write(conn: Connection, *, found: Import, batch: Batch) -> Sequence[News]:
-    now, counts, touched = ids.now(), Counter(batch.aside), set[int]()
-    notes = list(batch.notes)
+    now, counts, notes = ids.now(), Counter(batch.aside), list(batch.notes)
     conn.execute("savepoint batch")
     for record in batch.records:
-        taken = _take(conn, record, notes, now=now)
-        counts[taken.outcome if taken else "can't be stored", portable.kind(record)] += 1
-        touched |= {taken.project_id} if taken and taken.outcome in (rows.ADDED, rows.CHANGED) else set()
+        counts[_take(conn, record, notes, now=now), portable.kind(record)] += 1
     if found.dry_run:
         conn.execute("rollback to batch")
-        touched = set()
     conn.execute("release batch")
     failpoint("import.batch")
-    for project_id in sorted(touched):
-        jobs.ask(conn, "render", f"{project_id}.import.{found.id}", now=now, due=now + RENDER_DELAY_MS)
+    if batch.position is None and not found.dry_run:  # at the end: what lies rendered on disk is made again
+        for project_id in projects.with_folders(conn):
+            jobs.ask(conn, "render", f"{project_id}.import.{found.id}", now=now)
     imports.advance(
         conn, found, position=batch.position, done=batch.done, total=batch.total, counts=counts, notes=notes, now=now
     )
     return ()
 
 
-def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> rows.Taken | None:
+def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
     """What can't be stored is set aside, and what it had begun to write is undone."""
-    taken: rows.Taken | None = None
+    outcome = "can't be stored"
     try:
         with conn:  # a savepoint
-            taken = rows.take(conn, record, now=now)
+            outcome = rows.take(conn, record, now=now)
     except _ITS_FAULT as error:
         notes.append(f"a {portable.kind(record)} can't be stored: {error}")
-        taken = None
-    return taken
+    return outcome
 
 
 # --- cleaning --------------------------------------------------------------------------------------------------------

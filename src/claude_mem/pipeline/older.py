@@ -29,7 +29,7 @@ from claude_mem.store.foreign import Older, Row
 from claude_mem.text import first_sentence, shorten, storable
 
 ATTEMPTS = 3
-SESSIONS = 20  # a batch, and as many of the groups that have lost their session
+SESSIONS = 4  # a batch, and as many of the groups that have lost their session
 OBSERVER = "claude-mem"  # the host of sessions of which only the observer's own id is left
 _HOSTS = {"": "claude", "claude-code": "claude"}
 _STATUS = {"completed": "completed", "failed": "failed"}

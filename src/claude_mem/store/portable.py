@@ -244,47 +244,40 @@ def _dump(items: Any) -> str:
 ADDED, CHANGED, KNOWN, FORGOTTEN = "added", "changed", "known", "forgotten"
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What became of a record, and of which project it is."""
-
-    outcome: str
-    project_id: int
-
-
-def take(conn: Connection, record: Item, *, now: int) -> Taken:
+def take(conn: Connection, record: Item, *, now: int) -> str:
+    """What became of it: added, changed, known or forgotten."""
     if isinstance(record, Project):
-        return _adopt(conn, record, now=now)
+        return _adopt(conn, record, now=now)[1]
     project_id = _project_id(conn, record.project, now=now)
     if isinstance(record, Session):
-        return Taken(_put_session(conn, record, project_id), project_id)
+        return _put_session(conn, record, project_id)
     if record.host is None or record.session is None:
         assert isinstance(record, Observation)
-        return Taken(_put_observation(conn, record, None, None, project_id), project_id)
+        return _put_observation(conn, record, None, None, project_id)
     session_id = _session_of(conn, record.host, record.session, project_id, at=record.created_at)
     assert record.prompt_number is not None
     turn_id = _turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
     if turn_id is None:
-        return Taken(KNOWN, project_id)
+        return KNOWN
     _stretch(conn, session_id, record.created_at)
     if isinstance(record, Prompt):
-        return Taken(_put_prompt(conn, record, session_id, turn_id), project_id)
+        return _put_prompt(conn, record, session_id, turn_id)
     if isinstance(record, Summary):
-        return Taken(_put_summary(conn, record, session_id, turn_id, project_id), project_id)
-    return Taken(_put_observation(conn, record, session_id, turn_id, project_id), project_id)
+        return _put_summary(conn, record, session_id, turn_id, project_id)
+    return _put_observation(conn, record, session_id, turn_id, project_id)
 
 
-def _adopt(conn: Connection, record: Project, *, now: int) -> Taken:
+def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
     """The project that is known by any of the identities; else a new one. All of them are remembered."""
     identities = tuple(dict.fromkeys((record.project, *record.identities)))
     known = _same_project(conn, record, identities)
     found = projects_.Project(record.name, record.root, identities)
     if known is None:
         folder = record.root if record.root and Path(record.root).is_dir() else ""
-        return Taken(ADDED, projects.know(conn, found, folder, now=record.created_at or now))
+        return projects.know(conn, found, folder, now=record.created_at or now), ADDED
     for identity in identities:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
-    return Taken(KNOWN, known)
+    return known, KNOWN
 
 
 def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]) -> int | None:
@@ -307,7 +300,7 @@ def _project_id(conn: Connection, ref: str, *, now: int) -> int:
     if known := value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
         return int(known)
     name = ref.partition(":")[2].removesuffix("/.git").rstrip("/").rpartition("/")[2] or ref
-    return _adopt(conn, Project(project=ref, name=name[:100], created_at=now), now=now).project_id
+    return _adopt(conn, Project(project=ref, name=name[:100], created_at=now), now=now)[0]
 
 
 def _captured(turn: str) -> str:

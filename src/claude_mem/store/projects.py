@@ -58,6 +58,11 @@ def folders(conn: Connection, project_id: int) -> list[str]:
     return [row["dir"] for row in rows(conn, "select dir from project_dirs where project_id = ?", (project_id,))]
 
 
+def with_folders(conn: Connection) -> list[int]:
+    """Those whose start context lies ready on disk."""
+    return [row["project_id"] for row in rows(conn, "select distinct project_id from project_dirs")]
+
+
 def listing(conn: Connection) -> list[Row]:
     return rows(
         conn,
