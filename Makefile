@@ -6,13 +6,17 @@ READY  := $(VENV)/.ready
 CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 
-.PHONY: demo test run lint types docs bench client clean wheel lock
+.PHONY: demo test test-hosts run lint types docs bench client agents clean wheel lock
 
 demo: $(READY)
 	@$(BIN)/python demo/replay.py
 
-test: $(READY) client lint types
+test: $(READY) client build/agents/codex/.ready lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Every agent that can be had from a registry, the real program, against scripted models.
+test-hosts: $(READY) client agents
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/hosts tests/client
 
 run: $(READY)
 	$(BIN)/claude-mem serve
@@ -31,12 +35,19 @@ bench: $(READY)
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
+	$(BIN)/python bench/install.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.
 client: $(CLIENT)/.$(CLIENT_VERSION)
 $(CLIENT)/.$(CLIENT_VERSION): tests/client/version.txt
 	npm install --silent --no-fund --no-audit --ignore-scripts --prefix $(CLIENT) @anthropic-ai/claude-code@$(CLIENT_VERSION)
+	touch $@
+
+# The other agents, each in a folder of its own.
+agents: $(patsubst %,build/agents/%/.ready,$(shell cut -d' ' -f1 tests/hosts/versions.txt))
+build/agents/%/.ready: tests/hosts/versions.txt
+	npm install --silent --no-fund --no-audit --prefix build/agents/$* $$(sed -n 's/^$* //p' tests/hosts/versions.txt)
 	touch $@
 
 # Byte-compiled, because imports then cost half; from the lock, so that everyone tests the same.

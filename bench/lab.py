@@ -24,7 +24,7 @@ from typing import Any, Self
 from claude_mem import process
 from claude_mem.client import Client
 from claude_mem.errors import MemError
-from claude_mem.hosts import claude_settings
+from claude_mem.process import hook_words
 
 PYTHON = sys.executable
 BARE = (PYTHON, "-I", "-S", "-c", "pass")
@@ -48,7 +48,7 @@ class Run:
 
 def hook(command: str) -> tuple[str, ...]:
     """The command line that the installer writes, word by word: whatever it becomes, that is what is measured."""
-    return tuple(claude_settings.words(command, None))
+    return (*hook_words(), command)
 
 
 def timed(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> Run:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.hosts import claude_transcript
+from claude_mem.hosts.dialect import Found
 from claude_mem.providers.local import digest
 from claude_mem.records import Body, Digest, Prompted, ToolUsed, Turn
 from claude_mem.text import normal_title
@@ -68,7 +69,7 @@ def sessions() -> Iterator[list[Turn]]:
             yield list(_turns(claude_transcript.read(Path(file.name), host="claude")))
 
 
-def _turns(found: claude_transcript.Found) -> Iterator[Turn]:
+def _turns(found: Found) -> Iterator[Turn]:
     by_prompt: dict[str, list[Body]] = {}
     for event in found.events:
         by_prompt.setdefault(event.prompt_id, []).append(event.body)

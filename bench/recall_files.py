@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.config import Config
-from claude_mem.hosts.claude import Moment
+from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import backfill
 from claude_mem.projects import resolve
 from claude_mem.providers import embed

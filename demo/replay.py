@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from claude_mem.hosts import claude_settings
+from claude_mem.process import hook_words
 
 HERE = Path(__file__).parent
-HOOK = [sys.executable, "-I", "-S", str(claude_settings.LAUNCHER)]
+HOOK = hook_words()
 MEM = [sys.executable, "-m", "claude_mem"]
 
 

@@ -84,7 +84,7 @@ def _owner(name: str, modules: set[str]) -> str:
 
 
 def test_the_hook_imports_ours_only_where_it_must() -> None:
-    assert imports(ROOT / "hook.py") == {"claude_mem.privacy"}
+    assert imports(ROOT / "hook.py") == {"claude_mem.privacy", "claude_mem.answers"}
 
 
 def test_the_capture_path_loads_no_module_beyond_a_short_list(tmp_path: Path) -> None:

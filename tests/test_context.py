@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claude_mem import privacy
-from claude_mem.hosts.claude import CONTEXT_CHARS, start_answer
+from claude_mem.answers import CONTEXT_CHARS, answer
 from claude_mem.pipeline.choose import still_open
 from claude_mem.pipeline.context import Known, compose_news, harmless, render, safe
 from claude_mem.text import tokens
@@ -64,7 +64,9 @@ def test_it_keeps_to_its_budget_and_to_what_hosts_accept(budget: int) -> None:
         render(Known("shop", rows, long, 500), budget_tokens=budget),
     ):
         assert len(text) < 10_000
-        assert len(json.loads(start_answer(text))["hookSpecificOutput"]["additionalContext"]) < 10_000
+        assert (
+            len(json.loads(answer("claude", "SessionStart", text))["hookSpecificOutput"]["additionalContext"]) < 10_000
+        )
         assert tokens(text) <= budget
     assert tokens(compose_news(Known("shop", rows, None, 500), budget_tokens=budget).text) <= budget
 
@@ -88,7 +90,7 @@ def test_a_project_without_memories_gets_one_friendly_line() -> None:
 
 def test_nothing_new_is_nothing_said() -> None:
     assert compose_news(Known("shop", [], _summary(request="x"), 5), budget_tokens=500).text == ""
-    assert start_answer("") == b'{"continue": true, "suppressOutput": true}'
+    assert answer("claude", "SessionStart", "") == b'{"continue": true, "suppressOutput": true}'
 
 
 @pytest.mark.parametrize(

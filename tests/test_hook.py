@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from claude_mem import hook, ids, process, spool
-from claude_mem.hosts import claude_settings
+from claude_mem.hosts import claude
 from tests.lab import HOOK, MEM, Lab
 
 CAPTURING = tuple(command for command in hook.COMMANDS if command not in hook.ASKS)
@@ -65,7 +65,7 @@ def check_answer(command: str, raw: bytes) -> dict[str, Any]:
 
 def nothing(command: str) -> bytes:
     """What a hook says that has nothing to say."""
-    return hook.COMPACT_ANSWER if command == "compact" else hook.ANSWER
+    return hook.PLAIN_ANSWER if command == "compact" else hook.ANSWER
 
 
 def payload(event: str, **fields: Any) -> bytes:
@@ -318,7 +318,7 @@ def test_a_session_start_without_a_worker_loads_no_network(lab: Lab) -> None:
 
 
 def test_hook_and_worker_agree_on_how_long_the_host_waits() -> None:
-    assert hook.READ_SECONDS + hook.WORK_SECONDS < claude_settings.TIMEOUT_SECONDS <= 5
+    assert hook.READ_SECONDS + hook.WORK_SECONDS < claude.TIMEOUT_SECONDS <= 5
     assert hook.ASK_SECONDS < 0.3
 
 

@@ -6,13 +6,15 @@ import json
 import os
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from claude_mem.hosts import claude_settings
-from tests.lab import Lab
+from claude_mem.hosts import claude
+from claude_mem.hosts.host import Ours
+from tests.lab import MEM, Lab
 
 THEIRS: dict[str, Any] = {
     "model": "opus",
@@ -43,12 +45,69 @@ def test_what_goes_in_comes_out_again_exactly(lab: Lab, settings: Path) -> None:
     assert json.loads(settings.read_text()) == THEIRS
 
 
+@pytest.mark.parametrize("text", ['{"a":1}', '{\n    "a": [1,2]\n}', "{}\n\n", '{\r\n\t"b": "\u00e9"\r\n}\r\n'])
+def test_a_file_that_nobody_changed_meanwhile_is_restored_to_the_byte(lab: Lab, settings: Path, text: str) -> None:
+    settings.write_bytes(text.encode())
+    lab.mem("install", "--yes")
+    assert b"claude-mem-hook" in settings.read_bytes()
+    lab.mem("install", "--yes")  # an update must not take our own lines for theirs
+    lab.mem("uninstall", "--yes")
+    assert settings.read_bytes() == text.encode()
+
+
+def test_what_was_changed_meanwhile_stays_changed(lab: Lab, settings: Path) -> None:
+    settings.write_text('{\n    "model": "opus"\n}')
+    lab.mem("install", "--yes")
+    found = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**found, "model": "haiku"}, indent=4))
+    lab.mem("uninstall", "--yes")
+    assert settings.read_text() == '{\n    "model": "haiku"\n}'
+
+
+def test_one_file_that_cannot_be_written_leaves_the_others_as_they_were(lab: Lab, settings: Path) -> None:
+    settings.write_text("{}")
+    (settings.parent / "skills").write_text("a file where a folder should be")
+    done = lab.mem("install", "--yes", ok=False)
+    assert done.returncode == 1
+    assert "skills" in done.stderr
+    assert settings.read_text() == "{}"
+    assert not (lab.folder / "home" / ".claude.json").exists()
+
+
+def test_another_server_of_our_name_is_not_replaced(lab: Lab, settings: Path) -> None:
+    theirs = {"mcpServers": {"claude-mem": {"command": "npx", "args": ["something"]}}}
+    path = settings.parent.parent / ".claude.json"
+    path.write_text(json.dumps(theirs))
+    assert "another tool server" in lab.mem("install", "--yes", ok=False).stderr
+    lab.mem("uninstall", "--yes")
+    assert json.loads(path.read_text()) == theirs
+
+
+def test_the_launcher_moves_with_the_program_and_keeps_its_name(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    launcher = lab.data / "claude-mem-hook"
+    assert launcher.stat().st_mode & 0o777 == 0o700
+    launcher.write_text("#!/bin/sh\n# of a version that lay elsewhere\n")
+    lab.mem("restart")
+    done = subprocess.run([launcher, "save", "claude"], input=b"{}", capture_output=True, check=True)
+    assert json.loads(done.stdout) == {"continue": True, "suppressOutput": True}
+
+
+def test_any_other_client_is_told_what_to_write(lab: Lab) -> None:
+    entry = json.loads(lab.mem("install", "--mcp").stdout)["mcpServers"]["claude-mem"]
+    asked = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n'
+    done = subprocess.run(
+        [entry["command"], *entry["args"]], input=asked, env=lab.env(), capture_output=True, check=True
+    )
+    assert "search" in [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]]
+
+
 def test_installing_twice_is_installing_once(lab: Lab, settings: Path) -> None:
     lab.mem("install", "--yes")
     once = settings.read_text()
-    assert "already installed" in lab.mem("install", "--yes").stdout
+    assert "Claude Code: already connected" in lab.mem("install", "--yes").stdout
     assert settings.read_text() == once
-    assert sorted(json.loads(once)["hooks"]) == sorted(claude_settings.EVENTS)
+    assert sorted(json.loads(once)["hooks"]) == sorted(claude.EVENTS)
 
 
 def test_a_file_that_we_made_is_gone_afterwards(lab: Lab, settings: Path) -> None:
@@ -56,7 +115,7 @@ def test_a_file_that_we_made_is_gone_afterwards(lab: Lab, settings: Path) -> Non
     proof = lab.mem("uninstall", "--yes", "--delete-data").stdout
     assert not settings.exists()
     assert not lab.data.exists()
-    assert "hooks of ours" in proof
+    assert "agents that still run claude-mem: none" in proof
     assert "worker running: no" in proof
 
 
@@ -69,16 +128,14 @@ def test_every_hook_runs_by_absolute_paths_within_seconds(lab: Lab, settings: Pa
         assert isinstance(hook["timeout"], int)
         assert 0 < hook["timeout"] <= 5
         assert "async" not in hook
-        words = shlex.split(hook["command"])
-        assert words[0].startswith("/")
-        assert words[1:3] == ["-I", "-S"]
+        assert shlex.split(hook["command"])[0] == str(lab.data / "claude-mem-hook")
         payload = json.dumps({"session_id": "s1", "hook_event_name": event, "cwd": "/"}).encode()
         # As the agent runs it: by a shell, with none of our variables. The data directory stands in the command.
         env = {"PATH": os.environ["PATH"], "HOME": str(lab.folder / "home")}
         done = subprocess.run(["sh", "-c", hook["command"]], input=payload, env=env, capture_output=True, check=True)
         # What PreCompact answers becomes part of the instructions for the compaction, so it is nothing.
         assert json.loads(done.stdout) == ({} if event == "PreCompact" else {"continue": True, "suppressOutput": True})
-    kept = [name for name in claude_settings.EVENTS.values() if name != "file"]
+    kept = [name for name in claude.EVENTS.values() if name != "file"]
     assert len(list((lab.data / "spool").iterdir())) == len(kept)
 
 
@@ -91,8 +148,9 @@ def test_a_broken_settings_file_is_left_alone(lab: Lab, settings: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(lab: Lab, settings: Path) -> None:
-    assert "SessionStart" in lab.mem("install", "--dry-run").stderr
+    assert f"make {settings}: 9 hooks" in lab.mem("install", "--dry-run").stderr
     assert not settings.exists()
+    assert not (lab.data / "connected.json").exists()
 
 
 def test_without_yes_and_without_a_person_nothing_is_changed(lab: Lab, settings: Path) -> None:
@@ -112,7 +170,7 @@ def test_a_linked_settings_file_stays_a_link(lab: Lab, settings: Path) -> None:
 def test_the_old_file_is_backed_up(lab: Lab, settings: Path) -> None:
     settings.write_text(json.dumps(THEIRS))
     lab.mem("install", "--yes")
-    (backup,) = (lab.data / "backups").glob("claude-settings-*.json")
+    (backup,) = (lab.data / "backups" / "agents").iterdir()
     assert json.loads(backup.read_text()) == THEIRS
     assert backup.stat().st_mode & 0o777 == 0o600
 
@@ -133,9 +191,9 @@ def test_doctor_says_whether_all_is_well(lab: Lab, settings: Path) -> None:
         assert f"\nok   {name}" in "\n" + after
 
 
-def test_a_hook_whose_files_are_gone_still_exits_0(lab: Lab, settings: Path, tmp_path: Path) -> None:
+def test_a_hook_whose_files_are_gone_still_exits_0(tmp_path: Path) -> None:
     """In the middle of an upgrade, or uninstalled by hand: exit 2 would block the user's prompt."""
-    gone = claude_settings.command("new", None).replace(str(claude_settings.LAUNCHER), str(tmp_path / "gone.py"))
+    gone = Ours(tmp_path / "claude-mem-hook", {}).hook("new", "claude")
     done = subprocess.run(["sh", "-c", gone], input=b"{}", capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -160,3 +218,51 @@ def test_settings_of_an_unknown_shape_are_left_alone(lab: Lab, settings: Path, o
     assert lab.mem("install", "--yes", ok=False).returncode == 1
     assert lab.mem("doctor", ok=False).returncode == 1
     assert json.loads(settings.read_text()) == odd
+
+
+def talk(lab: Lab, typed: str, *words: str) -> str:
+    """With a person at a terminal."""
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard:
+        running = subprocess.Popen(
+            [*MEM, *words], env=lab.env(), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        os.close(theirs)
+        keyboard.write(typed.encode())
+        return running.communicate(timeout=60)[0]
+
+
+def person(lab: Lab) -> Lab:
+    """The lab's environment names a provider; a new user's does not."""
+    env = lab.env()
+    env.pop("CLAUDE_MEM_PROVIDER")
+    lab.env = lambda **more: {**env, **more}  # type: ignore[method-assign]
+    return lab
+
+
+def test_a_person_is_asked_once_about_files_and_a_model(lab: Lab, settings: Path) -> None:
+    said = talk(person(lab), "y\n4\n2.50\n", "install", "--host", "claude")
+    assert "Claude Code: connected" in said
+    assert "config set anthropic_api_key -" in said
+    assert (lab.data / "config.toml").read_text() == 'provider = "anthropic"\nmonthly_cost = 2.5\n'
+    settings.write_text("{}")
+    assert "Shall a model" not in talk(lab, "y\n", "install", "--host", "claude")
+
+
+def test_an_empty_line_means_no_model_and_a_no_changes_nothing(lab: Lab, settings: Path) -> None:
+    assert "nothing was changed" in talk(person(lab), "n\n", "install", "--host", "claude")
+    assert not settings.exists()
+    talk(lab, "\n\n", "install", "--host", "claude")
+    assert (lab.data / "config.toml").read_text() == 'provider = "local"\n'
+
+
+def test_an_agent_nobody_knows_is_named(lab: Lab) -> None:
+    done = lab.mem("install", "--host", "emacs", ok=False)
+    assert done.returncode == 2
+    assert "'emacs'" in done.stderr
+    assert "claude" in done.stderr
+
+
+def test_without_any_agent_it_says_so(lab: Lab, tmp_path: Path) -> None:
+    lab.env = partial(lab.env, HOME=str(tmp_path), PATH="/nowhere")  # type: ignore[method-assign]
+    assert "no coding agent" in lab.mem("install", "--yes", ok=False).stderr

@@ -560,7 +560,7 @@ def test_the_hook_and_the_scanner_cut_the_same(data: st.DataObject) -> None:
     """In this process: what the hook would write is what the scanner leaves."""
     text, kept = data.draw(documents())
     fields = {"session_id": "s1", "prompt": text, "tool_input": {"a": [text]}}
-    record = hook._record("new", json.dumps(fields).encode(), True)
+    record = hook._record("new", "claude", json.dumps(fields).encode(), True)
     head, _, rest = record.partition(b"\n\n")
     assert json.loads(rest) == {"session_id": "s1", "prompt": kept, "tool_input": {"a": [kept]}}
     assert (b"private yes" in head) == hides_all(text)

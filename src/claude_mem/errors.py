@@ -10,6 +10,7 @@ MemError
 │   └── TooNew      the database was written by a newer version
 ├── NotFound        no such row (exit 1, HTTP 404)
 ├── BadRecord       a spool file that can't be taken in: it is set aside and counted
+│   └── Noise       one that tells nothing: it is filtered and counted
 └── LeaseLost       the job was given to someone else meanwhile; write nothing
 """
 
@@ -62,6 +63,11 @@ class BadRecord(MemError):
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
         self.reason = reason
+
+
+class Noise(BadRecord):
+    def __init__(self) -> None:
+        super().__init__("noise")
 
 
 class LeaseLost(MemError):

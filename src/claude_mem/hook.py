@@ -25,7 +25,9 @@ ASKS = {
     "file": "/api/context/file",
 }
 ANSWER = b'{"continue": true, "suppressOutput": true}'
-COMPACT_ANSWER = b"{}"
+# What Claude Code is answered before it compacts becomes part of its instructions; other hosts drop an answer that has
+# words in it which they do not know.
+PLAIN_ANSWER = b"{}"
 
 # SIGKILL points of the kill test; see failpoints.py.
 POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
@@ -42,6 +44,12 @@ START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at ever
 _KEEP_ENV = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"TZ", b"TMPDIR", b"SSL_CERT_FILE", b"CLAUDE_CONFIG_DIR")
 _KEEP_ENV_PREFIXES = (b"LC_", b"XDG_", b"CLAUDE_MEM_")
 
+# What a host says by its environment. An agent that is started by another one inherits that one's: it does not count.
+_SAYS = {
+    "claude": ((b"project_dir", b"CLAUDE_PROJECT_DIR"), (b"pid", b"CLAUDE_PID")),
+    "gemini": ((b"project_dir", b"GEMINI_PROJECT_DIR"),),
+}
+
 _FAILPOINT = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
 
 
@@ -51,10 +59,11 @@ class Expired(Exception):
 
 def main(argv: "list[str]") -> None:
     """Never returns, never raises, always exits 0 with an answer on stdout."""
-    answer = COMPACT_ANSWER if argv[1:2] == ["compact"] else ANSWER
+    host = _host(argv)
+    answer = ANSWER if host == "claude" and argv[1:2] != ["compact"] else PLAIN_ANSWER
     try:
         if argv[1] in COMMANDS and not posix.environ.get(b"CLAUDE_MEM_INTERNAL"):
-            answer = _capture(argv) or answer
+            answer = _capture(argv, host) or answer
     except BaseException:
         pass  # a guest does not complain; `doctor` finds out why
     try:
@@ -66,14 +75,22 @@ def main(argv: "list[str]") -> None:
     posix._exit(0)
 
 
-def _capture(argv: "list[str]") -> bytes:
+def _host(argv: "list[str]") -> str:
+    """Which agent runs us. One plugin serves two of them, and only Codex names it without a prefix."""
+    host = argv[3] if len(argv) > 3 and argv[3] else "claude"
+    if host == "plugin":
+        return "codex" if posix.environ.get(b"PLUGIN_ROOT") else "claude"
+    return host
+
+
+def _capture(argv: "list[str]", host: str) -> bytes:
     """Keep the event. The answer, if it is a special one."""
     _signal.signal(_signal.SIGALRM, _expire)
     payload, whole = _read()
     _point(b"hook.read")
     _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
     home = data_dir(argv[2] if len(argv) > 2 else "")
-    record = _record(argv[1], payload, whole)
+    record = _record(argv[1], host, payload, whole)
     _point(b"hook.scanned")
     try:
         if argv[1] == ONLY_ASKS:
@@ -87,7 +104,7 @@ def _capture(argv: "list[str]") -> bytes:
     alive = nudge(home)
     _point(b"hook.nudged")
     answer = _asked(home, argv[1], record) if alive and argv[1] in ASKS else b""
-    return answer or (_left_on_disk(home, payload) if argv[1] == "context" else b"")
+    return answer or (_left_on_disk(home, host, payload) if argv[1] == "context" else b"")
 
 
 def _expire(*_: object) -> None:
@@ -122,11 +139,11 @@ def _read() -> "tuple[bytes, bool]":
     return (b"".join(chunks), True) if size <= MAX_PAYLOAD else (b"".join(chunks)[:GIANT_KEPT], False)
 
 
-def _record(command: str, payload: bytes, whole: bool) -> bytes:
+def _record(command: str, host: str, payload: bytes, whole: bool) -> bytes:
     """The spool file's bytes, without what the user marked as private."""
     env = posix.environ
-    lines = [b"command " + command.encode(), b"host claude"]
-    for key, name in ((b"project_dir", b"CLAUDE_PROJECT_DIR"), (b"pid", b"CLAUDE_PID")):
+    lines = [b"command " + command.encode(), b"host " + host.encode()]
+    for key, name in _SAYS.get(host, ()):
         if value := env.get(name):
             lines.append(key + b" " + value.replace(b"%", b"%25").replace(b"\n", b"%0A"))
     if not whole:
@@ -367,20 +384,30 @@ def _ask(home: str, path: str, record: bytes) -> bytes:
     return body if b" 200 " in status + b" " and body.startswith(b"{") else b""
 
 
-def _left_on_disk(home: str, payload: bytes) -> bytes:
+def _left_on_disk(home: str, host: str, payload: bytes) -> bytes:
     """The worker keeps each folder's start context ready, so that a session start needs no living worker."""
     import json
 
     try:
         fields = json.loads(payload)
-        if fields.get("source", "startup") not in ("startup", "clear", "compact"):
+        if fields.get("source", "startup") not in ("startup", "clear", "compact", "new"):
             return b""  # what is new to a resumed session, only the worker knows
-        folder = posix.environ.get(b"CLAUDE_PROJECT_DIR", b"").decode("utf-8", "surrogateescape") or fields["cwd"]
+        said = dict(_SAYS.get(host, ())).get(b"project_dir", b"")
+        folder = posix.environ.get(said, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
         with open(home + "/starts/" + start_name(folder), "rb") as file:
             answer = file.read()
-        return answer if isinstance(json.loads(answer), dict) else b""
+        if not isinstance(json.loads(answer), dict):
+            return b""
+        return answer if host == "claude" else _translated(host, answer)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return b""
+
+
+def _translated(host: str, answer: bytes) -> bytes:
+    _find_ourselves()
+    from claude_mem import answers
+
+    return answers.translated(host, answer)
 
 
 def start_name(folder: str) -> str:

@@ -18,7 +18,8 @@ def main() -> None:
         _frozen_importlib_external.SourceFileLoader("hook", path).exec_module(hook)
         hook.main(sys.argv)
     except BaseException:
-        _answer(b"{}" if sys.argv[1:2] == ["compact"] else b'{"continue": true, "suppressOutput": true}')
+        nods = sys.argv[1:2] != ["compact"] and sys.argv[3:4] in ([], [""], ["claude"])
+        _answer(b'{"continue": true, "suppressOutput": true}' if nods else b"{}")
     posix._exit(0)
 
 

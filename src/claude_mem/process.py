@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,9 @@ from claude_mem.errors import CannotDo, WorkerHeld
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
+END_SECONDS = 2.0
+LAUNCHER = "claude-mem-hook"
+PYTHON = (sys.executable, "-I", "-S")
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -110,6 +116,43 @@ def start(data_dir: Path, *, seconds: float = START_SECONDS) -> Worker:
     raise CannotDo("the worker did not start", hint=f"its last words are in {data_dir / 'logs' / 'start.log'}")
 
 
+def write_launcher(data_dir: Path) -> Path:
+    """The program that agents are told to run. Its name never changes; what it runs may, when Python or we move."""
+    bridge = Path(hook.__file__).resolve().with_name("bridge.py")
+    where = shlex.quote(str(data_dir))
+    text = f"""#!/bin/sh
+# claude-mem: what agents run. Written anew whenever the worker starts.
+case "$1" in
+mcp) exec {shlex.join([*PYTHON, str(bridge)])} {where} ;;
+*) exec {shlex.join(hook_words())} "$1" {where} "$2" ;;
+esac
+"""
+    path = launcher(data_dir)
+    hook.make_private(str(data_dir))
+    if _text(path) != text:
+        temp = path.with_name(f".{path.name}.{os.getpid()}")
+        temp.write_text(text, "utf-8")
+        temp.chmod(0o700)
+        temp.rename(path)  # all at once: an agent may be running it this moment
+    return path
+
+
+def hook_words() -> list[str]:
+    """The hook itself, as the launcher runs it: absolute paths, no shim, no site packages, no surprise."""
+    return [*PYTHON, str(Path(hook.__file__).resolve().with_name("launch.py"))]
+
+
+def launcher(data_dir: Path) -> Path:
+    return data_dir / LAUNCHER
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
 def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
     """Ask the holder of the lock to stop; if it can't hear us any more, end it. True if one was running."""
     pid = holder(data_dir)
@@ -124,9 +167,27 @@ def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
 
 
 def _gone(data_dir: Path, pid: int, seconds: float) -> bool:
+    """Has it let go of the lock? What it then still needs to end is waited for too, but is no reason to kill it."""
+    if not _until(lambda: holder(data_dir) != pid, seconds):
+        return False
+    _until(lambda: not _exists(pid), END_SECONDS)
+    return True
+
+
+def _until(done: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holder(data_dir) != pid:
-            return True
+    while not done():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.02)
-    return False
+    return True
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False  # a stranger's, who got its number
+    return True

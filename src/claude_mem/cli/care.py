@@ -1,4 +1,4 @@
-"""doctor, config, reindex, model: is it well, how is it set, and how are things found in it."""
+"""doctor, reindex, model: is it well, and how are things found in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,9 +19,11 @@ from claude_mem import hook, modes, process, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import database, gather_status
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving, names, reason, shown
+from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import MemError, Misuse
-from claude_mem.hosts import claude_settings
+from claude_mem.hosts.connect import standing
+from claude_mem.hosts.host import Ours
+from claude_mem.hosts.registry import HOSTS
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
@@ -43,9 +44,6 @@ def add_commands(commands: Any) -> None:
     doctor_ = commands.add_parser("doctor", help="check everything that can be checked, and say what to do")
     doctor_.add_argument("--json", action="store_true", help="one JSON object a line")
     doctor_.set_defaults(run=doctor)
-    config_ = commands.add_parser("config", help="every setting: its value, where it comes from, and why")
-    config_.add_argument("--json", action="store_true", help="one JSON object a line")
-    config_.set_defaults(run=config)
     reindex_ = commands.add_parser(
         "reindex",
         help="make the index again from what is remembered: words, and vectors if there is a model",
@@ -152,8 +150,7 @@ def _pull(config: Config, name: str) -> int:
         folder = models.fetch(config.models, name, progress=advance)
     output.line(f"{name} is in {folder}, checked by its SHA-256")
     if name != config.embedding_model:
-        path = config.data_dir / "config.toml"
-        output.say(f'to use it, put `embedding_model = "{name}"` into {path}, then `claude-mem restart`')
+        output.say(f"to use it: `claude-mem config set embedding_model {name}`")
         return 0
     found = Client(process.start(config.data_dir)).get("/api/index")
     if found["model"] == name and not found["busy"]:
@@ -166,28 +163,7 @@ def _pull(config: Config, name: str) -> int:
     return 0
 
 
-# --- settings and health ---------------------------------------------------------------------------------------------
-
-
-def config(options: argparse.Namespace) -> int:
-    loaded = load_forgiving()
-    rows = [
-        {
-            "name": name,
-            "value": shown(loaded.config, name),
-            "source": loaded.sources[name],
-            "reason": reason(name),
-        }
-        for name in names()
-    ]
-    if options.json:
-        output.json_lines(rows)
-    else:
-        output.table(("setting", "value", "source", "reason"), [tuple(row.values()) for row in rows])
-        output.say(f"change them in {loaded.config.data_dir / 'config.toml'} or with CLAUDE_MEM_<NAME>")
-    for problem in loaded.problems:
-        output.error(str(problem), problem.hint)
-    return 2 if loaded.problems else 0
+# --- health ---------------------------------------------------------------------------------------------
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -207,13 +183,13 @@ def examine() -> Iterator[Check]:
     config = loaded.config
     yield _settings(loaded.problems)
     if problem := projects.override_problem(str(Path.cwd())):
-        yield Check("project", False, f"{problem} can't be read, so nothing is captured here", "mend it or delete it")
+        yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
     yield from _older(config)
     yield _mode(config)
-    yield _hooks()
+    yield _hooks(config.data_dir)
     yield _latency()
     yield from _worker(config)
 
@@ -290,16 +266,17 @@ def _older(config: Config) -> Iterator[Check]:
         yield Check("database", True, found, "`claude-mem import` brings its memories over")
 
 
-def _hooks() -> Check:
-    path = claude_settings.path(os.environ)
-    try:
-        there = claude_settings.installed(claude_settings.read(path))
-    except MemError as error:
-        return Check("hooks", False, str(error), error.hint)
-    missing = [event for event in claude_settings.EVENTS if event not in there]
-    if not missing:
-        return Check("hooks", True, f"all {len(there)} in {path}")
-    return Check("hooks", False, f"{len(missing)} missing in {path}", "`claude-mem install` adds them")
+def _hooks(data_dir: Path) -> Check:
+    ours = Ours(process.launcher(data_dir), os.environ)
+    found = {host.label: standing(host, ours) for host in HOSTS.values()}
+    broken = {label: why for label, (how, why) in found.items() if how in ("partly", "broken")}
+    if broken:
+        said = "; ".join(f"{label}: {why}" for label, why in broken.items())
+        return Check("hooks", False, said, "`claude-mem install` mends what it can")
+    there = [label for label, (how, _) in found.items() if how == "connected"]
+    if not there:
+        return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
+    return Check("hooks", True, ", ".join(there))
 
 
 def _latency() -> Check:
@@ -309,9 +286,7 @@ def _latency() -> Check:
         Path(folder, "spool").mkdir()
         Path(folder, "worker.starting").touch()  # it must not start a worker there
         env = {**os.environ, "CLAUDE_MEM_DATA_DIR": folder}
-        took = [
-            _time([sys.executable, "-I", "-S", str(claude_settings.LAUNCHER), "save"], payload, env) for _ in range(7)
-        ]
+        took = [_time([*process.hook_words(), "save"], payload, env) for _ in range(7)]
     middle = statistics.median(took)
     ok = middle < SLOW_HOOK_MS
     return Check("hook", ok, f"{middle:.0f} ms", "" if ok else "the machine is busy, or the disk is slow to sync")

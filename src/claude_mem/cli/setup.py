@@ -1,4 +1,4 @@
-"""install, uninstall: our lines in the agent's settings, and out again without a trace."""
+"""install, uninstall: into the agents' files, and out again without a trace; backfill: what they did before us."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claude_mem import hook, ids, process
+from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.cli.run import start_current
+from claude_mem.cli.settings import store
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving
-from claude_mem.errors import NotFound
-from claude_mem.hosts import claude_settings
-
-MADE_SETTINGS = "made-claude-settings"  # there if the agent's settings file did not exist before us
+from claude_mem.config import Config, check, load_forgiving, parse
+from claude_mem.errors import BadSetting, CannotDo, Misuse, NotFound
+from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, standing, take_out
+from claude_mem.hosts.edits import SERVER
+from claude_mem.hosts.host import Host, Ours
+from claude_mem.hosts.registry import HOSTS
 
 
 def add_commands(commands: Any) -> None:
-    install_ = commands.add_parser("install", help="connect Claude Code: add our hooks to its user settings")
+    install_ = commands.add_parser("install", help="connect the coding agents on this machine")
+    install_.add_argument("--host", action="append", default=[], metavar="H", help="only this one; may be given again")
     install_.add_argument("--yes", action="store_true", help="never ask")
+    install_.add_argument("--mcp", action="store_true", help="print what any other MCP client needs, change nothing")
     install_.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
     install_.set_defaults(run=install)
     backfill_ = commands.add_parser("backfill", help="remember old sessions: read Claude Code's transcripts")
     backfill_.add_argument("path", type=Path, help="a transcript (.jsonl or .jsonl.gz) or a folder of them")
     backfill_.add_argument("--json", action="store_true", help="one JSON object")
     backfill_.set_defaults(run=backfill)
-    uninstall_ = commands.add_parser("uninstall", help="take our hooks out again and stop the worker")
+    uninstall_ = commands.add_parser("uninstall", help="take it out of every agent again and stop the worker")
     uninstall_.add_argument("--yes", action="store_true", help="never ask; the memory is kept")
     uninstall_.add_argument("--delete-data", action="store_true", help="also delete everything that is remembered")
     uninstall_.set_defaults(run=uninstall)
@@ -70,56 +75,155 @@ def _transcripts(path: Path) -> Iterator[Path]:
 
 def install(options: argparse.Namespace) -> int:
     config = load_forgiving().config
-    path = claude_settings.path(os.environ)
-    before = claude_settings.read(path)
-    after = claude_settings.with_ours(before, _unusual(config))
-    if after == before:
-        start_current(config.data_dir)
-        output.line(f"already installed in {path}")
-        return 0
-    output.say(f"{path}: {len(claude_settings.EVENTS)} hooks, each at most {claude_settings.TIMEOUT_SECONDS} s:")
-    for event, name in claude_settings.EVENTS.items():
-        output.say(f"  {event:<20} {claude_settings.command(name, _unusual(config))}")
+    ours = Ours(process.launcher(config.data_dir), os.environ)
+    if options.mcp:
+        return _print_mcp(ours)
+    chosen = _chosen(options.host)
+    plans, problems = _plans(chosen, ours)
+    changes = [change for found in plans.values() for change in found]
+    _show(chosen, plans, problems)
     if options.dry_run:
-        return 0
-    if not options.yes and not output.ask("add them?"):
-        output.say("nothing was changed (`--yes` adds them without asking)")
+        return 1 if problems else 0
+    if changes and not options.yes and not output.ask("change these files?"):
+        output.say("nothing was changed (`--yes` changes them without asking)")
         return 1
-    if not path.exists():
-        hook.make_private(str(config.data_dir))
-        (config.data_dir / MADE_SETTINGS).touch(0o600)
-    claude_settings.write(path, after, backup=_backup(config))
+    process.write_launcher(config.data_dir)
+    record = Record(config.data_dir)
+    for name, found in plans.items():
+        try:
+            put_in(found, record)
+        except CannotDo as problem:
+            problems[name] = problem
+    if not options.yes and sys.stdin.isatty():
+        _ask_model(config)
     start_current(config.data_dir)
-    output.line(f"installed: new Claude Code sessions are remembered in {config.data_dir}")
-    output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+    return _report(chosen, plans, problems, config)
+
+
+def _ask_model(config: Config) -> None:
+    """Once, and only if nothing was said before: memories are made without a model too."""
+    path = config.data_dir / "config.toml"
+    if load_forgiving().sources["provider"] != "default":
+        return
+    provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
+    store(path, "provider", provider)
+    if provider in ("local", "ollama"):
+        return
+    output.say(f"the most dollars a month [{config.monthly_cost:g}] ")
+    given = sys.stdin.readline().strip().lstrip("$")
+    try:
+        store(path, "monthly_cost", check("monthly_cost", parse("monthly_cost", given), "this") if given else 5.0)
+    except BadSetting as problem:
+        output.error(str(problem), f"{config.monthly_cost:g} it is; `claude-mem config set monthly_cost N` changes it")
+    if provider in KEYS:
+        output.say(f"its key: `claude-mem config set {KEYS[provider]} -`, then paste it and press ^D")
+
+
+KEYS = {"anthropic": "anthropic_api_key", "openrouter": "openrouter_api_key", "gemini": "gemini_api_key"}
+PROVIDERS = (
+    ("local", "no, rules alone"),
+    ("claude", "my Claude plan (needs the extra: pip install 'claude-mem-py[claude]')"),
+    ("ollama", "a model of mine, by Ollama"),
+    ("anthropic", "Anthropic's API, with a key"),
+    ("openrouter", "OpenRouter, with a key"),
+    ("gemini", "Gemini, with a key"),
+)
+
+
+def _chosen(names: Sequence[str]) -> list[Host]:
+    """The agents that were named, or those that are here."""
+    unknown = [name for name in names if name not in HOSTS]
+    if unknown:
+        raise Misuse(f"there is no agent {unknown[0]!r}", hint="one of " + ", ".join(HOSTS))
+    found = [HOSTS[name] for name in names] or [host for host in HOSTS.values() if host.present(os.environ)]
+    if not found:
+        raise NotFound(
+            "no coding agent was found here", hint="`claude-mem install --host NAME` with " + ", ".join(HOSTS)
+        )
+    return found
+
+
+def _plans(chosen: Sequence[Host], ours: Ours) -> tuple[dict[str, list[Change]], dict[str, CannotDo]]:
+    """Each agent by itself: a broken file of one is no reason to leave the others out."""
+    plans: dict[str, list[Change]] = {}
+    problems: dict[str, CannotDo] = {}
+    for host in chosen:
+        try:
+            plans[host.name] = plan(host, ours)
+        except CannotDo as problem:
+            problems[host.name] = problem
+    return plans, problems
+
+
+def _show(chosen: Sequence[Host], plans: Mapping[str, list[Change]], problems: Mapping[str, CannotDo]) -> None:
+    for host in chosen:
+        if host.name in problems:
+            output.error(f"{host.label}: {problems[host.name]}", problems[host.name].hint)
+        elif not plans[host.name]:
+            output.say(f"{host.label}: connected already {host.elsewhere(os.environ)}".rstrip())
+        else:
+            output.say(f"{host.label}{'' if host.tested else ' (by its documents; not tried with the program itself)'}")
+            for change in plans[host.name]:
+                output.say(f"  {'change' if change.before is not None else 'make'} {change.path}: {change.what}")
+
+
+def _report(
+    chosen: Sequence[Host],
+    plans: Mapping[str, list[Change]],
+    problems: Mapping[str, CannotDo],
+    config: Config,
+) -> int:
+    done = [host for host in chosen if host.name in plans and host.name not in problems]
+    for host in done:
+        output.line(f"{host.label}: {'connected' if plans[host.name] else 'already connected'}")
+        if host.note and plans[host.name]:
+            output.line(f"  {host.note}")
+    for name, problem in problems.items():
+        if name in plans:  # the others were told before
+            output.error(f"{HOSTS[name].label}: {problem}", problem.hint)
+    if done:
+        output.line(f"new sessions are remembered in {config.data_dir}")
+        output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+    return 1 if problems else 0
+
+
+def _print_mcp(ours: Ours) -> int:
+    """For any other client: what to put into its settings."""
+    program, *arguments = ours.mcp()
+    process.write_launcher(ours.launcher.parent)
+    output.json({"mcpServers": {SERVER: {"command": program, "args": arguments}}})
     return 0
 
 
 def uninstall(options: argparse.Namespace) -> int:
     config = load_forgiving().config
-    path = claude_settings.path(os.environ)
-    before = claude_settings.read(path)
-    after = claude_settings.without_ours(before)
-    if not options.yes and not output.ask(f"take our hooks out of {path} and stop the worker?"):
+    ours = Ours(process.launcher(config.data_dir), os.environ)
+    if not options.yes and not output.ask("take claude-mem out of every agent's files and stop the worker?"):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
-    if after != before:
-        claude_settings.write(path, after, backup=_backup(config))
-    if not after and (config.data_dir / MADE_SETTINGS).exists():
-        _remove_settings(path, config.data_dir / MADE_SETTINGS)
+    record = Record(config.data_dir)
+    problems = []
+    for host in HOSTS.values():
+        try:
+            for path in take_out(host, ours, record):
+                output.say(f"{host.label}: taken out of {path}")
+        except CannotDo as problem:
+            problems.append(problem)
+            output.error(f"{host.label}: {problem}", problem.hint)
     stopped = process.stop(config.data_dir)
+    ours.launcher.unlink(missing_ok=True)
     delete = options.delete_data or (not options.yes and output.ask(f"also delete all memories in {config.data_dir}?"))
     if delete:
         _delete_ours(config.data_dir)
-    _prove(config, path, stopped=stopped, deleted=delete)
-    return 0
+    _prove(config, ours, stopped=stopped, deleted=delete)
+    return 1 if problems else 0
 
 
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
-    "backups/claude-settings-*.json", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
-    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", MADE_SETTINGS,
+    "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", process.LAUNCHER, RECORD,
 )  # fmt: skip
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 
@@ -140,26 +244,10 @@ def _delete_ours(folder: Path) -> None:
             (folder / name).rmdir()  # unless someone else has put something there
 
 
-def _unusual(config: Config) -> Path | None:
-    """Where the data lies, if the hook would not find it by itself."""
-    return config.data_dir if os.environ.get("CLAUDE_MEM_DATA_DIR") else None
-
-
-def _backup(config: Config) -> Path:
-    return config.backups / f"claude-settings-{ids.now()}.json"
-
-
-def _remove_settings(path: Path, mark: Path) -> None:
-    """The file was made by us and has nothing left in it."""
-    path.unlink(missing_ok=True)
-    mark.unlink()
-    with contextlib.suppress(OSError):
-        path.parent.rmdir()  # only if it is empty
-
-
-def _prove(config: Config, path: Path, *, stopped: bool, deleted: bool) -> None:
-    left = claude_settings.installed(claude_settings.read(path))
-    output.line(f"hooks of ours in {path}: {len(left)}")
+def _prove(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:
+    """Looked up again, not remembered from what was just done."""
+    left = [f"{host.label}: {standing(host, ours)[0]}" for host in HOSTS.values() if _is_left(host, ours)]
+    output.line(f"agents that still run claude-mem: {', '.join(left) or 'none'}")
     output.line(
         f"worker running: {'yes' if process.holder(config.data_dir) else 'no'}{' (stopped)' if stopped else ''}"
     )
@@ -167,3 +255,7 @@ def _prove(config: Config, path: Path, *, stopped: bool, deleted: bool) -> None:
         output.line(f"{config.data_dir}: {'still there' if config.data_dir.exists() else 'deleted'}")
     else:
         output.line(f"memories kept in {config.data_dir} (`--delete-data` deletes them)")
+
+
+def _is_left(host: Host, ours: Ours) -> bool:
+    return standing(host, ours)[0] in ("connected", "partly", "broken")

@@ -11,32 +11,17 @@ import gzip
 import stat
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from claude_mem import privacy
-from claude_mem.hosts.claude import is_said, tool_used
+from claude_mem.hosts.dialect import Found, is_said, milliseconds, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
-from claude_mem.text import storable
 
 _MAX_LINE = 64 << 20
-
-
-@dataclass(slots=True)
-class Found:
-    """What a transcript tells, in order. `closings` are the agent's last words of each prompt, by prompt id."""
-
-    content_session_id: str = ""
-    cwd: str = ""  # where it began
-    events: list[Event] = field(default_factory=list)
-    closings: dict[str, Event] = field(default_factory=dict)
-    private: set[str] = field(default_factory=set)
-    lines: dict[str, int] = field(default_factory=dict)  # where each prompt, or what is left of its turn, begins
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +32,6 @@ class _Call:
 
 
 def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
-    """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count.
-
-    Without `content_session_id` it is the one that the file names.
-    """
     reader = _Reader(host, content_session_id, agent_id)
     try:
         about = path.stat()
@@ -100,8 +81,10 @@ class _Reader:
             return  # one bad line says nothing about the next
         if not isinstance(record, dict) or not isinstance(record.get("message"), dict):
             return
-        self.found.content_session_id = self.content_session_id = self.content_session_id or _text(record, "sessionId")
-        self.found.cwd = self.found.cwd or _text(record, "cwd")
+        self.found.content_session_id = self.content_session_id = self.content_session_id or string_of(
+            record, "sessionId"
+        )
+        self.found.cwd = self.found.cwd or string_of(record, "cwd")
         if bool(record.get("isSidechain")) != bool(self.agent_id) or record.get("isMeta"):
             return
         if record.get("type") == "assistant":
@@ -158,7 +141,7 @@ class _Reader:
             id=f"t-{tool_use_id or record.get('uuid')}",
             host=self.host,
             content_session_id=self.content_session_id,
-            at=_milliseconds(record.get("timestamp")),
+            at=milliseconds(record.get("timestamp")),
             body=body,
             prompt_id=self.prompt_id,
             tool_use_id=tool_use_id,
@@ -166,19 +149,8 @@ class _Reader:
         )
 
 
-def _text(record: dict[str, Any], name: str) -> str:
-    return storable(found) if isinstance(found := record.get(name), str) else ""
-
-
 def _blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
     content = record["message"].get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-
-def _milliseconds(timestamp: Any) -> int:
-    try:
-        return int(datetime.fromisoformat(str(timestamp).replace("Z", "+00:00")).timestamp() * 1000)
-    except ValueError:
-        return 0

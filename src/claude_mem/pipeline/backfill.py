@@ -13,8 +13,8 @@ from pathlib import Path
 
 from claude_mem import ids
 from claude_mem.config import Config
-from claude_mem.hosts import claude, claude_transcript
-from claude_mem.hosts.claude_transcript import Found
+from claude_mem.hosts import registry
+from claude_mem.hosts.dialect import Found
 from claude_mem.pipeline import ingest, reconcile
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.projects import Project, resolve
@@ -31,7 +31,10 @@ def ask(conn: Connection, path: Path, *, now: int) -> None:
 
 async def backfill(job: Job, *, config: Config) -> Commit:
     path = Path(job.subject.split(".", 2)[2])
-    found = await asyncio.to_thread(claude_transcript.read, path, host=claude.HOST)
+    host = await asyncio.to_thread(registry.whose, path)
+    if host is None or host.transcripts is None:
+        return nothing
+    found = await asyncio.to_thread(host.transcripts.read, path, host=host.name)
     project = resolve(found.cwd, excluded=config.excluded_projects)
     if not found.events or not project.enabled:
         return nothing
@@ -40,13 +43,13 @@ async def backfill(job: Job, *, config: Config) -> Commit:
         events=[ingest.clean(event, config) for event in found.events],
         closings={prompt_id: ingest.clean(event, config) for prompt_id, event in found.closings.items()},
     )
-    return lambda conn: _add(conn, clean, project, config)
+    return lambda conn: _add(conn, host.name, clean, project, config)
 
 
-def _add(conn: Connection, found: Found, project: Project, config: Config) -> Sequence[News]:
+def _add(conn: Connection, host: str, found: Found, project: Project, config: Config) -> Sequence[News]:
     now = ids.now()
-    known = sessions.find(conn, claude.HOST, found.content_session_id)
-    session = known or _open(conn, found, project, now=now)
+    known = sessions.find(conn, host, found.content_session_id)
+    session = known or _open(conn, host, found, project, now=now)
     news = reconcile.add(conn, session, found.events, config, now=now)
     if known is None or known.status not in (Status.ACTIVE, Status.INITIALIZED):  # else it may be running right now
         turns.close_open(conn, session.id, by="backfill", at=session.last_event_at)
@@ -55,9 +58,9 @@ def _add(conn: Connection, found: Found, project: Project, config: Config) -> Se
     return news
 
 
-def _open(conn: Connection, found: Found, project: Project, *, now: int) -> Session:
+def _open(conn: Connection, host: str, found: Found, project: Project, *, now: int) -> Session:
     project_id = projects.know(conn, project, "", now=now)
     start, end = found.events[0].at, found.events[-1].at
-    opened = sessions.open_(conn, claude.HOST, found.content_session_id, project_id=project_id, at=start, cwd=found.cwd)
+    opened = sessions.open_(conn, host, found.content_session_id, project_id=project_id, at=start, cwd=found.cwd)
     sessions.touch(conn, opened.id, at=end, transcript_path="", host_pid=None)
     return sessions.get(conn, opened.id)

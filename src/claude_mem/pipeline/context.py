@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from claude_mem import modes
-from claude_mem.hosts.claude import CONTEXT_CHARS
+from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.pipeline import choose
 from claude_mem.store import observations, projects, timeline
 from claude_mem.store.database import Connection

@@ -18,9 +18,9 @@ import msgspec
 
 from claude_mem import ids, privacy
 from claude_mem.config import Config
-from claude_mem.errors import BadRecord
+from claude_mem.errors import BadRecord, Noise
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts import claude
+from claude_mem.hosts import payload
 from claude_mem.projects import Project, named, resolve
 from claude_mem.records import (
     OVER,
@@ -127,7 +127,9 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
     """The file as an event, cleaned of what must not be stored; or the reason why it can't be one."""
     try:
         envelope = spool.load(name)
-        event = claude.read(envelope)
+        event = payload.read(envelope)
+    except Noise:
+        return Refused(name, Outcome("filtered", "noise"))
     except BadRecord as problem:
         return Refused(name, Outcome("set_aside", problem.reason))
     if _inside(event.cwd, config.data_dir):
@@ -135,9 +137,17 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
     project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
         return Refused(name, Outcome("filtered", "project_off"))
-    if isinstance(event.body, ToolUsed) and event.body.name in config.skip_tools:
-        return Refused(name, Outcome("filtered", "skip_tool"))
+    if rule := unwanted(event.body, project, config):
+        return Refused(name, Outcome("filtered", rule))
     return Accepted(clean(event, config), project, "api" if envelope.header.get("source") == "api" else "hook")
+
+
+def unwanted(body: Body, project: Project, config: Config) -> str:
+    """The rule by which something is not to be kept; "" if it is."""
+    if isinstance(body, ToolUsed) and body.name in (*config.skip_tools, *project.skip_tools):
+        return "skip_tool"
+    of_subagent = isinstance(body, SubagentStopped) or (isinstance(body, ToolUsed) and body.agent_id)
+    return "subagent" if of_subagent and not project.subagents else ""
 
 
 def _inside(folder: str, data_dir: Path) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claude_mem import words
-from claude_mem.hosts.claude import Moment
+from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import recall
 from claude_mem.pipeline.context import Icons, fenced, safe
 from claude_mem.pipeline.index import Indexer

@@ -16,7 +16,7 @@ from claude_mem import ids
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts import claude_transcript
+from claude_mem.hosts import registry
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.ingest import Accepted
 from claude_mem.pipeline.stage import Commit, nothing
@@ -51,17 +51,20 @@ async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
 
 
 def _read(session: Session, also: str, config: Config) -> Read:
-    if not session.transcript_path:
+    transcripts = registry.of(session.host).transcripts
+    if not session.transcript_path or transcripts is None:
         return Read((), {}, {}, session.transcript_offset)
     path = Path(session.transcript_path)
-    if session.cwd and not resolve(session.cwd, excluded=config.excluded_projects).enabled:
+    project = resolve(session.cwd, excluded=config.excluded_projects) if session.cwd else _NO_PROJECT
+    if not project.enabled:
         return Read((), {}, {}, _size(path))  # switched off: what was said meanwhile is not made up for later
-    read = partial(claude_transcript.read, host=session.host, content_session_id=session.content_session_id)
+    read = partial(transcripts.read, host=session.host, content_session_id=session.content_session_id)
     main = read(path, offset=session.transcript_offset)
     told = list(main.events)
-    for agent_id, file in claude_transcript.agents(path) if also else ():
+    for agent_id, file in transcripts.agents(path) if also else ():
         if also in ("agents", f"agent-{agent_id}"):
             told += read(file, agent_id=agent_id).events
+    told = [event for event in told if not ingest.unwanted(event.body, project, config)]
     closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}
     return Read(tuple(ingest.clean(event, config) for event in told), closings, main.lines, main.offset)
 

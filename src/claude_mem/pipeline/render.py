@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from claude_mem import hook
+from claude_mem import answers, hook
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts import claude
 from claude_mem.pipeline import context
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.records import Job
@@ -24,7 +23,7 @@ async def render(job: Job, *, db: Database, config: Config, icons: context.Icons
     failpoint("render.read")
     if known is not None:
         text = context.render(known, budget_tokens=config.context_tokens, icons=icons)
-        answer = claude.start_answer(text)
+        answer = answers.answer("claude", "SessionStart", text)
         await asyncio.to_thread(_write, config.starts, folders, answer)
     return nothing
 

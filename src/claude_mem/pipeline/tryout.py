@@ -9,7 +9,7 @@ from pathlib import Path
 
 from claude_mem.config import Config, check_providers
 from claude_mem.errors import CannotDo, NotFound
-from claude_mem.hosts import claude, claude_transcript
+from claude_mem.hosts import registry
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.budget import Refused
 from claude_mem.pipeline.refine import Asked, Refiner, merged
@@ -116,7 +116,10 @@ def read(path: Path, config: Config) -> tuple[list[Turn], str]:
     """The turns of a transcript, and the name of its project."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="give the whole path of a transcript")
-    found = claude_transcript.read(path, host=claude.HOST)
+    host = registry.whose(path)
+    if host is None or host.transcripts is None:
+        raise NotFound(f"{path} is no transcript that we know", hint="give one of an agent's own records of a session")
+    found = host.transcripts.read(path, host=host.name)
     project = resolve(found.cwd, excluded=config.excluded_projects)
     told = sorted([*found.events, *found.closings.values()], key=lambda event: event.at)
     clean = [ingest.clean(event, config) for event in told if not event.private]

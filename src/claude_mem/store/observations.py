@@ -10,7 +10,7 @@ import msgspec
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Author, Draft, Summary, Turn
-from claude_mem.store.database import Connection, Row, one, rows
+from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
 
 TRUSTED = ("user", "agent", "repo", "tool")  # what may be told without being asked for
@@ -333,6 +333,19 @@ def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[t
         (_dump(project_ids), at),
     )
     return [(row["created_at"], row["completed"]) for row in found]
+
+
+def count(conn: Connection) -> int:
+    return int(value(conn, "select count(*) from observations where not forgotten"))
+
+
+def count_since(conn: Connection, project_id: int, at: int) -> tuple[int, int]:
+    """How many there are of a project, and how many of work after `at`."""
+    sql = (
+        "select count(*) as known, sum(created_at > ?) as new from observations where project_id = ? and not forgotten"
+    )
+    found = one(conn, sql, (at, project_id))
+    return (found["known"], found["new"] or 0) if found else (0, 0)
 
 
 def newest_id(conn: Connection) -> int:

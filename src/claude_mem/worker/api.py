@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from claude_mem import __version__, ids, privacy, projects, spool
+from claude_mem import __version__, answers, ids, privacy, projects, spool
 from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
-from claude_mem.hosts import claude
+from claude_mem.hosts import payload
 from claude_mem.pipeline import backfill, bring, carry, context, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
 from claude_mem.store import account, backup, events, imports, jobs, ledger, observations, sessions, timeline, turns
@@ -351,29 +352,32 @@ def _gather_named(conn: Connection, wanted: list[str], *, limit: int) -> context
 
 async def inject_start(service: Service, request: Request) -> Any:
     """POST: a hook's own record; the answer is what the host wants on stdout."""
-    event = claude.read(spool.parse(ids.new(), await _raw(request)))
+    event = payload.read(spool.parse(ids.new(), await _raw(request)))
     if not isinstance(event.body, SessionStarted):
         raise Misuse("only the start of a session is given context")
     project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
-        return Response(claude.start_answer(""), media_type="application/json")
+        return Response(answers.nod(event.host), media_type="application/json")
     who = {"host": event.host, "content_session_id": event.content_session_id}
     start, upto = await service.start_context(project, **who, source=event.body.source)
+    greeting, greeted = await service.greeting(project)
     notice, keys = await service.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        note = BackgroundTask(service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=keys)
-    answer = claude.start_answer(start.text, notice=notice)
+        note = BackgroundTask(
+            service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=[*greeted, *keys]
+        )
+    answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=note)
 
 
 async def speak(service: Service, request: Request) -> Any:
     """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
-    moment = claude.moment(spool.parse(ids.new(), await _raw(request)))
+    moment = payload.moment(spool.parse(ids.new(), await _raw(request)))
     speech = await service.speak(moment)
     heard = speech.told and not await request.is_disconnected()
     note = BackgroundTask(service.spoken, moment, speech) if heard else None
-    answer = claude.context_answer(moment.event, speech.text)
+    answer = answers.answer(moment.host, moment.event, speech.text)
     return Response(answer, media_type="application/json", background=note)
 
 
@@ -388,7 +392,7 @@ async def semantic(service: Service, request: Request) -> Any:
     )
     await service.indexer.catch_up()
     hits = await recall.find(service.db, service.indexer, question)
-    moment = claude.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
+    moment = payload.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
     said = [await service.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
     text = "\n".join(speech.text for speech in said if speech.text)
     return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
@@ -692,6 +696,25 @@ async def stats(service: Service, _: Request) -> Any:
     }
 
 
+async def line(service: Service, request: Request) -> Any:
+    """For a status line: `known` of the folder `cwd`'s project, `all`, `today`, `queued`, `set_aside`."""
+    cwd = request.query_params.get("cwd", "")
+    project = projects.resolve(cwd, excluded=service.config.excluded_projects) if cwd.startswith("/") else None
+    totals = await service.totals()
+    return {
+        **await service.db.read(_line_counts, project),
+        "queued": totals["queued"],
+        "set_aside": totals["set_aside"],
+    }
+
+
+def _line_counts(conn: Connection, project: projects.Project | None) -> Row:
+    midnight = milliseconds(date.today().isoformat()) or 0
+    project_id = project_rows.find(conn, project) if project else None
+    known, today = observations.count_since(conn, project_id, midnight) if project_id else (0, 0)
+    return {"known": known, "today": today, "all": observations.count(conn)}
+
+
 async def show_index(service: Service, _: Request) -> Any:
     """How far the index is: `stale` rows without words, `vectors` of about `embeddable`, `busy` until all is made."""
     waiting = await service.db.read(is_stale)  # first: what has its words by now is counted as owed below
@@ -793,6 +816,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
     "/api/stats": {"GET": stats},
+    "/api/line": {"GET": line},
     "/api/index": {"GET": show_index},
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},

@@ -19,7 +19,7 @@ import uvicorn
 from claude_mem import __version__, hook
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
-from claude_mem.process import Worker, take_lock
+from claude_mem.process import Worker, take_lock, write_launcher
 from claude_mem.spool import write_private
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service, make_fifo
@@ -43,6 +43,7 @@ def serve(config: Config) -> None:
     os.umask(0o077)
     lock = take_lock(config.data_dir)
     (config.data_dir / "worker.json").unlink(missing_ok=True)  # of one that was killed: no one must call it now
+    write_launcher(config.data_dir)  # agents run whatever version was started last
     os.chdir(config.data_dir)  # we were started from someone's project; do not keep it busy
     _log_to_file(config)
     try:

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from claude_mem import projects as projects_
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts.claude import Moment
+from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.bring import bring
@@ -292,6 +293,8 @@ class Service:
             await self.db.write(sessions.informed, session.id, upto)
         if notices_told:
             await self.db.write(notices.told, notices_told, now=ids.now())
+            if notices.GREETING in notices_told:
+                await self.db.write(notices.greeted, now=ids.now())
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -403,6 +406,11 @@ class Service:
             said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
         return " ".join(said), list(untold)
 
+    async def greeting(self, project: Project) -> tuple[str, list[str]]:
+        """Likewise, once a day."""
+        said = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
+        return said, [notices.GREETING] if said else []
+
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
         if telling:
@@ -489,3 +497,16 @@ def make_fifo(data_dir: Path) -> int:
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _greeting(conn: Connection, project: Project, *, now: int) -> str:
+    """One line a day for the person: that it works, and what for."""
+    before = notices.greeted_at(conn)
+    if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
+        return ""
+    project_id = projects.find(conn, project)
+    known, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
+    if not known:
+        return "" if before else "claude-mem is on: what is done here will be known to the next session."
+    more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
+    return f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}."

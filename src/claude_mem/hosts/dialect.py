@@ -1,0 +1,93 @@
+"""The words in which every agent's events are stored: Claude Code's, since most others borrowed them.
+
+A host that speaks otherwise is translated into these (`hosts/<host>.py`); other editors that post to the session routes
+use them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from claude_mem.records import Event, ToolUsed
+from claude_mem.text import storable
+
+Fields = dict[str, Any]
+
+_NOT_SAID = (
+    "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>", "<bash-stdout>",
+    "<bash-stderr>", "<task-notification", "Caveat: The messages below were generated", "[Request interrupted by user",
+)  # fmt: skip
+# Large parts of a tool's response that repeat what is in its input or on disk.
+_NOT_KEPT = ("originalFile", "content", "base64", "oldString", "newString", "originalFileContents")
+
+
+def is_said(text: str) -> bool:
+    """Was it the user who said this? The client puts its own notices where prompts stand."""
+    return not text.lstrip().startswith(_NOT_SAID)
+
+
+def tool_used(name: str, given: Any, output: Any, *, failed: bool, agent_id: str = "") -> ToolUsed:
+    """A tool call as hooks and transcripts tell it, without what would only be a copy."""
+    arguments = given if isinstance(given, dict) else {} if given is None else {"input": given}
+    return ToolUsed(name[:200], arguments, _lean(output), failed, agent_id[:200])
+
+
+def _lean(output: Any) -> Any:
+    if not isinstance(output, dict):
+        return output
+    lean = {key: item for key, item in output.items() if key not in _NOT_KEPT}
+    if isinstance(file := lean.get("file"), dict):
+        lean["file"] = {key: item for key, item in file.items() if key not in _NOT_KEPT}
+    return lean
+
+
+def string(found: Any) -> str:
+    """What is there, if it is text."""
+    return found if isinstance(found, str) else ""
+
+
+def string_of(record: Fields, name: str) -> str:
+    return storable(string(record.get(name)))
+
+
+def milliseconds(timestamp: Any) -> int:
+    try:
+        return int(datetime.fromisoformat(str(timestamp).replace("Z", "+00:00")).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+# --- transcripts -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Found:
+    """What a transcript tells, in order. `closings` are the agent's last words of each prompt, by prompt id."""
+
+    content_session_id: str = ""
+    cwd: str = ""  # where it began
+    events: list[Event] = field(default_factory=list)
+    closings: dict[str, Event] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
+    lines: dict[str, int] = field(default_factory=dict)  # where each prompt, or what is left of its turn, begins
+    offset: int = 0
+
+
+class Reader(Protocol):
+    def __call__(
+        self, path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = ""
+    ) -> Found:
+        """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count.
+
+        Without `content_session_id` it is the one that the file names. A file that can't be read tells nothing, and its
+        offset stays; nothing in it raises.
+        """
+
+
+def no_agents(_: Path) -> Iterator[tuple[str, Path]]:
+    """Of a host whose subagents have no files of their own."""
+    return iter(())

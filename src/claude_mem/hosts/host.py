@@ -1,0 +1,73 @@
+"""What has to be known about an agent to be its memory. One module each fills this in; `registry.py` lists them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from claude_mem.hosts.dialect import Fields, Reader, no_agents
+from claude_mem.hosts.edits import Edit
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What an agent is to be told to run. The launcher keeps its name, so that no one has to trust it twice."""
+
+    launcher: Path
+    env: Mapping[str, str]
+
+    @property
+    def home(self) -> Path:
+        return Path(self.env.get("HOME") or Path.home())
+
+    def hook(self, command: str, host: str) -> str:
+        """The line that the host hands to a shell.
+
+        `|| true`: should the launcher be gone (uninstalled by hand), the shell would exit with 127, or with 2 in the
+        middle of an upgrade, and 2 blocks the user's prompt.
+        """
+        return shlex.join([str(self.launcher), command, host]) + " 2>/dev/null || true"
+
+    def mcp(self) -> list[str]:
+        """The program for agents that want to start one for their tools."""
+        return [str(self.launcher), "mcp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcripts:
+    """The agent's own record of its sessions."""
+
+    read: Reader
+    # Its files in their usual place, and what they are: is this the first record of one of them?
+    find: Callable[[Mapping[str, str]], Iterator[Path]]
+    owns: Callable[[Mapping[str, Any]], bool]
+    agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+
+
+def _same(fields: Fields) -> Fields:
+    return fields
+
+
+def _nothing(_: Ours) -> Sequence[Edit]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    name: str
+    label: str  # for people
+    # A payload of its hooks in our dialect. `Noise` if it tells nothing.
+    translate: Callable[[Fields], Fields] = _same
+    # Is it on this machine? Then the files to change, so that it runs us.
+    present: Callable[[Mapping[str, str]], bool] = lambda _: False
+    edits: Callable[[Ours], Sequence[Edit]] = _nothing
+    # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
+    elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
+    transcripts: Transcripts | None = None
+    # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
+    traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())
+    note: str = ""  # what a person has to know or do after the installation
+    tested: bool = True  # with the real program
