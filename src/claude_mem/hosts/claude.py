@@ -141,5 +141,6 @@ HOST = Host(
     edits=edits,
     elsewhere=_by_plugin,
     traces=_traces,
+    greets=True,
     transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
 )

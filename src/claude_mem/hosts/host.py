@@ -73,5 +73,6 @@ class Host:
     transcripts: Transcripts | None = None
     # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
     traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())
+    greets: bool = False  # does a line for the person stand where it is in nobody's way, also in scripts?
     note: str = ""  # what a person has to know or do after the installation
     tested: bool = True  # with the real program

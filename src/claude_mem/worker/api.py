@@ -27,6 +27,7 @@ from claude_mem import __version__, answers, ids, privacy, projects, spool
 from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import payload
+from claude_mem.hosts.registry import of
 from claude_mem.pipeline import backfill, bring, carry, context, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
 from claude_mem.store import account, backup, events, imports, jobs, ledger, observations, sessions, timeline, turns
@@ -360,7 +361,7 @@ async def inject_start(service: Service, request: Request) -> Any:
         return Response(answers.nod(event.host), media_type="application/json")
     who = {"host": event.host, "content_session_id": event.content_session_id}
     start, upto = await service.start_context(project, **who, source=event.body.source)
-    greeting, greeted = await service.greeting(project)
+    greeting, greeted = await service.greeting(project) if of(event.host).greets else ("", [])
     notice, keys = await service.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
