@@ -1,4 +1,4 @@
-"""Claude Code. Its words are our dialect, so there is nothing to translate.
+"""Claude Code. Its words are our dialect, so there is next to nothing to translate.
 
 Timeouts are seconds, and small: whatever happens, the user waits no longer. Hooks are synchronous, because asynchronous
 ones are killed when a headless client exits.
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from claude_mem.errors import Noise
 from claude_mem.hosts import claude_transcript
+from claude_mem.hosts.dialect import Fields
 from claude_mem.hosts.edits import (
     SERVER,
     Edit,
@@ -44,8 +46,9 @@ EVENTS = {
 # The plugin is the other way in; what people and the model find in it, they find here too.
 PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
 PLUGIN_NAME = "mem@mem"
+SKILL = "skills/mem-search/SKILL.md"
 TEXTS = {
-    "skills/mem-search/SKILL.md": "a skill: when and how to search",
+    SKILL: "a skill: when and how to search",
     "commands/mem.md": "the command /mem",
     "commands/remember.md": "the command /remember",
     "commands/forget.md": "the command /forget",
@@ -96,6 +99,13 @@ def edits(ours: Ours) -> Sequence[Edit]:
     )
 
 
+def translate(fields: Fields) -> Fields:
+    """Cursor can be told to run Claude Code's hooks too; it has its own, and everything would happen twice."""
+    if "cursor_version" in fields:
+        raise Noise
+    return fields
+
+
 def _present(env: Mapping[str, str]) -> bool:
     return folder(env).is_dir() or shutil.which("claude", path=env.get("PATH")) is not None
 
@@ -126,6 +136,7 @@ def _traces(env: Mapping[str, str]) -> Iterator[Path]:
 HOST = Host(
     name=NAME,
     label="Claude Code",
+    translate=translate,
     present=_present,
     edits=edits,
     elsewhere=_by_plugin,

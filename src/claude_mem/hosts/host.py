@@ -45,6 +45,8 @@ class Transcripts:
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+    # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
+    named: bool = True
 
 
 def _same(fields: Fields) -> Fields:

@@ -310,8 +310,8 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     if event.tool_use_id and events.has_tool_use_here(conn, session.id, event.tool_use_id):
         return Outcome("filtered", "duplicate")
     turn = _turn_of(conn, session, item, now=now)
-    if turn is not None and turn.private:
-        if isinstance(event.body, Stopped):
+    if event.private or (turn is not None and turn.private):
+        if isinstance(event.body, Stopped) and turn is not None:
             turns.close(conn, turn.id, by="stop", at=event.at)
         return Outcome("filtered", "private")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)

@@ -71,6 +71,12 @@ def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
     return bool(value(conn, "select 1 from events where turn_id = ? and kind = ?", (turn_id, wanted)))
 
 
+def first_heard(conn: Connection, session_id: int) -> int | None:
+    """When a hook or a client first told of the session; None if it was only ever read back."""
+    found = value(conn, "select min(at) from events where session_id = ? and source != 'transcript'", (session_id,))
+    return None if found is None else int(found)
+
+
 def newest(conn: Connection, session_id: int) -> int:
     return int(value(conn, "select coalesce(max(seq), 0) from events where session_id = ?", (session_id,)))
 
