@@ -8,7 +8,6 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tests.client.model_server import (
     Call,
@@ -134,6 +133,3 @@ class ResponsesServer(ModelServer):
     def __init__(self, plays: Plays | None = None) -> None:
         super().__init__(plays)
         self.listener.RequestHandlerClass = type("BoundHandler", (ResponsesHandler,), {"script": self.script})
-
-    def requests_of(self, session: str) -> list[Any]:
-        return self.of(session)

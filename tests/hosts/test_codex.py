@@ -188,7 +188,7 @@ def test_a_session_starts_informed_even_with_a_hung_worker(lab: CodexLab) -> Non
     assert known(lab.server.of(session)[0]) == 1
 
 
-def test_nothing_of_a_private_turn_is_stored(lab: CodexLab) -> None:
+def test_nothing_of_a_private_turn_is_stored_and_a_private_part_is_cut(lab: CodexLab) -> None:
     lab.server.play("JOB-SECRET", [sh("echo CANARY-TOOL")], [Text("CANARY-ANSWER")])
     session = thread(lab.codex("<private>JOB-SECRET: about CANARY-PROMPT</private>"))
     lab.wait_digested()
@@ -197,9 +197,6 @@ def test_nothing_of_a_private_turn_is_stored(lab: CodexLab) -> None:
     lab.wait_digested()
     assert lab.files_with("CANARY", "JOB-SECRET") == []
     assert lab.rows("prompts") == lab.rows("observations") == lab.rows("summaries") == []
-
-
-def test_a_private_part_of_a_prompt_is_cut(lab: CodexLab) -> None:
     lab.server.play("JOB-HALF", [Text("Done.")])
     lab.codex("JOB-HALF: open <private>CANARY</private> words")
     lab.wait_digested()
