@@ -223,7 +223,8 @@ def uninstall(options: argparse.Namespace) -> int:
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
     "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
-    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", process.LAUNCHER, RECORD,
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*",
+    process.LAUNCHER, RECORD,
 )  # fmt: skip
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 
