@@ -273,7 +273,7 @@ def _hooks(data_dir: Path) -> Check:
     if broken:
         said = "; ".join(f"{label}: {why}" for label, why in broken.items())
         return Check("hooks", False, said, "`claude-mem install` mends what it can")
-    there = [label for label, (how, _) in found.items() if how == "connected"]
+    there = [f"{label} ({why})" if why else label for label, (how, why) in found.items() if how == "connected"]
     if not there:
         return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
     return Check("hooks", True, ", ".join(there))

@@ -1,4 +1,4 @@
-"""Claude Code. Its words are our dialect, so there is nothing to translate.
+"""Claude Code. Its words are our dialect, so there is next to nothing to translate.
 
 Timeouts are seconds, and small: whatever happens, the user waits no longer. Hooks are synchronous, because asynchronous
 ones are killed when a headless client exits.
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from claude_mem.errors import Noise
 from claude_mem.hosts import claude_transcript
+from claude_mem.hosts.dialect import Fields
 from claude_mem.hosts.edits import (
     SERVER,
     Edit,
@@ -29,6 +31,7 @@ from claude_mem.hosts.host import Host, Ours, Transcripts
 
 NAME = "claude"
 TIMEOUT_SECONDS = 5
+TIMEOUTS = {"SessionEnd": 3}  # Codex, which runs the same plugin, complains about more
 EVENTS = {
     "SessionStart": "context",
     "UserPromptSubmit": "new",
@@ -43,8 +46,9 @@ EVENTS = {
 # The plugin is the other way in; what people and the model find in it, they find here too.
 PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
 PLUGIN_NAME = "mem@mem"
+SKILL = "skills/mem-search/SKILL.md"
 TEXTS = {
-    "skills/mem-search/SKILL.md": "a skill: when and how to search",
+    SKILL: "a skill: when and how to search",
     "commands/mem.md": "the command /mem",
     "commands/remember.md": "the command /remember",
     "commands/forget.md": "the command /forget",
@@ -65,7 +69,7 @@ def _state(env: Mapping[str, str]) -> Path:
 
 def hook_lines(ours: Ours) -> dict[str, HookLine]:
     return {
-        event: HookLine(ours.hook(command, NAME), TIMEOUT_SECONDS, MATCHERS.get(event))
+        event: HookLine(ours.hook(command, NAME), TIMEOUTS.get(event, TIMEOUT_SECONDS), MATCHERS.get(event))
         for event, command in EVENTS.items()
     }
 
@@ -93,6 +97,13 @@ def edits(ours: Ours) -> Sequence[Edit]:
         ),
         *(FileEdit(at / name, what, (PLUGIN / name).read_text("utf-8")) for name, what in TEXTS.items()),
     )
+
+
+def translate(fields: Fields) -> Fields:
+    """Cursor can be told to run Claude Code's hooks too; it has its own, and everything would happen twice."""
+    if "cursor_version" in fields:
+        raise Noise
+    return fields
 
 
 def _present(env: Mapping[str, str]) -> bool:
@@ -125,6 +136,7 @@ def _traces(env: Mapping[str, str]) -> Iterator[Path]:
 HOST = Host(
     name=NAME,
     label="Claude Code",
+    translate=translate,
     present=_present,
     edits=edits,
     elsewhere=_by_plugin,

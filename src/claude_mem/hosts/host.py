@@ -45,6 +45,8 @@ class Transcripts:
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+    # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
+    named: bool = True
 
 
 def _same(fields: Fields) -> Fields:
@@ -66,6 +68,8 @@ class Host:
     edits: Callable[[Ours], Sequence[Edit]] = _nothing
     # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
     elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
+    # Connected, and still something is in the way that only the user can see to: what it is.
+    waits_for: Callable[[Mapping[str, str]], str] = lambda _: ""
     transcripts: Transcripts | None = None
     # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
     traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())

@@ -160,6 +160,15 @@ def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, 
     )
 
 
+def add_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
+    """What was said later in the same turn; False if it is there already."""
+    conn.execute(
+        "update user_prompts set text = text || char(10) || ?1 where turn_id = ?2 and instr(text, ?1) = 0",
+        (text, turn_id),
+    )
+    return bool(conn.changes())
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 _OBSERVATIONS = """

@@ -211,7 +211,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         session_id=row["session_id"],
         project_id=row["project_id"],
         number=row["number"],
-        prompt=next((body.text for body in bodies if isinstance(body, Prompted)), ""),
+        prompt="\n".join(body.text for body in bodies if isinstance(body, Prompted)),
         root=row["root"],
         cwd=row["cwd"],
         started_at=row["opened_at"],
