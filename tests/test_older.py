@@ -398,6 +398,7 @@ def test_theirs_lies_where_ours_would_and_both_go_on(lab: Lab) -> None:
     older.session()
     older.observation("Empty baskets no longer fail")
     before = files(lab.data)
+    assert "claude-mem import" in lab.mem("install", "--yes", "--host", "claude").stdout
     lab.hook("UserPromptSubmit", prompt="Where are totals rounded?")
     lab.hook("Stop", last_assistant_message="Totals are rounded in `total.py`, at the very end. " * 4)
     lab.wait_digested()

@@ -184,7 +184,15 @@ def _report(
     if done:
         output.line(f"new sessions are remembered in {config.data_dir}")
         output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+        _mention_older(config)
     return 1 if problems else 0
+
+
+def _mention_older(config: Config) -> None:
+    from claude_mem.store.database import is_foreign
+
+    if is_foreign(config.database):
+        output.line(f"{config.database} is another claude-mem's: `claude-mem import` brings its memories over")
 
 
 def _print_mcp(ours: Ours) -> int:
