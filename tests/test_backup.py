@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import time
 from pathlib import Path
 
 import apsw
 import pytest
 
-from claude_mem import process
 from claude_mem.errors import CannotDo, Misuse, TooNew
 from claude_mem.store import backup, migrate
 from claude_mem.store.database import Database, open_reader
@@ -192,23 +189,39 @@ def test_a_restore_that_fails_leaves_everything_as_it_was(lab: Lab) -> None:
 
 
 def test_a_damaged_database_is_kept_with_its_log_and_replaced(lab: Lab) -> None:
-    """Its log is sound and would be applied to whatever takes its place."""
-    lab.mem("save", "From before the backup")
+    lab.mem("save", "Deploys happen on Tuesdays")
     name = Path(json.loads(lab.mem("backup", "--json").stdout)["path"]).name
-    lab.mem("save", "From after the backup")
-    pid = lab.status()["pid"]
-    os.kill(pid, signal.SIGKILL)
-    while process.holder(lab.data) is not None:
-        time.sleep(0.01)
-    database, log = lab.data / "claude-mem.db", lab.data / "claude-mem.db-wal"
-    logged = log.read_bytes()
-    assert b"From after the backup" in logged
-    database.write_bytes(b"garbage" + database.read_bytes()[7:])
+    lab.mem("stop")
+    (lab.data / "claude-mem.db").write_bytes(b"garbage" * 1000)
+    (lab.data / "claude-mem.db-wal").write_bytes(b"more garbage")
     lab.mem("restore", name, "--yes")
-    assert titles(lab) == {"From before the backup"}
-    kept = {file.name.partition(".")[2]: file.read_bytes() for file in (lab.data / "backups").glob("before-*")}
-    assert kept["db"].startswith(b"garbage")
-    assert kept["db-wal"] == logged
+    assert titles(lab) == {"Deploys happen on Tuesdays"}
+    kept = {file.name.partition(".")[2]: file.read_bytes()[:7] for file in (lab.data / "backups").glob("before-*")}
+    assert kept == {"db": b"garbage", "db-wal": b"more ga"}
+
+
+def test_the_log_of_what_was_there_is_not_applied_to_what_takes_its_place(
+    home: Home, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = home.config.database
+    sides = [database.with_name(database.name + side) for side in ("", "-wal", "-shm")]
+    conn = apsw.Connection(str(database))
+    conn.pragma("wal_autocheckpoint", 0)
+    conn.execute("update observations set title = 'From the log'")
+    left = {path: path.read_bytes() for path in sides}
+    conn.close()
+    for path, data in left.items():  # as a crash would leave them
+        path.write_bytes(data)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CannotDo("damaged")
+
+    with backup.prepared(copy, home.folder) as fresh:
+        monkeypatch.setattr(backup, "Database", refuse)
+        kept = backup.swap(fresh, database, home.config.backups)
+    assert kept is not None
+    assert [kept.with_name(kept.name + side).read_bytes() for side in ("", "-wal", "-shm")] == list(left.values())
+    assert home.rows("select count(*) from observations where title = 'From the log'") == [(0,)]
 
 
 def test_a_backup_of_an_earlier_version_is_brought_up_to_date(home: Home, tmp_path: Path) -> None:

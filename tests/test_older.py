@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from claude_mem import process
 from claude_mem.errors import CannotDo, Misuse
-from claude_mem.pipeline import bring
+from claude_mem.pipeline import bring, older
 from claude_mem.store import foreign
 from claude_mem.store.database import Database, is_foreign, ours
 from claude_mem.store.imports import Import
@@ -360,7 +361,13 @@ def test_while_it_is_in_use_and_afterwards_not_a_byte_is_changed(home: Home, the
     assert (files(folder), names(folder)) == (before, listed)
 
 
-def test_a_log_that_was_left_or_copied_along_is_read_too(home: Home, theirs: OlderDb, tmp_path: Path) -> None:
+def test_a_log_that_was_left_or_copied_along_is_read_too(
+    theirs: OlderDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    theirs.session("old-2")
     theirs.conn.pragma("wal_autocheckpoint", 0)
     theirs.observation("Only in the log")
     for with_index in (False, True):
@@ -370,8 +377,10 @@ def test_a_log_that_was_left_or_copied_along_is_read_too(home: Home, theirs: Old
             shutil.copyfile(f"{theirs.path}{side}", copy / f"x.db{side}")
         before, listed = files(copy), names(copy)
         fresh = Home(tmp_path / f"ours-{with_index}")
+        monkeypatch.setattr(older, "SESSIONS", 1)  # several batches
         assert added(fresh.bring(copy / "x.db"))["observation"] == 3
         assert (files(copy), names(copy)) == (before, listed)
+        assert names(scratch) == []  # no copy is left
 
 
 def test_a_folder_that_cannot_be_written(home: Home, theirs: OlderDb) -> None:
@@ -389,6 +398,7 @@ def test_theirs_lies_where_ours_would_and_both_go_on(lab: Lab) -> None:
     older.session()
     older.observation("Empty baskets no longer fail")
     before = files(lab.data)
+    assert "claude-mem import" in lab.mem("install", "--yes", "--host", "claude").stdout
     lab.hook("UserPromptSubmit", prompt="Where are totals rounded?")
     lab.hook("Stop", last_assistant_message="Totals are rounded in `total.py`, at the very end. " * 4)
     lab.wait_digested()

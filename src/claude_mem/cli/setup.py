@@ -184,7 +184,15 @@ def _report(
     if done:
         output.line(f"new sessions are remembered in {config.data_dir}")
         output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+        _mention_older(config)
     return 1 if problems else 0
+
+
+def _mention_older(config: Config) -> None:
+    from claude_mem.store.database import is_foreign
+
+    if is_foreign(config.database):
+        output.line(f"{config.database} is another claude-mem's: `claude-mem import` brings its memories over")
 
 
 def _print_mcp(ours: Ours) -> int:
@@ -223,7 +231,8 @@ def uninstall(options: argparse.Namespace) -> int:
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
     "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
-    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", process.LAUNCHER, RECORD,
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*",
+    process.LAUNCHER, RECORD,
 )  # fmt: skip
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 

@@ -93,6 +93,8 @@ def read(found: Import, config: Config) -> Batch:
     path = Path(found.path)
     if found.source == "older":
         batch = older.read(path, found.position, project=found.project, config=config)
+        if batch.position is None:
+            foreign.drop_copy(path)
     else:
         batch = _read_lines(path, found)
     change = partial(_clean_text, config=config)

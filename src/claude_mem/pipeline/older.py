@@ -31,7 +31,7 @@ from claude_mem.text import first_sentence, shorten, storable
 ATTEMPTS = 3
 SESSIONS = 4  # a batch, and as many of the groups that have lost their session
 OBSERVER = "claude-mem"  # the host of sessions of which only the observer's own id is left
-_HOSTS = {"": "claude", "claude-code": "claude"}
+_HOSTS = {"": "claude", "claude-code": "claude", "gemini-cli": "gemini", "copilot-cli": "copilot"}  # as we call them
 _STATUS = {"completed": "completed", "failed": "failed"}
 _PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')

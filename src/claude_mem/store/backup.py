@@ -26,6 +26,7 @@ from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, rows, value
 
 PREFIX, BEFORE = "memory-", "before-"  # what was asked for; what we made before a change
+RESTORING = ".restoring-"
 SIDES = ("", "-wal", "-shm")  # a database is up to three files
 COUNTED = (
     "projects", "sdk_sessions", "turns", "user_prompts", "events", "observations", "session_summaries", "ledger",
@@ -171,8 +172,9 @@ def _version(path: Path) -> dict[str, Any]:
 @contextmanager
 def prepared(source: Path, near: Path) -> Iterator[Path]:
     """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards."""
-    folder = near / f".restoring-{os.getpid()}"
-    shutil.rmtree(folder, ignore_errors=True)
+    for left in near.glob(f"{RESTORING}*"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    folder = near / f"{RESTORING}{os.getpid()}"
     hook.make_private(str(folder))
     try:
         path = folder / "claude-mem.db"

@@ -25,6 +25,7 @@ OLDER = frozenset(("observations", "session_summaries", "user_prompts"))
 LINKS = frozenset(("memory_session_id", "sdk_session_id"))
 
 Row = dict[str, Any]
+State = tuple[tuple[int, int], ...]  # the size and time of a database and of its log
 
 
 def is_database(path: Path) -> bool:
@@ -67,23 +68,21 @@ def _bare(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
 def reading(path: Path) -> Iterator[apsw.Connection]:
     """A connection that can't write, closed again soon: a reader that stays keeps its owner's log from shrinking."""
     try:
-        with _readable(path) as where:
-            conn = apsw.Connection(where, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-            try:
-                conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                conn.set_busy_timeout(5000)
-                conn.row_trace = _as_dict
-                yield conn
-            finally:
-                conn.close()
+        conn = apsw.Connection(_readable(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        try:
+            conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            conn.set_busy_timeout(5000)
+            conn.row_trace = _as_dict
+            yield conn
+        finally:
+            conn.close()
     except apsw.BusyError as error:
         raise CannotDo(f"{path} is locked by another program", hint="try again when that is done") from error
     except apsw.Error as error:
         raise CannotDo(f"{path} can't be read: {error}", hint="it is damaged, or no database") from error
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[str]:
+def _readable(path: Path) -> str:
     """How SQLite should open it.
 
     Without a log (`-wal`) no one is writing: as a file that does not change, SQLite then neither locks nor makes
@@ -92,17 +91,29 @@ def _readable(path: Path) -> Iterator[str]:
     """
     log = _log(path)
     if not log.exists() or not log.stat().st_size:
-        yield _uri(path, "immutable=1")
-    elif path.with_name(f"{path.name}-shm").exists():
-        yield _uri(path, "mode=ro")
-    else:
-        with tempfile.TemporaryDirectory(prefix="claude-mem-") as folder:
-            for file in (path, log):
-                shutil.copyfile(file, Path(folder, file.name))
-            yield _uri(Path(folder, path.name), "mode=ro")
+        return _uri(path, "immutable=1")
+    if path.with_name(f"{path.name}-shm").exists():
+        return _uri(path, "mode=ro")
+    return _uri(_copied(path, log), "mode=ro")
 
 
-State = tuple[tuple[int, int], ...]
+_copies: dict[Path, tuple[State, tempfile.TemporaryDirectory[str]]] = {}
+
+
+def _copied(path: Path, log: Path) -> Path:
+    """Once, however often it is opened; until `drop_copy`, or the end of the process."""
+    now = state(path)
+    if path not in _copies or _copies[path][0] != now:
+        folder = tempfile.TemporaryDirectory(prefix="claude-mem-")
+        for file in (path, log):
+            shutil.copyfile(file, Path(folder.name, file.name))
+        _copies[path] = (now, folder)
+    return Path(_copies[path][1].name, path.name)
+
+
+def drop_copy(path: Path) -> None:
+    if path in _copies:
+        _copies.pop(path)[1].cleanup()
 
 
 def state(path: Path) -> State:
