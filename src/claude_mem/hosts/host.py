@@ -45,6 +45,7 @@ class Transcripts:
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+    late_seconds: float = 0  # how long after a hook its own record of it may be written
 
 
 def _same(fields: Fields) -> Fields:
