@@ -35,6 +35,7 @@ AGENTS = ROOT / "build" / "agents"
 SUBJECT = "Charge the flux capacitor before the jump"
 FILE = "capacitor.py"
 CHECK = "sh check.sh"
+ERROR = "CoilError: coil 7 is magnetised"
 LAST_WORDS = f"{FILE} is written, checked and committed."
 DONE = (Text(LAST_WORDS),)
 
@@ -43,6 +44,12 @@ def find_agent(name: str, program: str) -> tuple[Path | None, str]:
     """The agent's program, or the reason why there is none to test with."""
     path = AGENTS / name / "node_modules" / program
     return (path, "") if path.is_file() else (None, f"no {name} under {AGENTS}: run `make agents` to fetch it")
+
+
+def version(name: str) -> str:
+    """The one that `make agents` fetches."""
+    lines = (Path(__file__).parent / "versions.txt").read_text().splitlines()
+    return next(line.rpartition("@")[2] for line in lines if line.startswith(f"{name} "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,9 @@ class ChatLab(Lab):
         raise NotImplementedError
 
     def read(self, path: Path) -> Tool:
+        raise NotImplementedError
+
+    def edit(self, path: Path, old: str, new: str) -> Tool:
         raise NotImplementedError
 
     def search(self, query: str) -> Tool:
@@ -274,6 +284,7 @@ class Cases:
     """What every one of these agents is to have of us. The fixture `lab` is the agent's own."""
 
     ends_sessions: ClassVar[bool] = True  # does it tell when one is over?
+    hears_of_failures: ClassVar[bool] = True  # does it take text after a shell command that failed?
     known_when_resumed: ClassVar[tuple[int, ...]] = (
         1,
     )  # how often a resumed session is shown what it was told at a prompt before
@@ -336,6 +347,30 @@ class Cases:
         assert known(again, lesson) in self.known_when_resumed
         lab.wait_digested()
         assert [row["text"].partition(":")[0] for row in lab.sessions()[0]["prompts"]] == ["JOB-COIL", "JOB-WHY"]
+
+    def test_what_is_known_about_a_file_and_an_error_is_told(self, lab: ChatLab) -> None:
+        (lab.project / "jump.sh").write_text(f"test -f degaussed || {{ echo '{ERROR}'; exit 3; }}\n")
+        (lab.project / "warp.py").write_text("COIL = 7\n")
+        lab.server.play(
+            "JOB-COIL",
+            [lab.bash("sh jump.sh")],
+            [lab.read(lab.project / "warp.py")],
+            [lab.edit(lab.project / "warp.py", "COIL = 7", "COIL = degauss(7)"), lab.bash("touch degaussed")],
+            [lab.bash("sh jump.sh")],
+            [Text("The coil must be degaussed. `warp.py` does it now.")],
+        )
+        # Two sessions from before the work, so that their start can't have told them; each is told a thing once.
+        lab.server.play("JOB-READ", [Hold("until then"), lab.read(lab.project / "warp.py")], [Text("I see.")])
+        lab.server.play("JOB-FAIL", [Hold("until then"), lab.bash("sh jump.sh")], [Text("I see.")])
+        waiting = [lab.start("JOB-READ: look"), lab.start("JOB-FAIL: try")]
+        wait_for(lambda: bool(lab.asked("JOB-READ") and lab.asked("JOB-FAIL")), seconds=40, what="nobody asks")
+        lab.say("JOB-COIL: make the jump work")
+        lab.wait_digested()
+        (lab.project / "degaussed").unlink()
+        lab.server.release("until then")
+        assert [agent.finish().returncode for agent in waiting] == [0, 0]
+        assert known(lab.asked("JOB-READ")[-1], "known about warp.py") == 1
+        assert known(lab.asked("JOB-FAIL")[-1], "this error was met before") == int(self.hears_of_failures)
 
     def test_a_worker_killed_in_the_middle_disturbs_nobody_and_loses_nothing(self, lab: ChatLab) -> None:
         lab.server.play("JOB-ONE", *work(lab, last=[Hold("last"), Text(LAST_WORDS)]))

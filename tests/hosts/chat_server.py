@@ -5,6 +5,7 @@ of their own, agents put notices of theirs into user messages beside the prompt,
 for the session) in requests without tools, which no play answers.
 """
 
+import html
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -38,18 +39,25 @@ def place(messages: Sequence[Json], markers: Sequence[str]) -> tuple[str | None,
     replies = 0
     for message in reversed(messages):
         replies += message.get("role") == "assistant"
-        text = FENCE.sub("", prompt_text(message))  # ours may quote an earlier prompt
+        text = FENCE.sub("", html.unescape(prompt_text(message)))  # ours may quote an earlier prompt
         found = next((marker for marker in markers if marker in text), None)
         if found:
             return found, replies
     return None, replies
 
 
+class ChatRequest(Request):
+    @property
+    def contexts(self) -> list[str]:
+        """What we put in. Some agents escape its brackets."""
+        return FENCE.findall(html.unescape(self.text))
+
+
 class ChatScript(Script):
     def note(self, body: Json, session: str) -> Request:
         with self.lock:
             marker, turn = place(body.get("messages", []), list(self.plays)) if body.get("tools") else (None, 0)
-            request = Request(body, session, marker, turn)
+            request = ChatRequest(body, session, marker, turn)
             self.requests.append(request)
             return request
 

@@ -62,6 +62,9 @@ class CopilotLab(ChatLab):
     def read(self, path: Path) -> Tool:
         return Tool("view", {"path": str(path)})
 
+    def edit(self, path: Path, old: str, new: str) -> Tool:
+        return Tool("edit", {"path": str(path), "old_str": old, "new_str": new})
+
     def search(self, query: str) -> Tool:
         return Tool("claude-mem-search", {"query": query})
 
@@ -76,6 +79,7 @@ def lab(tmp_path: Path) -> Iterator[ChatLab]:
 
 @needs_agent
 class TestCopilot(Cases):
+    hears_of_failures: ClassVar[bool] = False  # for Copilot such a command has succeeded
     # What stood beside a prompt is kept with it, what was told at the start is not: so all is told anew. Which of the
     # two hooks of a resumed session comes first is open, since Copilot runs them side by side.
     known_when_resumed: ClassVar[tuple[int, ...]] = (1, 2)

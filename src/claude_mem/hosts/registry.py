@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.hosts import claude, copilot, opencode
+from claude_mem.hosts import claude, copilot, opencode, qwen
 from claude_mem.hosts.host import Host
 
-HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST, opencode.HOST, copilot.HOST)}
+HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST, opencode.HOST, copilot.HOST, qwen.HOST)}
 FIRST_BYTES = 1 << 20
 
 
