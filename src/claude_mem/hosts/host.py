@@ -47,6 +47,7 @@ class Transcripts:
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
     # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
     named: bool = True
+    late_seconds: float = 0  # how long after a hook its own record of it may be written
 
 
 def _same(fields: Fields) -> Fields:

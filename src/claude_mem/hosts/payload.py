@@ -31,6 +31,9 @@ from claude_mem.text import storable
 HOST = "claude"  # of a record that does not say
 MAX_DEPTH = 100  # of a payload's JSON. Real ones have less than ten levels; every later step may then recurse
 
+# What the hook has cut was there: no host may take such a prompt for none at all.
+_HIDDEN = "<private></private>"
+
 # Which event a command stands for when the payload does not say.
 _BY_COMMAND = {
     "context": "SessionStart",
@@ -51,7 +54,10 @@ def read(envelope: Envelope) -> Event:
     if envelope.header.get("cut"):
         raise BadRecord("cut", "it was too large or ended too late; the transcript has it")
     host = envelope.header.get("host") or HOST
-    fields = of(host).translate(_fields(envelope.payload))
+    fields = _fields(envelope.payload)
+    if envelope.header.get("private"):
+        fields["prompt"] = _HIDDEN
+    fields = of(host).translate(fields)
     session_id = string(fields.get("session_id")).strip()
     if not session_id:
         raise BadRecord("no_session")

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.hosts import claude, codex, cursor, gemini, windsurf
+from claude_mem.hosts import claude, codex, copilot, cursor, gemini, opencode, qwen, windsurf
 from claude_mem.hosts.host import Host
 
 # In the order in which they are shown.
-_ALL = (claude.HOST, codex.HOST, gemini.HOST, cursor.HOST, windsurf.HOST)
+_ALL = (
+    claude.HOST, codex.HOST, gemini.HOST, opencode.HOST, copilot.HOST, qwen.HOST, cursor.HOST, windsurf.HOST,
+)  # fmt: skip
 HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
 FIRST_BYTES = 1 << 20
 

@@ -45,6 +45,8 @@ async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
         session = await db.read(sessions.get, int(session_id))
     except NotFound:
         return nothing
+    if (transcripts := registry.of(session.host).transcripts) is not None and transcripts.late_seconds:
+        await asyncio.sleep(transcripts.late_seconds)
     found = await asyncio.to_thread(_read, session, rest.partition(".")[2], config)
     failpoint("reconcile.read")
     return lambda conn: _commit(conn, session, found, config)
@@ -168,8 +170,8 @@ def _known_prompt(conn: Connection, session: Session, event: Event, news: list[N
 def _add_last_words(
     conn: Connection, session: Session, prompt_id: str, closing: Event, news: list[News], *, now: int
 ) -> None:
-    """A turn that ended without a Stop still had last words."""
+    """A turn that ended without a Stop, or whose Stop did not say them, still had last words."""
     turn = _turn(conn, session, prompt_id)
-    if turn is None or turn.private or not turn.closed or events.has_kind(conn, turn.id, "stop"):
+    if turn is None or turn.private or not turn.closed or events.has_last_words(conn, turn.id):
         return
     _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)

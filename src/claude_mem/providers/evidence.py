@@ -144,7 +144,12 @@ def gather(turn: Turn) -> Evidence:
     commands = tuple(_commands(tools))
     fixes = tuple(_fixes(commands))
     message, message_seq = next(
-        ((body.message.strip(), seq) for seq, body in reversed(events) if isinstance(body, Stopped)), ("", 0)
+        (
+            (body.message.strip(), seq)
+            for seq, body in reversed(events)
+            if isinstance(body, Stopped) and body.message.strip()
+        ),
+        ("", 0),
     )
     return Evidence(
         message=message,

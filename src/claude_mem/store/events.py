@@ -77,6 +77,12 @@ def first_heard(conn: Connection, session_id: int) -> int | None:
     return None if found is None else int(found)
 
 
+def has_last_words(conn: Connection, turn_id: int) -> bool:
+    """A Stop that says them: not every host's does."""
+    text = "select 1 from events where turn_id = ? and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
+    return bool(value(conn, text, (turn_id,)))
+
+
 def newest(conn: Connection, session_id: int) -> int:
     return int(value(conn, "select coalesce(max(seq), 0) from events where session_id = ?", (session_id,)))
 

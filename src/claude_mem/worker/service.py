@@ -324,7 +324,7 @@ class Service:
         return speech
 
     async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
-        if moment.event == "PreToolUse":
+        if moment.event in ("PreToolUse", "PostToolUse"):  # the second where a host takes text with the content only
             return await self.db.read(moments.at_file, moment, project, told=known, icons=self.icons)
         session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
         own = session.id if session else 0

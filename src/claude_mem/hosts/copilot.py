@@ -1,0 +1,138 @@
+"""GitHub's Copilot CLI. Asked with Claude Code's event names, it answers in almost our words.
+
+What is its own: the inputs of its tools; a shell command that failed is a success with the exit code in its text; a
+subagent speaks as a session of its own; no ids of prompts and tool calls, and the last words are only in its
+transcript. So ids are made of the time at which the hook was called, which the transcript notes too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from claude_mem.errors import Noise
+from claude_mem.hosts import copilot_transcript
+from claude_mem.hosts.copilot_words import call_id, outcome, prompt_id, tool
+from claude_mem.hosts.dialect import Fields, milliseconds, string
+from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
+from claude_mem.hosts.host import Host, Ours, Transcripts
+
+NAME = "copilot"
+TIMEOUT_SECONDS = 5
+EVENTS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PreToolUse": "file",
+    "PostToolUse": "save",
+    "PostToolUseFailure": "fail",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+MATCHERS = {"PreToolUse": "Read|Edit|Write"}
+SKILL = "skills/mem-search/SKILL.md"
+DATA = Path(__file__).parents[1] / "data"
+
+
+# --- its words in ours -----------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    told = {**fields, **_speaker(fields)}
+    match fields.get("hook_event_name"):
+        case "SessionStart":
+            return {**told, "source": "startup"}  # a resumed session has lost what it was told at its start
+        case "UserPromptSubmit":
+            return {**told, "prompt_id": prompt_id(milliseconds(fields.get("timestamp")))}
+        case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
+            return {**told, **_tool(fields)}
+    return told
+
+
+def _speaker(fields: Fields) -> Fields:
+    """A subagent's call belongs to the session that sent it; what it is told, the one who sent it says."""
+    parent = string(fields.get("parent_agent_id"))
+    if not parent:
+        return {}
+    if fields.get("hook_event_name") in ("UserPromptSubmit", "Stop", "SessionStart", "SessionEnd"):
+        raise Noise
+    return {"session_id": parent}
+
+
+def _tool(fields: Fields) -> Fields:
+    name, given = tool(string(fields.get("tool_name")), fields.get("tool_input"), string(fields.get("cwd")))
+    result = fields.get("tool_result")
+    result = result if isinstance(result, dict) else {}
+    text, failed = outcome(string(result.get("text_result_for_llm")), string(result.get("result_type")) or "success")
+    told: Fields = {"tool_name": name, "tool_input": given, "tool_response": text}
+    if fields.get("hook_event_name") != "PreToolUse":
+        told["tool_use_id"] = call_id(milliseconds(fields.get("timestamp")), fields.get("tool_input"))
+    if failed and fields.get("hook_event_name") == "PostToolUse":
+        told |= {"hook_event_name": "PostToolUseFailure", "error": text}
+    return told
+
+
+# --- our lines in its files ------------------------------------------------------------------------------------------
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    named = env.get("COPILOT_HOME")
+    return Path(named) if named else Path(env.get("HOME") or Path.home()) / ".copilot"
+
+
+def hooks(ours: Ours) -> Settings:
+    def handler(event: str, command: str) -> Settings:
+        matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
+        return {**matcher, "type": "command", "bash": ours.hook(command, NAME), "timeoutSec": TIMEOUT_SECONDS}
+
+    return {"version": 1, "hooks": {event: [handler(event, command)] for event, command in EVENTS.items()}}
+
+
+def server(ours: Ours) -> Settings:
+    program, *arguments = ours.mcp()
+    return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
+
+
+def edits(ours: Ours) -> Sequence[Edit]:
+    at = folder(ours.env)
+    return (
+        FileEdit(
+            at / "hooks" / "claude-mem.json",
+            f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s",
+            json.dumps(hooks(ours), indent=2) + "\n",
+        ),
+        JsonEdit(
+            at / "mcp-config.json",
+            "the memory's tools",
+            lambda settings: add_server(settings, server(ours)),
+            drop_server,
+        ),
+        FileEdit(at / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return folder(env).is_dir() or shutil.which(NAME, path=env.get("PATH")) is not None
+
+
+def _find(env: Mapping[str, str]) -> Iterator[Path]:
+    yield from sorted((folder(env) / "session-state").glob("*/events.jsonl"))
+
+
+def _owns(record: Mapping[str, Any]) -> bool:
+    data = record.get("data")
+    return record.get("type") == "session.start" and isinstance(data, dict) and data.get("producer") == "copilot-agent"
+
+
+HOST = Host(
+    name=NAME,
+    label="Copilot CLI",
+    translate=translate,
+    present=_present,
+    edits=edits,
+    transcripts=Transcripts(read=copilot_transcript.read, find=_find, owns=_owns, late_seconds=0.3),
+)

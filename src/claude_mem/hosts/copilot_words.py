@@ -1,0 +1,71 @@
+"""What hooks and transcript of the Copilot CLI say in words of its own: its tools, how they ended, and ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from claude_mem import privacy
+from claude_mem.hosts.dialect import string
+from claude_mem.hosts.opencode import patched
+
+_TOOLS = {
+    "bash": "Bash",
+    "create": "Write",
+    "view": "Read",
+    "edit": "Edit",
+    "str_replace": "Edit",
+    "grep": "Grep",
+    "rg": "Grep",
+    "glob": "Glob",
+    "task": "Agent",
+    "skill": "Skill",
+    "web_fetch": "WebFetch",
+    "web_search": "WebSearch",
+    "ask_user": "AskUserQuestion",
+    "update_todo": "TodoWrite",
+    "report_intent": "TodoWrite",
+}
+_FILE_TOOLS = ("Write", "Read", "Edit")
+_INPUTS = {"path": "file_path", "file_text": "content", "old_str": "old_string", "new_str": "new_string"}
+_EXIT = re.compile(r"\n?<(?:shellId: \S+ completed|exited) with exit code (-?\d+)>\s*$")
+
+
+def tool(name: str, given: Any, cwd: str = "") -> tuple[str, Any]:
+    """A tool by the name it has for hooks, or for the model."""
+    if name == "apply_patch":
+        patch = (
+            given if isinstance(given, str) else string((given or {}).get("input")) if isinstance(given, dict) else ""
+        )
+        return patched(patch, cwd)
+    name = _TOOLS.get(name, name)
+    if name in _FILE_TOOLS and isinstance(given, dict):
+        given = {_INPUTS.get(key, key): value for key, value in given.items()}
+    if name.islower() and "-" in name:
+        server, _, called = name.rpartition("-")
+        return f"mcp__{server}__{called}", given
+    return name, given
+
+
+def outcome(text: str, kind: str) -> tuple[str, bool]:
+    """What was printed, and whether it went wrong."""
+    ended = _EXIT.search(text)
+    said = text[: ended.start()] if ended else text
+    if ended and int(ended[1]):
+        return f"Exit code {ended[1]}\n{said}", True
+    return said, kind != "success"
+
+
+# --- ids that hook and transcript agree on ---------------------------------------------------------------------------
+
+
+def prompt_id(at: int) -> str:
+    return f"at-{at}" if at else ""
+
+
+def call_id(at: int, given: Any) -> str:
+    """The input too: several calls may end in the same millisecond. Without what is private: the hook never saw it."""
+    text = json.dumps(privacy.strip_all(given), sort_keys=True, default=str)
+    return f"at-{at}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}" if at else ""

@@ -1,0 +1,108 @@
+"""OpenCode. It has no hooks but runs plugins, so a small one of ours (`data/opencode.js`) speaks for it.
+
+The plugin tells events in our dialect already, with OpenCode's own tools; it also brings the memory's tools along, so
+that no settings file has to be changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from claude_mem.errors import Noise
+from claude_mem.hosts.dialect import Fields, string
+from claude_mem.hosts.edits import Edit, FileEdit
+from claude_mem.hosts.host import Host, Ours
+
+NAME = "opencode"
+DATA = Path(__file__).parents[1] / "data"
+SKILL = "skills/mem-search/SKILL.md"
+
+_TOOLS = {
+    "bash": "Bash",
+    "edit": "Edit",
+    "write": "Write",
+    "read": "Read",
+    "grep": "Grep",
+    "glob": "Glob",
+    "list": "LS",
+    "webfetch": "WebFetch",
+    "websearch": "WebSearch",
+    "codesearch": "WebSearch",
+    "todowrite": "TodoWrite",
+    "todoread": "TodoWrite",
+    "task": "Task",
+    "skill": "Skill",
+    "question": "AskUserQuestion",
+}
+_INPUTS = {
+    "filePath": "file_path",
+    "oldString": "old_string",
+    "newString": "new_string",
+    "replaceAll": "replace_all",
+}
+_PATCHES = ("patch", "apply_patch")
+_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
+
+
+def translate(fields: Fields) -> Fields:
+    tool = fields.get("tool_name")
+    if not isinstance(tool, str):
+        return fields
+    if tool == "invalid":
+        raise Noise  # the model called something that does not exist
+    given = fields.get("tool_input")
+    given = {_INPUTS.get(name, name): value for name, value in given.items()} if isinstance(given, dict) else given
+    if tool in _PATCHES and isinstance(given, dict):
+        name, given = patched(string(given.get("patchText")), string(fields.get("cwd")))
+    else:
+        name = _TOOLS.get(tool) or _of_server(tool, fields.get("mcp_servers"))
+    return {**fields, "tool_name": name, "tool_input": given}
+
+
+def _of_server(tool: str, servers: Any) -> str:
+    """`server_tool`, as OpenCode names the tools of a server."""
+    for server in servers if isinstance(servers, list) else ():
+        prefix = re.sub(r"[^\w-]", "_", server) + "_" if isinstance(server, str) else ""
+        if prefix and tool.startswith(prefix):
+            return f"mcp__{server}__{tool.removeprefix(prefix)}"
+    return tool
+
+
+def patched(patch: str, cwd: str) -> tuple[str, dict[str, Any]]:
+    """One file's part of a patch, as the edit or the new file that it is."""
+    head = _PATCHED.search(patch)
+    path = head[2].strip() if head else ""
+    path = path if not path or path.startswith("/") else f"{cwd}/{path}"
+    lines = patch[head.end() :].splitlines() if head else []
+    old = "\n".join(line[1:] for line in lines if line[:1] in ("-", " "))
+    new = "\n".join(line[1:] for line in lines if line[:1] in ("+", " "))
+    if head and head[1] == "Add":
+        return "Write", {"file_path": path, "content": new}
+    return "Edit", {"file_path": path, "old_string": old, "new_string": new}
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    named = env.get("XDG_CONFIG_HOME")
+    return (Path(named) if named else Path(env.get("HOME") or Path.home()) / ".config") / "opencode"
+
+
+def edits(ours: Ours) -> Sequence[Edit]:
+    at = folder(ours.env)
+    plugin = (DATA / "opencode.js").read_text("utf-8").replace('"@LAUNCHER@"', json.dumps(str(ours.launcher)))
+    skill = (DATA / "plugin" / SKILL).read_text("utf-8")
+    return (
+        FileEdit(at / "plugins" / "claude-mem.js", "a plugin that hands events over and brings the tools", plugin),
+        FileEdit(at / SKILL, "a skill: when and how to search", skill),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return folder(env).is_dir() or shutil.which(NAME, path=env.get("PATH")) is not None
+
+
+HOST = Host(name=NAME, label="OpenCode", translate=translate, present=_present, edits=edits)

@@ -1,0 +1,164 @@
+"""Qwen Code. Its hooks have Claude Code's form and names; its tools have Gemini's.
+
+What is its own: a prompt is announced again, empty, after every batch of tools; a headless session does not tell its
+end; what stands beside a tool call before it is made reaches no model, so what is known about a file comes with its
+content.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from claude_mem.errors import Noise
+from claude_mem.hosts.dialect import Fields, string
+from claude_mem.hosts.edits import (
+    Edit,
+    FileEdit,
+    HookLine,
+    JsonEdit,
+    Settings,
+    add_hooks,
+    add_server,
+    drop_hooks,
+    drop_server,
+)
+from claude_mem.hosts.host import Host, Ours
+
+NAME = "qwen"
+TIMEOUT_SECONDS = 5
+# Milliseconds for older versions, and for newer ones because it is more than 999; less is seconds for these only.
+TIMEOUT = TIMEOUT_SECONDS * 1000
+EVENTS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PostToolUse": "save",
+    "PostToolUseFailure": "fail",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+SKILL = "skills/mem-search/SKILL.md"
+DATA = Path(__file__).parents[1] / "data"
+
+_TOOLS = {
+    "run_shell_command": "Bash",
+    "write_file": "Write",
+    "edit": "Edit",
+    "replace": "Edit",
+    "read_file": "Read",
+    "notebook_edit": "NotebookEdit",
+    "grep_search": "Grep",
+    "search_file_content": "Grep",
+    "glob": "Glob",
+    "list_directory": "LS",
+    "web_fetch": "WebFetch",
+    "web_search": "WebSearch",
+    "google_web_search": "WebSearch",
+    "agent": "Agent",
+    "task": "Agent",
+    "todo_write": "TodoWrite",
+    "skill": "Skill",
+    "ask_user_question": "AskUserQuestion",
+    "tool_search": "ListMcpResourcesTool",
+}
+_PRINTED = re.compile(
+    r"^Command: .*?\nDirectory: .*?\nOutput: (?P<out>.*)\nError: (?P<err>.*?)\nExit Code: (?P<code>\S+)\nSignal: ",
+    re.DOTALL,
+)
+
+
+# --- its words in ours -----------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    event = fields.get("hook_event_name")
+    if event == "UserPromptSubmit" and not string(fields.get("prompt")).strip():
+        raise Noise  # the tools' results go to the model
+    if string(fields.get("agent_id")).startswith("managed-"):
+        raise Noise  # it keeps notes of its own; that is not work of anyone's
+    if event == "SessionStart" and fields.get("source") == "resume":
+        return {**fields, "source": "startup"}  # it has lost what it was told at its start
+    return {**fields, **_tool(fields)} if isinstance(fields.get("tool_name"), str) else fields
+
+
+def _tool(fields: Fields) -> Fields:
+    given = fields.get("tool_input")
+    if isinstance(given, dict) and "absolute_path" in given:
+        given = {**given, "file_path": given["absolute_path"]}
+    told: Fields = {
+        "tool_name": _TOOLS.get(fields["tool_name"], fields["tool_name"]),
+        "tool_input": given,
+        # Its own name for the call is made up for the hooks; the model's is the one that stays.
+        "tool_use_id": string(fields.get("tool_call_id")) or fields.get("tool_use_id"),
+    }
+    if "error" in fields:
+        told["error"] = _failure(string(fields["error"]))
+    if "tool_response" in fields:
+        told["tool_response"] = _response(fields["tool_response"])
+    return told
+
+
+def _response(found: Any) -> Any:
+    """What the model is shown; the rest is for the screen."""
+    shown = found.get("llmContent", found) if isinstance(found, dict) else found
+    return _printed(shown)[0] if isinstance(shown, str) else shown
+
+
+def _failure(error: str) -> str:
+    text, code = _printed(error)
+    return f"Exit code {code}\n{text}" if code not in ("", "0", "(none)") else text
+
+
+def _printed(text: str) -> tuple[str, str]:
+    """What a command printed, and its exit code, if this is a report about one."""
+    report = _PRINTED.match(text)
+    if report is None:
+        return text, ""
+    parts = [part for part in (report["out"], report["err"]) if part not in ("(empty)", "(none)")]
+    return "\n".join(parts), report["code"]
+
+
+# --- our lines in its files ------------------------------------------------------------------------------------------
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    named = env.get("QWEN_HOME")
+    return Path(named).expanduser() if named else Path(env.get("HOME") or Path.home()) / ".qwen"
+
+
+def _add(settings: Settings, ours: Ours) -> None:
+    lines = {event: HookLine(ours.hook(command, NAME), TIMEOUT) for event, command in EVENTS.items()}
+    add_hooks(settings, lines)
+    add_hooks(settings, {"PostToolUse": HookLine(ours.hook("file", NAME), TIMEOUT, "read_file")})
+    program, *arguments = ours.mcp()
+    add_server(settings, {"command": program, "args": arguments, "trust": True})
+
+
+def _drop(settings: Settings) -> None:
+    drop_hooks(settings)
+    drop_server(settings)
+
+
+def edits(ours: Ours) -> Sequence[Edit]:
+    at = folder(ours.env)
+    return (
+        JsonEdit(
+            at / "settings.json",
+            f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_SECONDS} s, and the memory's tools",
+            lambda settings: _add(settings, ours),
+            _drop,
+        ),
+        FileEdit(at / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return folder(env).is_dir() or shutil.which(NAME, path=env.get("PATH")) is not None
+
+
+HOST = Host(name=NAME, label="Qwen Code", translate=translate, present=_present, edits=edits)
