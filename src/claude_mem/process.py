@@ -190,4 +190,12 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         return False  # a stranger's, who got its number
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """It has ended, and whoever started it has not looked yet. In a container that may take seconds."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, ValueError, IndexError):
+        return False

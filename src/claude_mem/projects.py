@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 OVERRIDE = ".claude-mem.toml"
+OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
 # What it may say, in words for people.
 SAYS = {
     "enabled": "`enabled` is true or false: remember what is done here",

@@ -17,7 +17,7 @@ from typing import Any
 
 from claude_mem import hook, modes, process, projects
 from claude_mem.cli import output
-from claude_mem.cli.run import gather_status
+from claude_mem.cli.run import database, gather_status
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import MemError, Misuse
@@ -187,6 +187,7 @@ def examine() -> Iterator[Check]:
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
+    yield from _older(config)
     yield _mode(config)
     yield _hooks(config.data_dir)
     yield _latency()
@@ -257,6 +258,14 @@ def _sqlite() -> Check:
     )
 
 
+def _older(config: Config) -> Iterator[Check]:
+    from claude_mem.store.database import is_foreign, ours
+
+    if is_foreign(config.database):
+        found = f"{config.database.name} is another claude-mem's and left alone; ours is {ours(config.database).name}"
+        yield Check("database", True, found, "`claude-mem import` brings its memories over")
+
+
 def _hooks(data_dir: Path) -> Check:
     ours = Ours(process.launcher(data_dir), os.environ)
     found = {host.label: standing(host, ours) for host in HOSTS.values()}
@@ -264,7 +273,7 @@ def _hooks(data_dir: Path) -> Check:
     if broken:
         said = "; ".join(f"{label}: {why}" for label, why in broken.items())
         return Check("hooks", False, said, "`claude-mem install` mends what it can")
-    there = [label for label, (how, _) in found.items() if how == "connected"]
+    there = [f"{label} ({why})" if why else label for label, (how, why) in found.items() if how == "connected"]
     if not there:
         return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
     return Check("hooks", True, ", ".join(there))
@@ -349,7 +358,7 @@ def _last_words(config: Config) -> str:
 def _token(config: Config) -> Check:
     loose = [
         path.name
-        for name in ("token", "worker.json", "claude-mem.db")
+        for name in ("token", "worker.json", database(config).name)
         if (path := config.data_dir / name).exists() and path.stat().st_mode & 0o077
     ]
     if loose:

@@ -158,7 +158,7 @@ def gather_status(config: Config) -> dict[str, Any]:
             state = "hung"
     elif process.holder(config.data_dir) is not None:
         state = "starting"
-    elif config.database.exists():
+    elif database(config).exists():
         try:
             totals = _offline(config)
         except (MemError, OSError) as error:
@@ -176,6 +176,12 @@ def gather_status(config: Config) -> dict[str, Any]:
     }
 
 
+def database(config: Config) -> Path:
+    from claude_mem.store.database import ours
+
+    return ours(config.database)
+
+
 def _offline(config: Config) -> dict[str, Any]:
     """With no worker, we may open the database ourselves, under the same lock."""
     from claude_mem.store import account
@@ -183,7 +189,7 @@ def _offline(config: Config) -> dict[str, Any]:
 
     lock = process.take_lock(config.data_dir)
     try:
-        db = Database(config.database, backups=config.backups)
+        db = Database(database(config), backups=config.backups)
         found = db.read_now(account.totals, in_spool=len(_names(config.spool)))
         db.close()
     finally:

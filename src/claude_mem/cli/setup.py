@@ -221,19 +221,27 @@ def uninstall(options: argparse.Namespace) -> int:
 
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
 OURS = (
-    "claude-mem.db*", "spool", "aside", "starts", "logs", "backups", "worker.*", "token", "activity.flag",
-    "config.toml", "prices.toml", "modes", "models", "observer", process.LAUNCHER, RECORD,
+    "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
+    "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", process.LAUNCHER, RECORD,
 )  # fmt: skip
+SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 
 
 def _delete_ours(folder: Path) -> None:
-    for path in [path for pattern in OURS for path in folder.glob(pattern)]:
+    from claude_mem.store.database import SECOND_NAME, is_foreign
+
+    own = "claude-mem.db"
+    databases = (SECOND_NAME,) if is_foreign(folder / own) else (SECOND_NAME, own)
+    patterns = (*OURS, *(name + side for name in databases for side in ("", "-wal", "-shm")))
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        folder.rmdir()  # unless someone else has put something there
+    for name in SHARED:
+        with contextlib.suppress(OSError):
+            (folder / name).rmdir()  # unless someone else has put something there
 
 
 def _prove(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:

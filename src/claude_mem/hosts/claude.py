@@ -31,6 +31,7 @@ from claude_mem.hosts.host import Host, Ours, Transcripts
 
 NAME = "claude"
 TIMEOUT_SECONDS = 5
+TIMEOUTS = {"SessionEnd": 3}  # Codex, which runs the same plugin, complains about more
 EVENTS = {
     "SessionStart": "context",
     "UserPromptSubmit": "new",
@@ -68,7 +69,7 @@ def _state(env: Mapping[str, str]) -> Path:
 
 def hook_lines(ours: Ours) -> dict[str, HookLine]:
     return {
-        event: HookLine(ours.hook(command, NAME), TIMEOUT_SECONDS, MATCHERS.get(event))
+        event: HookLine(ours.hook(command, NAME), TIMEOUTS.get(event, TIMEOUT_SECONDS), MATCHERS.get(event))
         for event, command in EVENTS.items()
     }
 
@@ -140,5 +141,6 @@ HOST = Host(
     edits=edits,
     elsewhere=_by_plugin,
     traces=_traces,
+    greets=True,
     transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
 )

@@ -234,7 +234,7 @@ def standing(host: Host, ours: Ours) -> tuple[str, str]:
     except MemError as problem:
         return "broken", f"{problem}{f' ({problem.hint})' if problem.hint else ''}"
     if not missing:
-        return "connected", host.elsewhere(ours.env)
+        return "connected", host.elsewhere(ours.env) or host.waits_for(ours.env)
     if not ours_there:
         return "absent", ""
     return "partly", ", ".join(sorted({str(change.path) for change in missing}))

@@ -68,8 +68,11 @@ class Host:
     edits: Callable[[Ours], Sequence[Edit]] = _nothing
     # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
     elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
+    # Connected, and still something is in the way that only the user can see to: what it is.
+    waits_for: Callable[[Mapping[str, str]], str] = lambda _: ""
     transcripts: Transcripts | None = None
     # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
     traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())
+    greets: bool = False  # does a line for the person stand where it is in nobody's way, also in scripts?
     note: str = ""  # what a person has to know or do after the installation
     tested: bool = True  # with the real program

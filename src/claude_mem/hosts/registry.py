@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.hosts import claude, cursor, gemini, windsurf
+from claude_mem.hosts import claude, codex, cursor, gemini, windsurf
 from claude_mem.hosts.host import Host
 
-HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST, gemini.HOST, cursor.HOST, windsurf.HOST)}
+# In the order in which they are shown.
+_ALL = (claude.HOST, codex.HOST, gemini.HOST, cursor.HOST, windsurf.HOST)
+HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
 FIRST_BYTES = 1 << 20
 
 

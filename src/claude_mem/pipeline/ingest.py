@@ -260,8 +260,10 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
         turn = _open_turn(conn, session, item, now=now)
     elif event.private:
         hide(conn, session, turn, news, now=now)
-    elif turn.private or events.has_kind(conn, turn.id, "prompt"):
-        return Outcome("filtered", "private" if turn.private else "duplicate")
+    elif turn.private:
+        return Outcome("filtered", "private")
+    elif events.has_kind(conn, turn.id, "prompt"):
+        return _said_more(conn, session, turn, item)
     if item.source != "transcript":
         sessions.set_status(conn, session.id, Status.ACTIVE)
     if event.private:
@@ -271,6 +273,16 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=event.at)
     sessions.note_first_prompt(conn, session.id, text, title=shorten(text, 80))
     news.append(_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
+    return STORED
+
+
+def _said_more(conn: Connection, session: Session, turn: turns.TurnState, item: Accepted) -> Outcome:
+    """While the agent is at work, some hosts let the user say more in the same turn. The same words are no more."""
+    assert isinstance(item.event.body, Prompted)
+    text = clip(item.event.body.text, PROMPT_CHARS)
+    if not observations.add_to_prompt(conn, turn.id, text):
+        return Outcome("filtered", "duplicate")
+    events.add(conn, item.event, session_id=session.id, turn_id=turn.id, source=item.source)
     return STORED
 
 

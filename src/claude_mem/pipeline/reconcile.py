@@ -133,8 +133,10 @@ def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None
 
 def _missing(conn: Connection, session: Session, event: Event, config: Config, news: list[News]) -> bool:
     match event.body:
-        case ToolUsed(name=name):
+        case ToolUsed(name=name, failed=failed):
             known = name in config.skip_tools or events.has_tool_use(conn, event.host, event.tool_use_id)
+            if known and failed:  # not every hook is told
+                events.note_failure(conn, session.id, event.tool_use_id)
             return not known and not _in_private_turn(conn, session, event)
         case Prompted():
             return not _known_prompt(conn, session, event, news)

@@ -58,6 +58,15 @@ def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bo
     return bool(value(conn, "select 1 from events where session_id = ? and tool_use_id = ?", (session_id, tool_use_id)))
 
 
+def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
+    """It was stored before anyone knew that it had failed."""
+    conn.execute(
+        "update events set body = json_set(body, '$.failed', json('true'))"
+        " where session_id = ? and tool_use_id = ? and kind = 'tool' and json_extract(body, '$.failed') is null",
+        (session_id, tool_use_id),
+    )
+
+
 def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
     return bool(value(conn, "select 1 from events where turn_id = ? and kind = ?", (turn_id, wanted)))
 

@@ -24,6 +24,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
+from claude_mem.pipeline.bring import bring
 from claude_mem.pipeline.compress import compress
 from claude_mem.pipeline.context import Composed
 from claude_mem.pipeline.index import Indexer
@@ -41,7 +42,7 @@ from claude_mem.records import News, Outcome, Session
 from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
-from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.database import Connection, Database, Row, ours
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable
@@ -100,7 +101,7 @@ class Service:
         self.stop = asyncio.Event()
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
-        self.db = Database(config.database, backups=config.backups)
+        self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
@@ -114,6 +115,7 @@ class Service:
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
             "backfill": partial(backfill, config=config),
+            jobs.IMPORT: partial(bring, db=self.db, config=config),
             "compress": partial(
                 compress,
                 db=self.db,
@@ -302,7 +304,7 @@ class Service:
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
-        project_id = await self.db.read(projects.find, project.identities)
+        project_id = await self.db.read(projects.find, project)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         known = known or context.Known(project.name, (), None, 0)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
@@ -311,7 +313,7 @@ class Service:
         """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
         once must not be told the same."""
         project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
-        project_id = await self.db.read(projects.find, project.identities) if project.enabled else None
+        project_id = await self.db.read(projects.find, project) if project.enabled else None
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
@@ -502,7 +504,7 @@ def _greeting(conn: Connection, project: Project, *, now: int) -> str:
     before = notices.greeted_at(conn)
     if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
         return ""
-    project_id = projects.find(conn, project.identities)
+    project_id = projects.find(conn, project)
     known, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
     if not known:
         return "" if before else "claude-mem is on: what is done here will be known to the next session."
