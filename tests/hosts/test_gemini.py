@@ -53,7 +53,8 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeminiLab]:
 
 def healthy(run: Run) -> Run:
     assert run.returncode == 0, run.stderr
-    assert "hook" not in run.stderr.lower(), run.stderr
+    said = [line for line in run.stderr.lower().splitlines() if "hook" in line]
+    assert all(line.startswith("hook system message: claude-mem") for line in said), run.stderr
     return run
 
 

@@ -142,7 +142,8 @@ def tool_name(name: str, context: Any) -> str:
 
 def _find(env: Mapping[str, str]) -> Iterator[Path]:
     """A subagent's lies one folder deeper, and is part of its session's."""
-    yield from sorted((folder(env) / "tmp").glob("*/chats/session-*.json*"))
+    found = (folder(env) / "tmp").glob("*/chats/session-*")
+    yield from sorted(path for path in found if path.suffix in (".jsonl", ".json"))
 
 
 HOST = Host(
