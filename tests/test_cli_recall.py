@@ -495,7 +495,7 @@ def test_another_model_is_fetched_and_it_is_said_how_to_use_it(
     hub: dict[str, bytes], lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["model", "pull", "minilm"]) == 0
-    assert 'embedding_model = "minilm"' in capsys.readouterr().err
+    assert "config set embedding_model minilm" in capsys.readouterr().err
     assert not lab.processes()
 
 

@@ -146,7 +146,11 @@ def test_an_exact_error_a_file_and_a_commit_are_found_by_themselves(lab: Lab, co
     for number in range(5):
         _session(lab, f"n{number}", f"unrelated work {number}", file=f"other{number}.py", at=NOW + number * MINUTE)
     service = ready(Service(config))
-    for question, signal in (("abc1234", "commit abc1234"), ("shop/cart.py", "edited src/shop/cart.py")):
+    for question, signal in (
+        ("abc1234", "commit abc1234"),
+        ("shop/cart.py", "edited src/shop/cart.py"),
+        ("what was on fix/total-of-nothing?", "branch fix/total-of-nothing"),
+    ):
         (hit, *_) = ask(service, question)
         assert signal in hit.why["signals"]
     assert "s1" in {hit.row["content_session_id"] for hit in ask(service, "E KeyError: 'total'")}

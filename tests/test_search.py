@@ -152,6 +152,7 @@ def test_files_commands_errors_and_commits_are_found_exactly(lab: Lab, config: C
     signals = service.db.read_now(lambda conn: rows(conn, "select distinct kind, value from signals order by 1, 2"))
     kinds = {row["kind"]: row["value"] for row in signals}
     assert kinds["commit"] == "abc1234"
+    assert kinds["branch"] == "fix/total-of-nothing"
     assert kinds["command"] == "pytest -q"
     assert kinds["edited"] == "src/shop/cart.py"
     assert kinds["error"] == "e keyerror: 'total'"
@@ -186,7 +187,10 @@ def _session(lab: Lab, session: str, prompt: str, *, file: str, at: int, closing
             },
         ),
         ("PostToolUse", _bash("pytest -q", "t3", stdout="4 passed\ngibberishoutput")),
-        ("PostToolUse", _bash("git commit -m x", "t4", stdout="[main abc1234] Fix the total\n 1 file changed")),
+        (
+            "PostToolUse",
+            _bash("git commit -m x", "t4", stdout="[fix/total-of-nothing abc1234] Fix the total\n 1 file changed"),
+        ),
         ("Stop", {"last_assistant_message": closing or f"Fixed the total of the cart in {file}; the key was missing."}),
     ]
     for step, (event, fields) in enumerate(told):

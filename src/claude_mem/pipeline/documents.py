@@ -25,6 +25,7 @@ SPEAKS_FOR_ITSELF = 500
 # The models read 512 tokens, about so many characters. What is longer is read in parts, and then small ones are best.
 WHOLE, PART, HEAD = 2_000, 500, 60
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+")
+_SWITCH = re.compile(r"\bgit (?:checkout -[bB]|switch(?: -[cC])?) ([\w./-]{4,100})")
 FRAGMENT, TOOL_TEXT = 300, 6_000
 
 Signals = tuple[tuple[str, str, int], ...]
@@ -134,10 +135,18 @@ def _signals(found: Evidence) -> Iterator[tuple[str, str, int]]:
     yield from (("edited", path, times) for path, times in edited.items())
     yield from (("read", path, 1) for path in found.files_read if path not in edited)
     yield from (("commit", commit.id, 1) for commit in found.commits if commit.id)
+    yield from (("branch", branch, 1) for branch in sorted(_branches(found)))
     for command in found.commands:
         yield "command", command.key[:FRAGMENT], 1
         if command.failed and (error := error_line(command.output)):
             yield "error", words.signature(error), 1
+
+
+def _branches(found: Evidence) -> set[str]:
+    """Those with a name that says something: everything happens on `main`."""
+    named = {commit.branch for commit in found.commits}
+    named |= {match[1] for command in found.commands for match in _SWITCH.finditer(command.text)}
+    return {branch for branch in named if len(branch) > 3 and re.search(r"[-/_\d]", branch)}
 
 
 def _document(

@@ -30,7 +30,7 @@ from claude_mem.text import shorten, storable, tokens
 # One set for everything, chosen on the development sets (bench/results/recall.md); neighbouring values do as well.
 WORDS, MEANING = 0.35, 0.65
 SESSION = 0.5  # what a session's best turn lends to its other turns: work comes in stretches
-EXACT = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3}
+EXACT = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3, "branch": 0.2}
 RECENT, CONFIRMED = 0.02, 0.02
 HALF_LIFE_MS = 30 * 86_400_000
 # Below this a thing has nothing to do with the question: no word in common that tells anything, and no closer in
@@ -44,6 +44,7 @@ PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
 Key = TypeVar("Key", int, str)
 
+_BRANCH = re.compile(r"[\w.]+(?:[-/][\w.]+)+")
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
 
 
@@ -150,6 +151,8 @@ def _signals(conn: Connection, text: str, where: Filter) -> list[Row]:
         found += search.by_signal(conn, where, kinds=("edited", "read"), values=files)
     if commits := _COMMIT.findall(text.lower())[:5]:
         found += search.by_signal(conn, where, kinds=("commit",), values=search.commits_like(conn, commits))
+    if branches := _BRANCH.findall(text)[:20]:
+        found += search.by_signal(conn, where, kinds=("branch",), values=branches)
     lines = [line.strip() for line in text.splitlines() if line.strip()][:20]
     found += search.by_signal(conn, where, kinds=("error",), values=[words.signature(line) for line in lines])
     return found + search.by_signal(conn, where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)])

@@ -91,6 +91,7 @@ class Commit:
     subject: str
     stat: str
     seq: int
+    branch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ def _commits(command: Command) -> Iterator[Commit]:
     told = list(_COMMITTED.finditer(command.output))
     for match in told:
         stat = _STAT.search(command.output, match.end())
-        yield Commit(match["id"], match["subject"].strip(), stat[1] if stat else "", command.seq)
+        yield Commit(match["id"], match["subject"].strip(), stat[1] if stat else "", command.seq, match["branch"])
     if not told and (quiet := _QUIET_COMMIT.search(command.text)):
         yield Commit("", quiet["subject"].strip(), "", command.seq)
 
