@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -524,6 +526,44 @@ def test_a_message_the_worker_may_have_acted_on_is_not_sent_twice(lab: Lab) -> N
     assert len(heard) == 1
     assert answer
     assert "in the middle" in json.dumps(answer)
+
+
+ASKED = (
+    b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",'
+    b' "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}\n'
+    b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n'
+    b'{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}\n'
+)
+
+
+def spoken(lab: Lab, **env: str) -> list[Any]:
+    done = subprocess.run(BRIDGE, input=ASKED, env=lab.env(**env), capture_output=True, timeout=30, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_client_does_not_wait_for_a_worker_that_hangs_or_is_gone(lab: Lab) -> None:
+    lab.mem("start")
+    first = spoken(lab)
+    assert [answer["id"] for answer in first] == [1, 2]
+    pid = process.holder(lab.data)
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert spoken(lab) == first  # a question to the worker would end in an error
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    lab.mem("stop")
+    assert spoken(lab) == first
+    assert process.holder(lab.data) is None
+    kept = lab.data / bridge.KEPT
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.write_text(kept.read_text().replace('"search"', '"of another version"').replace('"of": "', '"of": "9'))
+    assert spoken(lab) == first
+
+
+def test_an_agent_that_works_for_us_gets_no_tools_and_no_worker(lab: Lab) -> None:
+    assert spoken(lab, CLAUDE_MEM_INTERNAL="1") == []
+    assert process.holder(lab.data) is None
 
 
 def test_the_bridge_loads_next_to_nothing() -> None:
