@@ -31,8 +31,7 @@ def settings() -> Iterator[str]:
         default = as_toml(getattr(Config(), name)).replace("|", "\\|")
         yield f"| `{name}` | `{default}` | `CLAUDE_MEM_{name.upper()}` | {reason(name)} |"
     yield "\n`data_dir` can only be set by its variable: the hook reads no file."
-    yield "\nA project's own switch is a file `.claude-mem.toml` in its folder or above:\n"
-    yield '```toml\nenabled = false        # remember nothing here\nproject = "payments"   # share one memory under this name\n```'
+    yield "\n`claude-mem config set NAME VALUE` checks a value and writes it; a project's own words are in [projects](projects.md)."
 
 
 def commands() -> Iterator[str]:

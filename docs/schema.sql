@@ -418,3 +418,23 @@ CREATE INDEX observations_by_time on observations (created_at) where not forgott
 CREATE INDEX session_summaries_by_time on session_summaries (created_at);
 
 CREATE INDEX user_prompts_by_time on user_prompts (created_at);
+
+CREATE TABLE imports (
+    id          integer primary key autoincrement,
+    path        text not null,
+    mark        text not null,              -- the file as it was: its size and time
+    source      text not null check (source in ('export', 'older')),
+    project     text not null default '',   -- only what belongs to this one
+    untrusted   integer not null default 0, -- someone else's: found when searched for, never told unasked
+    dry_run     integer not null default 0, -- counted, and nothing kept
+    position    text not null default '',   -- where the next batch begins, as its reader writes it
+    done        integer not null default 0, -- of `total`, in the reader's own measure
+    total       integer not null default 0,
+    counts      text not null default '{}', -- what became of the records, by outcome and kind
+    notes       text not null default '[]', -- the first things that were wrong, in words
+    error       text,
+    started_at  integer not null,
+    ended_at    integer
+) strict;
+
+CREATE INDEX observations_by_own_key on observations (key) where turn_id is null;

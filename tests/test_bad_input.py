@@ -294,8 +294,8 @@ def test_a_missing_folder_is_made_for_the_user_alone(lab: Lab, tmp_path: Path) -
     lab.mem("status")
     found = modes(tmp_path / "not")
     assert {"yet/there/worker.json", "yet/there/claude-mem.db", "yet/there/token"} <= found.keys()
-    folders = {name for name in found if (tmp_path / "not" / name).is_dir()}
-    assert {name: oct(mode) for name, mode in found.items() if mode != (0o700 if name in folders else 0o600)} == {}
+    run = {name for name in found if (tmp_path / "not" / name).is_dir() or name.endswith("/claude-mem-hook")}
+    assert {name: oct(mode) for name, mode in found.items() if mode != (0o700 if name in run else 0o600)} == {}
 
 
 @pytest.fixture

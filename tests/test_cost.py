@@ -151,7 +151,7 @@ def test_compressing_a_session_shows_both_side_by_side_and_keeps_nothing(lab: La
     ("words", "says"),
     [
         (("compress", "77"), "no session '77'"),
-        (("compress", "/etc/hostname"), "no turn"),
+        (("compress", "/etc/hostname"), "no transcript that we know"),
         (("compress", "--provider", "nobody", "{transcript}"), "no provider 'nobody'"),
         (("compress", "--turn", "9", "--dry-run", "{transcript}"), "no turn 9"),
         (("compress", "{transcript}"), "no model is set up"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from claude_mem.cli.main import HOOKS, build_parser
 from claude_mem.hook import COMMANDS
+from tests.lab import Lab
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,3 +58,18 @@ def test_nothing_names_a_machine() -> None:
         path = ROOT / name
         if path.is_file():
             assert not own.search(path.read_text("utf-8", "replace")), name
+
+
+def test_the_recipe_for_editor_extensions_works(lab: Lab) -> None:
+    """Each request as the page has it, but in a folder that is there."""
+    page = (ROOT / "docs" / "agents.md").read_text("utf-8").replace("/home/me/shop", str(lab.project))
+    posts = re.findall(r"^post (/\S+)\s+'(\{.*?\})'$", page, re.MULTILINE | re.DOTALL)
+    assert len(posts) == 4
+    lab.mem("start")
+    for path, body in posts:
+        lab.client().post(path, json.loads(body))
+    lab.wait_digested()
+    (session,) = lab.client().get("/api/sessions")["items"]
+    assert (session["host"], session["status"], session["first_prompt"]) == ("my-editor", "completed", "Fix the total")
+    (found,) = lab.client().get("/api/search", query="total")["items"][:1]
+    assert "total" in found["title"]

@@ -163,6 +163,18 @@ def test_a_project_can_switch_itself_off(lab: Lab) -> None:
     assert "additionalContext" not in json.dumps(lab.hook("SessionStart", source="startup"))
 
 
+def test_a_project_can_leave_out_tools_and_subagents(lab: Lab) -> None:
+    (lab.project / ".claude-mem.toml").write_text('skip_tools = ["WebSearch"]\nsubagents = false\n')
+    lab.spool("UserPromptSubmit", prompt="go", prompt_id="p1")
+    for number, more in enumerate(({"tool_name": "WebSearch"}, {"agent_id": "a1"}, {})):
+        fields = {"tool_name": "Bash", "tool_input": {"command": f"echo {number}"}, "tool_use_id": f"t{number}"}
+        lab.spool("PostToolUse", prompt_id="p1", **{**fields, **more})
+    lab.spool("SubagentStop", prompt_id="p1", agent_id="a1", agent_type="x", last_assistant_message="found")
+    lab.drain()
+    assert lab.status()["filtered_by"] == {"skip_tool": 1, "subagent": 2}
+    assert lab.rows("select json_extract(body, '$.input.command') from events where kind = 'tool'") == [("echo 2",)]
+
+
 def test_projects_can_be_excluded_by_a_setting(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="secret plans")
     lab.drain(CLAUDE_MEM_EXCLUDED_PROJECTS=f"{lab.folder}/sh*")

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from claude_mem.hosts import claude
 from claude_mem.hosts.host import Ours
-from tests.lab import Lab
+from tests.lab import MEM, Lab
 
 THEIRS: dict[str, Any] = {
     "model": "opus",
@@ -217,3 +218,51 @@ def test_settings_of_an_unknown_shape_are_left_alone(lab: Lab, settings: Path, o
     assert lab.mem("install", "--yes", ok=False).returncode == 1
     assert lab.mem("doctor", ok=False).returncode == 1
     assert json.loads(settings.read_text()) == odd
+
+
+def talk(lab: Lab, typed: str, *words: str) -> str:
+    """With a person at a terminal."""
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard:
+        running = subprocess.Popen(
+            [*MEM, *words], env=lab.env(), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        os.close(theirs)
+        keyboard.write(typed.encode())
+        return running.communicate(timeout=60)[0]
+
+
+def person(lab: Lab) -> Lab:
+    """The lab's environment names a provider; a new user's does not."""
+    env = lab.env()
+    env.pop("CLAUDE_MEM_PROVIDER")
+    lab.env = lambda **more: {**env, **more}  # type: ignore[method-assign]
+    return lab
+
+
+def test_a_person_is_asked_once_about_files_and_a_model(lab: Lab, settings: Path) -> None:
+    said = talk(person(lab), "y\n4\n2.50\n", "install", "--host", "claude")
+    assert "Claude Code: connected" in said
+    assert "config set anthropic_api_key -" in said
+    assert (lab.data / "config.toml").read_text() == 'provider = "anthropic"\nmonthly_cost = 2.5\n'
+    settings.write_text("{}")
+    assert "Shall a model" not in talk(lab, "y\n", "install", "--host", "claude")
+
+
+def test_an_empty_line_means_no_model_and_a_no_changes_nothing(lab: Lab, settings: Path) -> None:
+    assert "nothing was changed" in talk(person(lab), "n\n", "install", "--host", "claude")
+    assert not settings.exists()
+    talk(lab, "\n\n", "install", "--host", "claude")
+    assert (lab.data / "config.toml").read_text() == 'provider = "local"\n'
+
+
+def test_an_agent_nobody_knows_is_named(lab: Lab) -> None:
+    done = lab.mem("install", "--host", "emacs", ok=False)
+    assert done.returncode == 2
+    assert "'emacs'" in done.stderr
+    assert "claude" in done.stderr
+
+
+def test_without_any_agent_it_says_so(lab: Lab, tmp_path: Path) -> None:
+    lab.env = partial(lab.env, HOME=str(tmp_path), PATH="/nowhere")  # type: ignore[method-assign]
+    assert "no coding agent" in lab.mem("install", "--yes", ok=False).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -96,7 +97,37 @@ def test_a_file_in_the_project_gives_it_a_name_or_switches_it_off(repo: Path) ->
     assert resolve(str(repo / "deep")).enabled is False
     (repo / ".claude-mem.toml").write_text("= nonsense")
     assert resolve(str(repo)).enabled is False
-    assert override_problem(str(repo)).endswith(".claude-mem.toml")
+    assert override_problem(str(repo)).endswith(".claude-mem.toml is not TOML")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["enabeld = true", "enabled = 'no'", "skip_tools = 'Bash'", "worktrees = true", "subagents = 0", "[project]"],
+)
+def test_what_makes_no_sense_switches_off_and_is_named(repo: Path, line: str) -> None:
+    (repo / ".claude-mem.toml").write_text(line)
+    assert resolve(str(repo)).enabled is False
+    assert re.findall(r"\w+", line)[0] in override_problem(str(repo))
+
+
+def test_a_worktree_can_be_a_project_of_its_own(repo: Path) -> None:
+    _git(repo, "remote", "add", "origin", "git@example.org:team/api.git")
+    (repo / ".claude-mem.toml").write_text('worktrees = "isolate"\n')
+    _git(repo, "add", ".")
+    _git(repo, "commit", "--quiet", "--message", "isolate")
+    tree = repo.with_name("tree")
+    _git(repo, "worktree", "add", "--quiet", str(tree))
+    alone, whole = resolve(str(tree)), resolve(str(repo))
+    assert alone.name == "tree"
+    assert set(alone.identities) & set(whole.identities) == set()
+    (tree / ".claude-mem.toml").write_text('worktrees = "share"\n')
+    assert resolve(str(tree)).identities == whole.identities
+
+
+def test_tools_and_subagents_can_be_left_out(repo: Path) -> None:
+    (repo / ".claude-mem.toml").write_text('skip_tools = ["Bash"]\nsubagents = false\n')
+    found = resolve(str(repo))
+    assert (found.enabled, found.skip_tools, found.subagents) == (True, ("Bash",), False)
 
 
 @pytest.mark.parametrize(

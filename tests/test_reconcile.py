@@ -236,6 +236,23 @@ def test_subagents_are_read_too(lab: Lab, transcript: Transcript) -> None:
     assert len(_tools(lab)) == 1
 
 
+def test_subagents_are_not_read_where_they_are_not_wanted(lab: Lab, transcript: Transcript) -> None:
+    (lab.project / ".claude-mem.toml").write_text("subagents = false\n")
+    where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
+    folder = transcript.path.with_suffix("") / "subagents"
+    folder.mkdir(parents=True)
+    helper = Transcript(folder / "agent-a1.jsonl")
+    helper._write("user", {"role": "user", "content": "your task"}, isSidechain=True, promptId="p1")
+    block = {"type": "tool_use", "id": "h1", "name": "Grep", "input": {"pattern": "x"}}
+    helper._write("assistant", {"role": "assistant", "content": [block]}, isSidechain=True)
+    result = {"type": "tool_result", "tool_use_id": "h1", "content": "found"}
+    helper._write("user", {"role": "user", "content": [result]}, isSidechain=True, promptId="p1")
+    lab.spool("UserPromptSubmit", prompt="go", **where)
+    lab.spool("SubagentStop", agent_id="a1", last_assistant_message="found it", **where)
+    lab.drain()
+    assert _tools(lab) == []
+
+
 def test_a_worker_that_starts_looks_for_what_was_said_while_none_ran(lab: Lab, transcript: Transcript) -> None:
     where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
     lab.spool("UserPromptSubmit", prompt="go", **where)

@@ -12,7 +12,7 @@ NOD = b'{"continue": true, "suppressOutput": true}'
 # A strict host drops a nod it does not understand; nothing is understood by all.
 PLAIN_NOD = b"{}"
 # What a host calls the events at which it takes text, where it does not use our words.
-_NAMES = {"gemini": {"UserPromptSubmit": "BeforeAgent", "PreToolUse": "BeforeTool", "PostToolUse": "AfterTool"}}
+_NAMES = {"gemini": {"UserPromptSubmit": "BeforeAgent", "PostToolUseFailure": "AfterTool"}}
 _FLAT = {"copilot": "additionalContext", "cursor": "additional_context"}
 
 

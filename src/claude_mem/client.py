@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -43,11 +44,28 @@ class Client:
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
 
+    def lines(self, path: str, **query: Any) -> Iterator[bytes]:
+        """A long answer, line by line as it comes."""
+        given = {name: item for name, item in query.items() if item not in (None, "")}
+        connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
+        try:
+            connection.request("GET", f"{path}?{urlencode(given)}", headers=self._headers())
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                self._result(answer.status, answer.read(), answer.getheader("content-type") or "")
+            yield from answer
+        except (OSError, http.client.HTTPException) as error:
+            raise WorkerDown(f"the worker broke off ({error})", hint="`claude-mem logs` may say why") from error
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json"}
+
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
-        headers = {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json"}
         try:
-            connection.request(method, path, body, headers)
+            connection.request(method, path, body, self._headers())
             answer = connection.getresponse()
             raw, status = answer.read(), answer.status
         except OSError as error:

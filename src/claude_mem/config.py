@@ -105,6 +105,9 @@ class Config:
     verbosity: str = setting("normal", "How much a model should keep: minimal, normal or verbose.", choices=VERBOSITIES)
     mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")
     language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.", high=40)
+    greeting: bool = setting(
+        True, "Once a day, at a session's start, one line for you: how much is remembered here, and what is new."
+    )
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
     embedding_model: str = setting(
         "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s, gte-small or minilm."
@@ -176,7 +179,7 @@ def load_forgiving(env: Mapping[str, str] | None = None) -> Loaded:
     for origin, found in (_from_file(data_dir / "config.toml", problems), _from_env(env)):
         for name, (raw, where) in found.items():
             try:
-                values[name] = _check(name, raw, where)
+                values[name] = check(name, raw, where)
                 sources[name] = origin
             except BadSetting as problem:
                 problems.append(problem)
@@ -245,12 +248,12 @@ def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[Any, str]]]:
     for name in names():
         variable = PREFIX + name.upper()
         if name != "data_dir" and variable in env:
-            found[name] = (_parse(name, env[variable]), f"the environment variable {variable}")
+            found[name] = (parse(name, env[variable]), f"the environment variable {variable}")
     return "environment", found
 
 
-def _parse(name: str, text: str) -> Any:
-    """Environment variables are text; give them the shape the setting has."""
+def parse(name: str, text: str) -> Any:
+    """What comes as text, in the shape the setting has."""
     default = getattr(Config(), name)
     if isinstance(default, bool):
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower(), text)
@@ -263,7 +266,7 @@ def _parse(name: str, text: str) -> Any:
     return text
 
 
-def _check(name: str, raw: Any, where: str) -> Any:
+def check(name: str, raw: Any, where: str) -> Any:
     default, meta = getattr(Config(), name), _field(name).metadata
     wanted, value = _wanted(default), raw
     if isinstance(default, tuple):

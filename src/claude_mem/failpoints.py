@@ -45,6 +45,8 @@ POINTS = (
     "serve.opened",
     "serve.stopping",
     "migrate.applied",
+    "import.read",
+    "import.batch",
 )
 
 _armed, _, _count = os.environ.get("CLAUDE_MEM_FAILPOINT", "").partition(":")

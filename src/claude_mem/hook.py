@@ -48,7 +48,12 @@ _KEEP_ENV_PREFIXES = (b"LC_", b"XDG_", b"CLAUDE_MEM_")
 _SAYS = {
     "claude": ((b"project_dir", b"CLAUDE_PROJECT_DIR"), (b"pid", b"CLAUDE_PID")),
     "gemini": ((b"project_dir", b"GEMINI_PROJECT_DIR"),),
+    "cursor": ((b"project_dir", b"CURSOR_PROJECT_DIR"),),
 }
+# Hosts that say where they work by running us there.
+_RUN_IN_PROJECT = ("windsurf",)
+# Who takes no text at a moment need not wait for it.
+_DEAF = {"cursor": ("new", "fail"), "windsurf": ("new",)}
 
 _FAILPOINT = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
 
@@ -103,7 +108,8 @@ def _capture(argv: "list[str]", host: str) -> bytes:
         return _warning(home)
     alive = nudge(home)
     _point(b"hook.nudged")
-    answer = _asked(home, argv[1], record) if alive and argv[1] in ASKS else b""
+    asks = alive and argv[1] in ASKS and argv[1] not in _DEAF.get(host, ())
+    answer = _asked(home, argv[1], record) if asks else b""
     return answer or (_left_on_disk(home, host, payload) if argv[1] == "context" else b"")
 
 
@@ -145,13 +151,26 @@ def _record(command: str, host: str, payload: bytes, whole: bool) -> bytes:
     lines = [b"command " + command.encode(), b"host " + host.encode()]
     for key, name in _SAYS.get(host, ()):
         if value := env.get(name):
-            lines.append(key + b" " + value.replace(b"%", b"%25").replace(b"\n", b"%0A"))
+            lines.append(_line(key, value))
+    if host in _RUN_IN_PROJECT:
+        lines.append(_line(b"project_dir", _here()))
     if not whole:
         lines.append(b"cut yes")
     if has_tag(payload):
-        payload, marks = _without_private(payload)
+        payload, marks = _without_private(payload, host)
         lines += marks
     return b"\n".join(lines) + b"\n\n" + payload
+
+
+def _here() -> bytes:
+    try:
+        return posix.getcwdb()
+    except OSError:
+        return b""  # someone has removed it
+
+
+def _line(key: bytes, value: bytes) -> bytes:
+    return key + b" " + value.replace(b"%", b"%25").replace(b"\n", b"%0A")
 
 
 # --- privacy ---------------------------------------------------------------------------------------------------------
@@ -190,7 +209,7 @@ def _opens(before: bytes) -> bool:
     return not any(byte < 128 and chr(byte).isalnum() for byte in between)
 
 
-def _without_private(payload: bytes) -> "tuple[bytes, list[bytes]]":
+def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
     """The payload without hidden parts. What can't be read as JSON can't be cut safely: it is withheld altogether."""
     try:
         import json
@@ -199,11 +218,18 @@ def _without_private(payload: bytes) -> "tuple[bytes, list[bytes]]":
         from claude_mem import privacy
 
         fields = json.loads(payload.decode("utf-8", "replace"))
-        private = isinstance(fields, dict) and privacy.hides_all(str(fields.get("prompt", "")))
+        if host == "gemini" and isinstance(fields, dict) and isinstance(fields.get("prompt"), str):
+            fields["prompt"] = privacy.said(fields["prompt"])  # else it would never be wholly private
+        private = isinstance(fields, dict) and any(map(privacy.hides_all, _prompts(fields)))
         text = json.dumps(privacy.strip_all(fields))
         return text.encode("ascii"), [b"private yes"] if private else []
     except Exception:
         return b"", [b"withheld yes"]
+
+
+def _prompts(fields: "dict[str, object]") -> "list[str]":
+    about = fields.get("tool_info")  # where Windsurf has it
+    return [str(fields.get("prompt", "")), str(about.get("user_prompt", "")) if isinstance(about, dict) else ""]
 
 
 def _find_ourselves() -> None:

@@ -25,6 +25,18 @@ _TAG = re.compile(
 _TAG_END = re.compile(r">|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
 
 
+# What Gemini puts around a prompt before its hooks see it: what other hooks added, and files that were mentioned.
+_ADDED_BEFORE = re.compile(r"(?:\s*<hook_context>.*?</hook_context>)+\s*", re.DOTALL)
+_ADDED_AFTER = "--- Content from referenced files ---"
+
+
+def said(prompt: str) -> str:
+    """What the user said, of a prompt as Gemini tells it. To be cut before `hides_all` is asked."""
+    added = _ADDED_BEFORE.match(prompt)
+    rest, found, _ = prompt[added.end() if added else 0 :].partition(_ADDED_AFTER)
+    return rest.removesuffix("\n") if found else rest
+
+
 def strip(text: str) -> str:
     """The text without its hidden parts; the text itself if there are none."""
     kept: list[str] = []

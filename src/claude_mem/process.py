@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from claude_mem.errors import CannotDo, WorkerHeld
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
+END_SECONDS = 2.0
 LAUNCHER = "claude-mem-hook"
 PYTHON = (sys.executable, "-I", "-S")
 
@@ -165,9 +167,35 @@ def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
 
 
 def _gone(data_dir: Path, pid: int, seconds: float) -> bool:
+    """Has it let go of the lock? What it then still needs to end is waited for too, but is no reason to kill it."""
+    if not _until(lambda: holder(data_dir) != pid, seconds):
+        return False
+    _until(lambda: not _exists(pid), END_SECONDS)
+    return True
+
+
+def _until(done: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holder(data_dir) != pid:
-            return True
+    while not done():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.02)
-    return False
+    return True
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False  # a stranger's, who got its number
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """It has ended, and whoever started it has not looked yet. In a container that may take seconds."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, ValueError, IndexError):
+        return False

@@ -5,8 +5,7 @@ identities are its remote and its git folder; the store remembers both, so that 
 gains a remote keeps its memory. The files of git are read directly: two `git` calls per event would cost more
 than everything else.
 
-A file `.claude-mem.toml` in the folder or above it may say `project = "name"` (share one memory under that
-name) or `enabled = false` (remember nothing here).
+A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what.
 """
 
 from __future__ import annotations
@@ -18,8 +17,18 @@ import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 OVERRIDE = ".claude-mem.toml"
+OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
+# What it may say, in words for people.
+SAYS = {
+    "enabled": "`enabled` is true or false: remember what is done here",
+    "project": "`project` is a text: the name under which this folder's memory is kept, and shared with others of it",
+    "skip_tools": "`skip_tools` is a list of texts: tools whose calls are not kept here, beside those of the settings",
+    "subagents": "`subagents` is true or false: keep what subagents do",
+    "worktrees": '`worktrees` is "share" or "isolate": is a worktree part of its repository, or a project of its own',
+}
 _FAR = 64  # folders looked through on the way up; deeper than any real tree
 
 
@@ -31,23 +40,28 @@ class Project:
     root: str
     identities: tuple[str, ...]
     enabled: bool = True
+    skip_tools: tuple[str, ...] = ()  # beside those of the settings
+    subagents: bool = True  # is what they do kept?
 
 
 def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
     """Never fails: a folder that is gone or can't be read is a project of its own."""
     start = Path(os.path.realpath(folder or "/"))
-    override = _override(start)
+    said = _override(start)
     git = _git_folder(start)
     root, common = git if git else (start, None)
+    if common and said.get("worktrees") == "isolate" and not (root / ".git").is_dir():
+        common = None  # a worktree that is to be a project of its own
     identities = [f"git:{common}"] if common else [f"dir:{root}"]
     if common and (remote := _remote(common)):
         identities.append(f"remote:{remote}")
     name = _name(root, common)
-    if isinstance(given := override.get("project"), str) and given.strip():
-        name = given.strip()[:100]
+    if given := str(said.get("project", "")).strip():
+        name = given[:100]
         identities.insert(0, f"name:{name}")
-    enabled = override.get("enabled", True) is not False and not is_excluded(folder, excluded)
-    return Project(name, str(root), tuple(identities), enabled)
+    enabled = said.get("enabled", True) is not False and not is_excluded(folder, excluded)
+    skip_tools, subagents = tuple(said.get("skip_tools", ())), said.get("subagents", True)
+    return Project(name, str(root), tuple(identities), enabled, skip_tools, subagents)
 
 
 def named(name: str) -> Project:
@@ -75,23 +89,40 @@ def _upwards(start: Path) -> tuple[Path, ...]:
     return (start, *start.parents)[:_FAR]
 
 
-def _override(start: Path) -> dict[str, object]:
-    """What the files on the way up say. The nearest name counts; one `enabled = false` anywhere is enough, and so is a
+def _override(start: Path) -> dict[str, Any]:
+    """What the files on the way up say. The nearest word counts; one `enabled = false` anywhere is enough, and so is a
     file that can't be understood: whoever wrote it wanted something."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for folder in _upwards(start):
+        path = folder / OVERRIDE
         try:
-            said: dict[str, object] = tomllib.loads((folder / OVERRIDE).read_text("utf-8"))
+            said: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
         except OSError:
             continue  # absent, or no folder that could have one
         except ValueError:
-            said = {"enabled": False, "problem": str(folder / OVERRIDE)}
+            said = {"enabled": False, "problem": f"{path} is not TOML"}
+        wrong = [name for name, given in said.items() if name != "problem" and not _makes_sense(name, given)]
+        if wrong:
+            said = {"enabled": False, "problem": f"{path}: {SAYS.get(wrong[0], f'there is no setting {wrong[0]!r}')}"}
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
 
 
+def _makes_sense(name: str, given: Any) -> bool:
+    match name:
+        case "enabled" | "subagents":
+            return isinstance(given, bool)
+        case "project":
+            return isinstance(given, str)
+        case "skip_tools":
+            return isinstance(given, list) and all(isinstance(tool, str) for tool in given)
+        case "worktrees":
+            return given in ("share", "isolate")
+    return False
+
+
 def override_problem(folder: str) -> str:
-    """The file that can't be understood, if there is one; for `doctor`."""
+    """What can't be understood in which file, if anything; for `doctor`."""
     return str(_override(Path(os.path.realpath(folder))).get("problem", ""))
 
 

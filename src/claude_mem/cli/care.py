@@ -1,4 +1,4 @@
-"""doctor, config, reindex, model: is it well, how is it set, and how are things found in it."""
+"""doctor, reindex, model: is it well, and how are things found in it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 
 from claude_mem import hook, modes, process, projects
 from claude_mem.cli import output
-from claude_mem.cli.run import gather_status
+from claude_mem.cli.run import database, gather_status
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving, names, reason, shown
+from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import MemError, Misuse
 from claude_mem.hosts.connect import standing
 from claude_mem.hosts.host import Ours
@@ -44,9 +44,6 @@ def add_commands(commands: Any) -> None:
     doctor_ = commands.add_parser("doctor", help="check everything that can be checked, and say what to do")
     doctor_.add_argument("--json", action="store_true", help="one JSON object a line")
     doctor_.set_defaults(run=doctor)
-    config_ = commands.add_parser("config", help="every setting: its value, where it comes from, and why")
-    config_.add_argument("--json", action="store_true", help="one JSON object a line")
-    config_.set_defaults(run=config)
     reindex_ = commands.add_parser(
         "reindex",
         help="make the index again from what is remembered: words, and vectors if there is a model",
@@ -153,8 +150,7 @@ def _pull(config: Config, name: str) -> int:
         folder = models.fetch(config.models, name, progress=advance)
     output.line(f"{name} is in {folder}, checked by its SHA-256")
     if name != config.embedding_model:
-        path = config.data_dir / "config.toml"
-        output.say(f'to use it, put `embedding_model = "{name}"` into {path}, then `claude-mem restart`')
+        output.say(f"to use it: `claude-mem config set embedding_model {name}`")
         return 0
     found = Client(process.start(config.data_dir)).get("/api/index")
     if found["model"] == name and not found["busy"]:
@@ -167,28 +163,7 @@ def _pull(config: Config, name: str) -> int:
     return 0
 
 
-# --- settings and health ---------------------------------------------------------------------------------------------
-
-
-def config(options: argparse.Namespace) -> int:
-    loaded = load_forgiving()
-    rows = [
-        {
-            "name": name,
-            "value": shown(loaded.config, name),
-            "source": loaded.sources[name],
-            "reason": reason(name),
-        }
-        for name in names()
-    ]
-    if options.json:
-        output.json_lines(rows)
-    else:
-        output.table(("setting", "value", "source", "reason"), [tuple(row.values()) for row in rows])
-        output.say(f"change them in {loaded.config.data_dir / 'config.toml'} or with CLAUDE_MEM_<NAME>")
-    for problem in loaded.problems:
-        output.error(str(problem), problem.hint)
-    return 2 if loaded.problems else 0
+# --- health ---------------------------------------------------------------------------------------------
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -208,10 +183,11 @@ def examine() -> Iterator[Check]:
     config = loaded.config
     yield _settings(loaded.problems)
     if problem := projects.override_problem(str(Path.cwd())):
-        yield Check("project", False, f"{problem} can't be read, so nothing is captured here", "mend it or delete it")
+        yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
+    yield from _older(config)
     yield _mode(config)
     yield _hooks(config.data_dir)
     yield _latency()
@@ -282,6 +258,14 @@ def _sqlite() -> Check:
     )
 
 
+def _older(config: Config) -> Iterator[Check]:
+    from claude_mem.store.database import is_foreign, ours
+
+    if is_foreign(config.database):
+        found = f"{config.database.name} is another claude-mem's and left alone; ours is {ours(config.database).name}"
+        yield Check("database", True, found, "`claude-mem import` brings its memories over")
+
+
 def _hooks(data_dir: Path) -> Check:
     ours = Ours(process.launcher(data_dir), os.environ)
     found = {host.label: standing(host, ours) for host in HOSTS.values()}
@@ -289,7 +273,7 @@ def _hooks(data_dir: Path) -> Check:
     if broken:
         said = "; ".join(f"{label}: {why}" for label, why in broken.items())
         return Check("hooks", False, said, "`claude-mem install` mends what it can")
-    there = [label for label, (how, _) in found.items() if how == "connected"]
+    there = [f"{label} ({why})" if why else label for label, (how, why) in found.items() if how == "connected"]
     if not there:
         return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
     return Check("hooks", True, ", ".join(there))
@@ -374,7 +358,7 @@ def _last_words(config: Config) -> str:
 def _token(config: Config) -> Check:
     loose = [
         path.name
-        for name in ("token", "worker.json", "claude-mem.db")
+        for name in ("token", "worker.json", database(config).name)
         if (path := config.data_dir / name).exists() and path.stat().st_mode & 0o077
     ]
     if loose:

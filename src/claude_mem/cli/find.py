@@ -49,8 +49,8 @@ def _add_search(commands: Any) -> None:
     add("--type", action="append", metavar="T", help="only observations of this type: bugfix, feature, decision, …")
     add("--concept", action="append", metavar="C", help="only observations with this concept: gotcha, how-it-works, …")
     add("--file", action="append", metavar="F", help="only what read or changed this file or folder")
-    add("--since", type=_date, metavar="DATE", help="not older: 2026-01-31, or with a time")
-    add("--until", type=_date, metavar="DATE", help="not newer; a day counts to its end")
+    add("--since", type=date, metavar="DATE", help="not older: 2026-01-31, or with a time")
+    add("--until", type=date, metavar="DATE", help="not newer; a day counts to its end")
     add("--host", default="", metavar="H", help="only what this agent did: claude, …")
     add("--session", default="", metavar="S", help="only of this session (its id at the agent)")
     add("-n", "--limit", type=int, default=20, help="how many (default: 20, at most 100)")
@@ -72,7 +72,7 @@ def _add_timeline(commands: Any) -> None:
     timeline_.set_defaults(run=timeline)
 
 
-def _date(text: str) -> str:
+def date(text: str) -> str:
     try:
         datetime.fromisoformat(text)
     except ValueError:

@@ -138,6 +138,8 @@ def forget(options: argparse.Namespace) -> int:
     for item in items:
         client.delete(f"/api/observation/{item['id']}")
         output.line(f"forgotten: {item['id']}")
+    if any(load_forgiving().config.backups.glob("*.db")):
+        output.say("backups made before still have it: `claude-mem backup --list` shows them")
     return 0
 
 

@@ -116,6 +116,17 @@ def size(count: float) -> str:
     return f"{amount:.1f} GB"
 
 
+def choose(question: str, choices: Sequence[tuple[str, str]]) -> str:
+    """One of several, by its number; the first is what an empty line, or nonsense, means."""
+    say(question)
+    for number, (_, meaning) in enumerate(choices, start=1):
+        say(f"  {number}  {meaning}")
+    say(f"1–{len(choices)} [1] ")
+    given = sys.stdin.readline().strip()
+    chosen = int(given) if given.isdigit() and 1 <= int(given) <= len(choices) else 1
+    return choices[chosen - 1][0]
+
+
 def ask(question: str, *, default: bool = True) -> bool:
     """The default is what an empty line means. Where nobody can answer, it is no."""
     if not sys.stdin.isatty():

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import os
+import select
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,9 @@ from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import Config, load, load_forgiving
 from claude_mem.errors import MemError, WorkerDown, WorkerHeld
+
+LINE_SECONDS = 0.5
+STDIN_SECONDS = 0.1
 
 
 def add_commands(commands: Any) -> None:
@@ -25,6 +32,7 @@ def add_commands(commands: Any) -> None:
     add("retry", help="give turns that could not be digested another chance").set_defaults(run=retry)
     status_ = add("status", help="is it running, and where is every event it captured")
     status_.add_argument("--json", action="store_true", help="one JSON object")
+    status_.add_argument("--line", action="store_true", help="one short line, for an agent's status line")
     status_.set_defaults(run=status)
     logs_ = add("logs", help="the worker's log")
     logs_.add_argument("-n", "--lines", type=int, default=50, help="how many lines (default: 50)")
@@ -102,12 +110,42 @@ async def _work_off(config: Config) -> None:
 
 def status(options: argparse.Namespace) -> int:
     config = load_forgiving().config
+    if options.line:
+        output.line(status_line(config, _stdin_folder()))
+        return 0
     found = gather_status(config)
     if options.json:
         output.json(found)
     else:
         _show_status(found)
     return 1 if found["problem"] else 0
+
+
+def status_line(config: Config, folder: str) -> str:
+    """For an agent's status line: short, quick, never an error; no worker is started for it."""
+    worker = process.running(config.data_dir)
+    if worker is None:
+        return "mem: asleep"
+    try:
+        found = Client(worker, seconds=LINE_SECONDS).get("/api/line", cwd=folder)
+    except MemError:
+        return "mem: no answer (claude-mem doctor)"
+    here = [f"mem: {found['known']:,} here" if folder else f"mem: {found['all']:,}"]
+    here += [f"{found['today']:,} today"] if found["today"] else []
+    here += [f"{found['queued']:,} waiting"] if found["queued"] else []
+    here += [f"{found['set_aside']:,} set aside (claude-mem doctor)"] if found["set_aside"] else []
+    return " · ".join(here)
+
+
+def _stdin_folder() -> str:
+    """Claude Code tells its status line where it is at work."""
+    if sys.stdin is None or sys.stdin.isatty() or not select.select([sys.stdin], [], [], STDIN_SECONDS)[0]:
+        return ""
+    try:
+        fields = json.loads(os.read(sys.stdin.fileno(), 1 << 16))
+        return str(fields["workspace"].get("project_dir") or fields["workspace"]["current_dir"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def gather_status(config: Config) -> dict[str, Any]:
@@ -120,7 +158,7 @@ def gather_status(config: Config) -> dict[str, Any]:
             state = "hung"
     elif process.holder(config.data_dir) is not None:
         state = "starting"
-    elif config.database.exists():
+    elif database(config).exists():
         try:
             totals = _offline(config)
         except (MemError, OSError) as error:
@@ -138,6 +176,12 @@ def gather_status(config: Config) -> dict[str, Any]:
     }
 
 
+def database(config: Config) -> Path:
+    from claude_mem.store.database import ours
+
+    return ours(config.database)
+
+
 def _offline(config: Config) -> dict[str, Any]:
     """With no worker, we may open the database ourselves, under the same lock."""
     from claude_mem.store import account
@@ -145,7 +189,7 @@ def _offline(config: Config) -> dict[str, Any]:
 
     lock = process.take_lock(config.data_dir)
     try:
-        db = Database(config.database, backups=config.backups)
+        db = Database(database(config), backups=config.backups)
         found = db.read_now(account.totals, in_spool=len(_names(config.spool)))
         db.close()
     finally:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.cli.run import start_current
+from claude_mem.cli.settings import store
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving
-from claude_mem.errors import CannotDo, Misuse, NotFound
+from claude_mem.config import Config, check, load_forgiving, parse
+from claude_mem.errors import BadSetting, CannotDo, Misuse, NotFound
 from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, standing, take_out
 from claude_mem.hosts.edits import SERVER
 from claude_mem.hosts.host import Host, Ours
@@ -92,8 +94,40 @@ def install(options: argparse.Namespace) -> int:
             put_in(found, record)
         except CannotDo as problem:
             problems[name] = problem
+    if not options.yes and sys.stdin.isatty():
+        _ask_model(config)
     start_current(config.data_dir)
     return _report(chosen, plans, problems, config)
+
+
+def _ask_model(config: Config) -> None:
+    """Once, and only if nothing was said before: memories are made without a model too."""
+    path = config.data_dir / "config.toml"
+    if load_forgiving().sources["provider"] != "default":
+        return
+    provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
+    store(path, "provider", provider)
+    if provider in ("local", "ollama"):
+        return
+    output.say(f"the most dollars a month [{config.monthly_cost:g}] ")
+    given = sys.stdin.readline().strip().lstrip("$")
+    try:
+        store(path, "monthly_cost", check("monthly_cost", parse("monthly_cost", given), "this") if given else 5.0)
+    except BadSetting as problem:
+        output.error(str(problem), f"{config.monthly_cost:g} it is; `claude-mem config set monthly_cost N` changes it")
+    if provider in KEYS:
+        output.say(f"its key: `claude-mem config set {KEYS[provider]} -`, then paste it and press ^D")
+
+
+KEYS = {"anthropic": "anthropic_api_key", "openrouter": "openrouter_api_key", "gemini": "gemini_api_key"}
+PROVIDERS = (
+    ("local", "no, rules alone"),
+    ("claude", "my Claude plan (needs the extra: pip install 'claude-mem-py[claude]')"),
+    ("ollama", "a model of mine, by Ollama"),
+    ("anthropic", "Anthropic's API, with a key"),
+    ("openrouter", "OpenRouter, with a key"),
+    ("gemini", "Gemini, with a key"),
+)
 
 
 def _chosen(names: Sequence[str]) -> list[Host]:
@@ -126,7 +160,7 @@ def _show(chosen: Sequence[Host], plans: Mapping[str, list[Change]], problems: M
         if host.name in problems:
             output.error(f"{host.label}: {problems[host.name]}", problems[host.name].hint)
         elif not plans[host.name]:
-            output.say(f"{host.label}: connected already")
+            output.say(f"{host.label}: connected already {host.elsewhere(os.environ)}".rstrip())
         else:
             output.say(f"{host.label}{'' if host.tested else ' (by its documents; not tried with the program itself)'}")
             for change in plans[host.name]:
@@ -150,7 +184,15 @@ def _report(
     if done:
         output.line(f"new sessions are remembered in {config.data_dir}")
         output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+        _mention_older(config)
     return 1 if problems else 0
+
+
+def _mention_older(config: Config) -> None:
+    from claude_mem.store.database import is_foreign
+
+    if is_foreign(config.database):
+        output.line(f"{config.database} is another claude-mem's: `claude-mem import` brings its memories over")
 
 
 def _print_mcp(ours: Ours) -> int:
@@ -187,19 +229,28 @@ def uninstall(options: argparse.Namespace) -> int:
 
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
 OURS = (
-    "claude-mem.db*", "spool", "aside", "starts", "logs", "backups", "worker.*", "token", "activity.flag",
-    "config.toml", "prices.toml", "modes", "models", "observer", process.LAUNCHER, RECORD,
+    "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
+    "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*",
+    process.LAUNCHER, RECORD,
 )  # fmt: skip
+SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 
 
 def _delete_ours(folder: Path) -> None:
-    for path in [path for pattern in OURS for path in folder.glob(pattern)]:
+    from claude_mem.store.database import SECOND_NAME, is_foreign
+
+    own = "claude-mem.db"
+    databases = (SECOND_NAME,) if is_foreign(folder / own) else (SECOND_NAME, own)
+    patterns = (*OURS, *(name + side for name in databases for side in ("", "-wal", "-shm")))
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        folder.rmdir()  # unless someone else has put something there
+    for name in SHARED:
+        with contextlib.suppress(OSError):
+            (folder / name).rmdir()  # unless someone else has put something there
 
 
 def _prove(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Claude Code. Its words are our dialect, so there is nothing to translate.
+"""Claude Code. Its words are our dialect, so there is next to nothing to translate.
 
 Timeouts are seconds, and small: whatever happens, the user waits no longer. Hooks are synchronous, because asynchronous
 ones are killed when a headless client exits.
@@ -6,13 +6,17 @@ ones are killed when a headless client exits.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from claude_mem.errors import Noise
 from claude_mem.hosts import claude_transcript
+from claude_mem.hosts.dialect import Fields
 from claude_mem.hosts.edits import (
+    SERVER,
     Edit,
     FileEdit,
     HookLine,
@@ -27,6 +31,7 @@ from claude_mem.hosts.host import Host, Ours, Transcripts
 
 NAME = "claude"
 TIMEOUT_SECONDS = 5
+TIMEOUTS = {"SessionEnd": 3}  # Codex, which runs the same plugin, complains about more
 EVENTS = {
     "SessionStart": "context",
     "UserPromptSubmit": "new",
@@ -40,7 +45,14 @@ EVENTS = {
 }
 # The plugin is the other way in; what people and the model find in it, they find here too.
 PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
-TEXTS = {"skills/mem-search/SKILL.md": "a skill: when and how to search"}
+PLUGIN_NAME = "mem@mem"
+SKILL = "skills/mem-search/SKILL.md"
+TEXTS = {
+    SKILL: "a skill: when and how to search",
+    "commands/mem.md": "the command /mem",
+    "commands/remember.md": "the command /remember",
+    "commands/forget.md": "the command /forget",
+}
 MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse": "*", "PostToolUseFailure": "*"}
 
 
@@ -57,7 +69,7 @@ def _state(env: Mapping[str, str]) -> Path:
 
 def hook_lines(ours: Ours) -> dict[str, HookLine]:
     return {
-        event: HookLine(ours.hook(command, NAME), TIMEOUT_SECONDS, MATCHERS.get(event))
+        event: HookLine(ours.hook(command, NAME), TIMEOUTS.get(event, TIMEOUT_SECONDS), MATCHERS.get(event))
         for event, command in EVENTS.items()
     }
 
@@ -87,8 +99,23 @@ def edits(ours: Ours) -> Sequence[Edit]:
     )
 
 
+def translate(fields: Fields) -> Fields:
+    """Cursor can be told to run Claude Code's hooks too; it has its own, and everything would happen twice."""
+    if "cursor_version" in fields:
+        raise Noise
+    return fields
+
+
 def _present(env: Mapping[str, str]) -> bool:
     return folder(env).is_dir() or shutil.which("claude", path=env.get("PATH")) is not None
+
+
+def _by_plugin(env: Mapping[str, str]) -> str:
+    try:
+        enabled = json.loads((folder(env) / "settings.json").read_text("utf-8"))["enabledPlugins"][PLUGIN_NAME]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return "by its plugin" if enabled is True else ""
 
 
 def _find(env: Mapping[str, str]) -> Iterator[Path]:
@@ -101,10 +128,19 @@ def _owns(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("sessionId"), str) and ("uuid" in record or "type" in record)
 
 
+def _traces(env: Mapping[str, str]) -> Iterator[Path]:
+    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache")
+    yield from (cache / "claude-cli-nodejs").glob(f"*/mcp-logs-{SERVER}")
+
+
 HOST = Host(
     name=NAME,
     label="Claude Code",
+    translate=translate,
     present=_present,
     edits=edits,
+    elsewhere=_by_plugin,
+    traces=_traces,
+    greets=True,
     transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
 )

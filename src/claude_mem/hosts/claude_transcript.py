@@ -7,8 +7,6 @@ offset, so each line is read once.
 
 from __future__ import annotations
 
-import gzip
-import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +16,9 @@ from typing import Any
 import msgspec
 
 from claude_mem import privacy
+from claude_mem.hosts import lines
 from claude_mem.hosts.dialect import Found, is_said, milliseconds, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
-
-_MAX_LINE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +29,10 @@ class _Call:
 
 
 def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
-    reader = _Reader(host, content_session_id, agent_id)
+    reader = _Reader(host, content_session_id, agent_id, position=offset)
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError("not a file")  # opening a pipe would wait for ever
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            start = offset if offset <= about.st_size else 0  # a shorter file is another file
-            file.seek(start)
-            reader.position = start
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # still being written
-                reader.line(line)
+        for start, line in lines.read_lines(path, offset):
+            reader.line(start, line)
     except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
         reader.found.offset = offset
         return reader.found
@@ -64,22 +52,19 @@ def agents(path: Path) -> Iterator[tuple[str, Path]]:
 
 
 class _Reader:
-    def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
+    def __init__(self, host: str, content_session_id: str, agent_id: str, *, position: int) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.found = Found()
         self.calls: dict[str, _Call] = {}
         self.prompt_id = ""
-        self.position = 0
+        self.position = position
 
-    def line(self, raw: bytes) -> None:
-        start, self.position = self.position, self.position + len(raw)
-        try:
-            record = msgspec.json.decode(raw) if len(raw) < _MAX_LINE else None
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            return  # one bad line says nothing about the next
-        if not isinstance(record, dict) or not isinstance(record.get("message"), dict):
+    def line(self, start: int, raw: bytes) -> None:
+        self.position = start + len(raw)
+        record = lines.record(raw)
+        if record is None or not isinstance(record.get("message"), dict):
             return
         self.found.content_session_id = self.content_session_id = self.content_session_id or string_of(
             record, "sessionId"

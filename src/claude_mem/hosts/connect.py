@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 def plan(host: Host, ours: Ours) -> list[Change]:
     """What would change so that this agent runs us; nothing if it does already. `CannotDo` names the file."""
+    if host.elsewhere(ours.env):
+        return removal(host, ours)
     return _changes(host, host.edits(ours), lambda edit, text: edit.with_ours(text))
 
 
@@ -119,8 +122,7 @@ class Record:
     def forget(self, entry: Entry) -> None:
         if entry.kept:
             (self.kept / entry.kept).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.kept.rmdir()
+        _rmdir(self.kept)
 
 
 def put_in(changes: Sequence[Change], record: Record) -> None:
@@ -147,10 +149,13 @@ def take_out(host: Host, ours: Ours, record: Record) -> list[Path]:
     changes = {str(change.path): change for change in removal(host, ours)}
     writes = [(change.path, change.before, _without_us(change, entries, record)) for change in changes.values()]
     _write_all(writes)
+    for trace in list(host.traces(ours.env)):
+        shutil.rmtree(trace, ignore_errors=True)
+        _rmdir(trace.parent)
+        _rmdir(trace.parent.parent)
     for entry in [entry for entry in entries.values() if entry.host == host.name]:
         for folder in reversed(entry.folders):
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()  # unless someone has put something there
+            _rmdir(Path(folder))
         record.forget(entry)
         del entries[entry.path]
     record.write(entries)
@@ -210,6 +215,11 @@ def _missing(path: Path) -> list[str]:
     return [str(folder) for folder in reversed(path.parents) if not folder.exists()]
 
 
+def _rmdir(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # unless something is in it
+
+
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -224,7 +234,7 @@ def standing(host: Host, ours: Ours) -> tuple[str, str]:
     except MemError as problem:
         return "broken", f"{problem}{f' ({problem.hint})' if problem.hint else ''}"
     if not missing:
-        return "connected", ""
+        return "connected", host.elsewhere(ours.env) or host.waits_for(ours.env)
     if not ours_there:
         return "absent", ""
     return "partly", ", ".join(sorted({str(change.path) for change in missing}))

@@ -182,6 +182,11 @@ class BlockEdit:
         return text[:begin] + text[end + len(_END) :].removeprefix("\n")
 
 
+def unmarked(text: str) -> str:
+    """Without our marks, of which someone else may have moved one."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in (_BEGIN, _END))
+
+
 # --- a file that is all ours -----------------------------------------------------------------------------------------
 
 

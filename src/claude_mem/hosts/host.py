@@ -45,6 +45,8 @@ class Transcripts:
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+    # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
+    named: bool = True
     late_seconds: float = 0  # how long after a hook its own record of it may be written
 
 
@@ -65,6 +67,13 @@ class Host:
     # Is it on this machine? Then the files to change, so that it runs us.
     present: Callable[[Mapping[str, str]], bool] = lambda _: False
     edits: Callable[[Ours], Sequence[Edit]] = _nothing
+    # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
+    elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
+    # Connected, and still something is in the way that only the user can see to: what it is.
+    waits_for: Callable[[Mapping[str, str]], str] = lambda _: ""
     transcripts: Transcripts | None = None
+    # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
+    traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())
+    greets: bool = False  # does a line for the person stand where it is in nobody's way, also in scripts?
     note: str = ""  # what a person has to know or do after the installation
     tested: bool = True  # with the real program

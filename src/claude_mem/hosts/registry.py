@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.hosts import claude, copilot, opencode, qwen
+from claude_mem.hosts import claude, codex, copilot, cursor, gemini, opencode, qwen, windsurf
 from claude_mem.hosts.host import Host
 
-HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST, opencode.HOST, copilot.HOST, qwen.HOST)}
+# In the order in which they are shown.
+_ALL = (
+    claude.HOST, codex.HOST, gemini.HOST, opencode.HOST, copilot.HOST, qwen.HOST, cursor.HOST, windsurf.HOST,
+)  # fmt: skip
+HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
 FIRST_BYTES = 1 << 20
 
 
@@ -32,7 +36,8 @@ def whose(path: Path) -> Host | None:
 def _first_records(path: Path, most: int = 20) -> list[dict[str, Any]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            lines = file.read(FIRST_BYTES).splitlines()[:most]
+            text = file.read() if path.suffix == ".json" else file.read(FIRST_BYTES)
+            lines = [text] if path.suffix == ".json" else text.splitlines()[:most]
     except (OSError, EOFError, ValueError):
         return []
     found = []

@@ -40,7 +40,8 @@ def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool) -> 
     if not turns.may_keep(conn, turn.id):
         return ()  # it turned out to be private while we were at it
     now = ids.now()
-    refined = observations.is_refined(conn, turn.id) and not ledger.tries(conn, turn.id).left
+    last = turns.is_imported(conn, turn.id) or not ledger.tries(conn, turn.id).left
+    refined = last and observations.is_refined(conn, turn.id)
     news = [] if refined else keep(conn, turn, made, now=now)  # better words that can't be had again stay
     turns.digested(conn, turn, now=now)
     if refine and turns.is_live(conn, turn.id):

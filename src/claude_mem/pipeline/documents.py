@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from claude_mem import words
+from claude_mem import patches, words
 from claude_mem.providers.evidence import Evidence, error_line, gather
 from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
@@ -220,6 +220,10 @@ def _told(tool: ToolUsed) -> Iterator[str]:
         case "Edit" | "MultiEdit" | "Write" | "NotebookEdit":
             yield (given.get("new_string") or given.get("content") or given.get("new_source") or "")[:FRAGMENT]
             yield given.get("old_string", "")[: FRAGMENT // 2]
+        case patches.TOOL:
+            for patch in patches.changes(tool.input):
+                yield from patch.paths
+                yield "\n".join(line[1:] for line in patch.lines if line.startswith("+"))[:FRAGMENT]
         case "Read":
             return
         case _:

@@ -137,9 +137,17 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
     project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
         return Refused(name, Outcome("filtered", "project_off"))
-    if isinstance(event.body, ToolUsed) and event.body.name in config.skip_tools:
-        return Refused(name, Outcome("filtered", "skip_tool"))
+    if rule := unwanted(event.body, project, config):
+        return Refused(name, Outcome("filtered", rule))
     return Accepted(clean(event, config), project, "api" if envelope.header.get("source") == "api" else "hook")
+
+
+def unwanted(body: Body, project: Project, config: Config) -> str:
+    """The rule by which something is not to be kept; "" if it is."""
+    if isinstance(body, ToolUsed) and body.name in (*config.skip_tools, *project.skip_tools):
+        return "skip_tool"
+    of_subagent = isinstance(body, SubagentStopped) or (isinstance(body, ToolUsed) and body.agent_id)
+    return "subagent" if of_subagent and not project.subagents else ""
 
 
 def _inside(folder: str, data_dir: Path) -> bool:
@@ -252,8 +260,10 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
         turn = _open_turn(conn, session, item, now=now)
     elif event.private:
         hide(conn, session, turn, news, now=now)
-    elif turn.private or events.has_kind(conn, turn.id, "prompt"):
-        return Outcome("filtered", "private" if turn.private else "duplicate")
+    elif turn.private:
+        return Outcome("filtered", "private")
+    elif events.has_kind(conn, turn.id, "prompt"):
+        return _said_more(conn, session, turn, item)
     if item.source != "transcript":
         sessions.set_status(conn, session.id, Status.ACTIVE)
     if event.private:
@@ -263,6 +273,16 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=event.at)
     sessions.note_first_prompt(conn, session.id, text, title=shorten(text, 80))
     news.append(_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
+    return STORED
+
+
+def _said_more(conn: Connection, session: Session, turn: turns.TurnState, item: Accepted) -> Outcome:
+    """While the agent is at work, some hosts let the user say more in the same turn. The same words are no more."""
+    assert isinstance(item.event.body, Prompted)
+    text = clip(item.event.body.text, PROMPT_CHARS)
+    if not observations.add_to_prompt(conn, turn.id, text):
+        return Outcome("filtered", "duplicate")
+    events.add(conn, item.event, session_id=session.id, turn_id=turn.id, source=item.source)
     return STORED
 
 
@@ -290,8 +310,8 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     if event.tool_use_id and events.has_tool_use_here(conn, session.id, event.tool_use_id):
         return Outcome("filtered", "duplicate")
     turn = _turn_of(conn, session, item, now=now)
-    if turn is not None and turn.private:
-        if isinstance(event.body, Stopped):
+    if event.private or (turn is not None and turn.private):
+        if isinstance(event.body, Stopped) and turn is not None:
             turns.close(conn, turn.id, by="stop", at=event.at)
         return Outcome("filtered", "private")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)

@@ -57,7 +57,8 @@ def _read(session: Session, also: str, config: Config) -> Read:
     if not session.transcript_path or transcripts is None:
         return Read((), {}, {}, session.transcript_offset)
     path = Path(session.transcript_path)
-    if session.cwd and not resolve(session.cwd, excluded=config.excluded_projects).enabled:
+    project = resolve(session.cwd, excluded=config.excluded_projects) if session.cwd else _NO_PROJECT
+    if not project.enabled:
         return Read((), {}, {}, _size(path))  # switched off: what was said meanwhile is not made up for later
     read = partial(transcripts.read, host=session.host, content_session_id=session.content_session_id)
     main = read(path, offset=session.transcript_offset)
@@ -65,6 +66,7 @@ def _read(session: Session, also: str, config: Config) -> Read:
     for agent_id, file in transcripts.agents(path) if also else ():
         if also in ("agents", f"agent-{agent_id}"):
             told += read(file, agent_id=agent_id).events
+    told = [event for event in told if not ingest.unwanted(event.body, project, config)]
     closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}
     return Read(tuple(ingest.clean(event, config) for event in told), closings, main.lines, main.offset)
 
@@ -104,11 +106,19 @@ def _turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState
 def add(conn: Connection, session: Session, told: Sequence[Event], config: Config, *, now: int) -> list[News]:
     """What is not there yet, in the order it happened."""
     news: list[News] = []
-    for event in told:
+    for event in _not_heard(conn, session, told):
         if _missing(conn, session, event, config, news):
             _take(conn, event, news, now=now)
             failpoint("reconcile.added")
     return news
+
+
+def _not_heard(conn: Connection, session: Session, told: Sequence[Event]) -> Sequence[Event]:
+    """All of it, if hooks name calls as the transcript does. Else what is older than the first hook: since then they
+    have told everything, and it could not be recognised."""
+    transcripts = registry.of(session.host).transcripts
+    first = None if transcripts is None or transcripts.named else events.first_heard(conn, session.id)
+    return told if first is None else [event for event in told if 0 < event.at < first]
 
 
 def finish(conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int) -> None:
@@ -125,8 +135,10 @@ def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None
 
 def _missing(conn: Connection, session: Session, event: Event, config: Config, news: list[News]) -> bool:
     match event.body:
-        case ToolUsed(name=name):
+        case ToolUsed(name=name, failed=failed):
             known = name in config.skip_tools or events.has_tool_use(conn, event.host, event.tool_use_id)
+            if known and failed:  # not every hook is told
+                events.note_failure(conn, session.id, event.tool_use_id)
             return not known and not _in_private_turn(conn, session, event)
         case Prompted():
             return not _known_prompt(conn, session, event, news)

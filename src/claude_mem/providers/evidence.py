@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from claude_mem import patches
 from claude_mem.providers import symbols
 from claude_mem.providers.symbols import Change
 from claude_mem.records import Stopped, SubagentStopped, ToolUsed, Turn
@@ -154,11 +155,7 @@ def gather(turn: Turn) -> Evidence:
         message=message,
         message_seq=message_seq,
         read=_found((seq, _path(body, turn)) for seq, body in done if body.name in _READS),
-        edits=tuple(
-            Edit(path, symbols.of(body), seq)
-            for seq, body in done
-            if body.name in _EDITS and (path := _path(body, turn))
-        ),
+        edits=tuple(edit for seq, body in done for edit in _edits(seq, body, turn)),
         searched=_found((seq, _wanted(body)) for seq, body in done if body.name in _SEARCHES),
         looked_up=_found(
             (seq, _wanted(body)) for seq, body in done if body.name in _LOOKUPS or body.name.startswith("mcp__")
@@ -236,10 +233,24 @@ def _reports(events: list[tuple[int, Any]]) -> Iterator[Found]:
             yield Found(text, seq)
 
 
+def _edits(seq: int, body: ToolUsed, turn: Turn) -> Iterator[Edit]:
+    """One a file; a file that was moved is known by both its names."""
+    if body.name == patches.TOOL:
+        for patch in patches.changes(body.input):
+            where, *before = patch.paths
+            yield Edit(_inside(where, turn), symbols.of_lines(patch.lines), seq)
+            yield from (Edit(_inside(path, turn), Change(), seq) for path in before)
+    elif body.name in _EDITS and (path := _path(body, turn)):
+        yield Edit(path, symbols.of(body), seq)
+
+
 def _path(body: ToolUsed, turn: Turn) -> str:
     path = body.input.get("file_path") or body.input.get("notebook_path")
-    if not isinstance(path, str):
-        return ""
+    return _inside(path, turn) if isinstance(path, str) else ""
+
+
+def _inside(path: str, turn: Turn) -> str:
+    """Within the project, as people name it."""
     bases = [base.rstrip("/") + "/" for base in (turn.root, turn.cwd) if base]
     return next((path[len(base) :] for base in bases if path.startswith(base)), path)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from claude_mem import patches
 from claude_mem.modes import Mode
 from claude_mem.providers.base import Request
 from claude_mem.providers.evidence import output_text
@@ -150,7 +151,7 @@ def _entries(turn: Turn) -> Iterator[Entry]:
 
 
 def _weight(body: ToolUsed) -> int:
-    if body.failed or body.name in ("Edit", "Write", "MultiEdit", "NotebookEdit"):
+    if body.failed or body.name in ("Edit", "Write", "MultiEdit", "NotebookEdit", patches.TOOL):
         return 3
     return 2 if body.name in ("Bash", "Task", "Agent", "WebFetch", "WebSearch") else 1
 
@@ -171,6 +172,9 @@ def _given(given: dict[str, Any], root: str) -> Iterator[str]:
     for edit in edits if isinstance(edits, list) else (given,):
         if isinstance(edit, dict) and isinstance(new := edit.get("new_string"), str):
             yield "\n" + _diff(str(edit.get("old_string") or ""), new)
+    for patch in patches.changes(given) if "changes" in given else ():
+        where = " → ".join(reversed(patch.paths))
+        yield "\n".join((f"\n{patch.kind} {where}", *patch.lines))
     for name, found in given.items():
         if (
             name not in (*_TELLING, "edits", "old_string", "new_string")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,12 @@ class Change:
 
 def of(body: ToolUsed) -> Change:
     """What an Edit, MultiEdit or Write did, from the host's patch if it gave one, else from what it was told to do."""
-    lines = list(_patch_lines(body.output)) or list(_input_lines(body.input))
+    return of_lines(list(_patch_lines(body.output)) or list(_input_lines(body.input)))
+
+
+def of_lines(lines: Sequence[str]) -> Change:
+    """Of a diff: they begin with `+`, `-` or a space."""
+    lines = lines[:_MOST_LINES]
     added = [line[1:] for line in lines if line.startswith("+")]
     removed = [line[1:] for line in lines if line.startswith("-")]
     new, old = _defined(added), _defined(removed)

@@ -19,6 +19,7 @@ import apsw
 from claude_mem import hook
 from claude_mem.errors import CannotDo
 from claude_mem.failpoints import failpoint
+from claude_mem.store import foreign
 from claude_mem.store.migrate import migrate
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 SAFE_SQLITE = (3, 51, 3)  # older ones can corrupt a WAL database when a checkpoint meets a reset
 READERS = 2
+SECOND_NAME = "memory.db"
 READER_CACHE_KB = 24_000  # at most; with 100,000 memories a search takes half the time of SQLite's usual 2 MB
 
 
@@ -50,6 +52,7 @@ class Database:
 
     def _open_writer(self, backups: Path) -> Connection:
         conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE)
+        _check_ours(conn, self.path)
         conn.pragma("journal_mode", "wal")
         # FULL, not NORMAL: what we acknowledge must survive a power cut. It costs a sixth of a millisecond.
         conn.pragma("synchronous", "full")
@@ -62,7 +65,7 @@ class Database:
 
     def _reader(self) -> Connection:
         if not hasattr(self._local, "conn"):
-            self._local.conn = _connect(self.path, apsw.SQLITE_OPEN_READONLY)
+            self._local.conn = open_reader(self.path)
             self._local.conn.pragma("cache_size", -READER_CACHE_KB)
             self._readers.append(self._local.conn)
         conn: Connection = self._local.conn
@@ -118,6 +121,10 @@ def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: A
     return result
 
 
+def open_reader(path: Path) -> Connection:
+    return _connect(path, apsw.SQLITE_OPEN_READONLY)
+
+
 def _connect(path: Path, flags: int) -> Connection:
     try:
         conn = Connection(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
@@ -127,6 +134,31 @@ def _connect(path: Path, flags: int) -> Connection:
     except apsw.Error as error:
         raise CannotDo(f"can't open {path}: {error}", hint="`claude-mem doctor` looks at it closely") from error
     return conn
+
+
+def ours(path: Path) -> Path:
+    """Where our database lies. The older claude-mem keeps its own under the same name in the same folder: where it was
+    first, ours lies beside it under another name, and theirs is left as it is."""
+    second = path.with_name(SECOND_NAME)
+    return second if second.exists() or is_foreign(path) else path
+
+
+def is_foreign(path: Path) -> bool:
+    """Is it a sound database with someone else's tables? A damaged one may be ours: whoever opens it will say so."""
+    try:
+        return foreign.is_database(path) and foreign.whose(path) in ("older", "other")
+    except (OSError, CannotDo):
+        return False
+
+
+def _check_ours(conn: Connection, path: Path) -> None:
+    """Before the first change to it."""
+    if not conn.pragma("user_version") and foreign.whose_tables(conn) in ("older", "other"):
+        conn.close()
+        raise CannotDo(
+            f"{path} is another program's database",
+            hint="`claude-mem import` brings over what an older claude-mem knows",
+        )
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:

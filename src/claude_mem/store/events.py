@@ -58,8 +58,23 @@ def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bo
     return bool(value(conn, "select 1 from events where session_id = ? and tool_use_id = ?", (session_id, tool_use_id)))
 
 
+def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
+    """It was stored before anyone knew that it had failed."""
+    conn.execute(
+        "update events set body = json_set(body, '$.failed', json('true'))"
+        " where session_id = ? and tool_use_id = ? and kind = 'tool' and json_extract(body, '$.failed') is null",
+        (session_id, tool_use_id),
+    )
+
+
 def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
     return bool(value(conn, "select 1 from events where turn_id = ? and kind = ?", (turn_id, wanted)))
+
+
+def first_heard(conn: Connection, session_id: int) -> int | None:
+    """When a hook or a client first told of the session; None if it was only ever read back."""
+    found = value(conn, "select min(at) from events where session_id = ? and source != 'transcript'", (session_id,))
+    return None if found is None else int(found)
 
 
 def has_last_words(conn: Connection, turn_id: int) -> bool:

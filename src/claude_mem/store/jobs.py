@@ -12,7 +12,8 @@ from claude_mem.records import Job
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 MAX_ATTEMPTS = 3
-REFINE = "refine"  # the one kind nobody waits for; its attempts are counted by the ledger
+REFINE = "refine"  # nobody waits for it; its attempts are counted by the ledger
+IMPORT = "import"  # nobody waits for it but whoever asked
 
 
 def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:
@@ -89,7 +90,8 @@ def retry_dead(conn: Connection, *, now: int) -> int:
 
 def waiting(conn: Connection) -> int:
     """Jobs that will be done in a moment; those that failed before are in no hurry."""
-    return int(value(conn, "select count(*) from jobs where not dead and error is null and kind != ?", (REFINE,)))
+    sql = "select count(*) from jobs where not dead and error is null and kind not in (?, ?)"
+    return int(value(conn, sql, (REFINE, IMPORT)))
 
 
 def count(conn: Connection, kind: str) -> int:

@@ -53,5 +53,6 @@ def backup(conn: apsw.Connection, path: Path) -> None:
     with copy.backup("main", conn, "main") as step:
         while not step.done:
             step.step(1000)
+    copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
     copy.close()
     temp.rename(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from claude_mem.store.database import Connection, rows
+from claude_mem.store.database import Connection, rows, value
 
 
 def put(conn: Connection, key: str, text: str, *, now: int) -> None:
@@ -25,3 +25,14 @@ def told(conn: Connection, keys: Iterable[str], *, now: int) -> None:
 def clear(conn: Connection, prefix: str) -> None:
     """It is mended: should it happen again, that is news."""
     conn.execute("delete from notices where substr(key, 1, length(?1)) = ?1", (prefix,))
+
+
+GREETING = "greeting"
+
+
+def greeted_at(conn: Connection) -> int:
+    return int(value(conn, "select told_at from notices where key = ?", (GREETING,)) or 0)
+
+
+def greeted(conn: Connection, *, now: int) -> None:
+    conn.execute("insert or replace into notices (key, text, at, told_at) values (?, '', ?, ?)", (GREETING, now, now))

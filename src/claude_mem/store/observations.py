@@ -10,7 +10,7 @@ import msgspec
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Author, Draft, Summary, Turn
-from claude_mem.store.database import Connection, Row, one, rows
+from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
 
 TRUSTED = ("user", "agent", "repo", "tool")  # what may be told without being asked for
@@ -50,7 +50,7 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> 
             "provider": by.provider,
             "model": by.model or None,
             "memory_session_id": by.memory_session_id,
-            "tokens": _cost(content),
+            "tokens": cost(content),
             "hash": fingerprint(content),
             "at": turn.ended_at,
             "now": now,
@@ -100,7 +100,7 @@ def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, 
             "project_id": project_id,
             "key": key,
             "trust": trust,
-            "tokens": _cost(content),
+            "tokens": cost(content),
             "hash": fingerprint(content),
             "now": now,
         },
@@ -158,6 +158,15 @@ def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, 
         """,
         (session_id, turn_id, number, text, at),
     )
+
+
+def add_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
+    """What was said later in the same turn; False if it is there already."""
+    conn.execute(
+        "update user_prompts set text = text || char(10) || ?1 where turn_id = ?2 and instr(text, ?1) = 0",
+        (text, turn_id),
+    )
+    return bool(conn.changes())
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -335,6 +344,19 @@ def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[t
     return [(row["created_at"], row["completed"]) for row in found]
 
 
+def count(conn: Connection) -> int:
+    return int(value(conn, "select count(*) from observations where not forgotten"))
+
+
+def count_since(conn: Connection, project_id: int, at: int) -> tuple[int, int]:
+    """How many there are of a project, and how many of work after `at`."""
+    sql = (
+        "select count(*) as known, sum(created_at > ?) as new from observations where project_id = ? and not forgotten"
+    )
+    found = one(conn, sql, (at, project_id))
+    return (found["known"], found["new"] or 0) if found else (0, 0)
+
+
 def newest_id(conn: Connection) -> int:
     row = one(conn, "select coalesce(max(id), 0) as id from observations")
     assert row is not None
@@ -365,7 +387,7 @@ def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int) -
     assert row is not None
     conn.execute(
         "update observations set hash = ?, tokens = ?, trust = 'user', updated_at = ? where id = ?",
-        (fingerprint(row), _cost(row), now, row_id),
+        (fingerprint(row), cost(row), now, row_id),
     )
     return get(conn, "observation", row_id)
 
@@ -393,7 +415,8 @@ def fingerprint(content: Row) -> str:
     return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
-def _cost(content: Row) -> int:
+def cost(content: Row) -> int:
+    """What reading it costs, in tokens."""
     return tokens(" ".join(str(content.get(name) or "") for name in ("title", "subtitle", "narrative", "facts")))
 
 

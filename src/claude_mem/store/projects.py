@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_mem.projects import Project
+from claude_mem.projects import OLDER, Project
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 
@@ -11,6 +11,8 @@ def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
     known = None
     for identity in found.identities:
         known = known or value(conn, "select project_id from project_aliases where identity = ?", (identity,))
+    if known is None and (known := _known_by_name(conn, found)) is not None:
+        conn.execute("update projects set root = ? where id = ?", (found.root, known))
     if known is None:
         insert = "insert into projects (name, root, created_at) values (?, ?, ?) returning id"
         known = value(conn, insert, (found.name, found.root, now))
@@ -24,11 +26,24 @@ def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
     return int(known)
 
 
-def find(conn: Connection, identities: tuple[str, ...]) -> int | None:
-    for identity in identities:
+def find(conn: Connection, wanted: Project) -> int | None:
+    for identity in wanted.identities:
         if found := value(conn, "select project_id from project_aliases where identity = ?", (identity,)):
             return int(found)
-    return None
+    return _known_by_name(conn, wanted)
+
+
+def _known_by_name(conn: Connection, wanted: Project) -> int | None:
+    """What an older claude-mem knew by name only belongs to the first repository of that name."""
+    found = value(
+        conn,
+        """
+        select p.id from project_aliases a join projects p on p.id = a.project_id
+         where a.identity = ? and p.root = '' and ? != ''
+        """,
+        (f"{OLDER}{wanted.name}", wanted.root),
+    )
+    return None if found is None else int(found)
 
 
 def by_name(conn: Connection, name: str) -> list[int]:
@@ -41,6 +56,11 @@ def get(conn: Connection, project_id: int) -> Row | None:
 
 def folders(conn: Connection, project_id: int) -> list[str]:
     return [row["dir"] for row in rows(conn, "select dir from project_dirs where project_id = ?", (project_id,))]
+
+
+def with_folders(conn: Connection) -> list[int]:
+    """Those whose start context lies ready on disk."""
+    return [row["project_id"] for row in rows(conn, "select distinct project_id from project_dirs")]
 
 
 def listing(conn: Connection) -> list[Row]:

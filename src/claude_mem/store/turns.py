@@ -133,6 +133,11 @@ def is_live(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, "select 1 from events where turn_id = ? and source != 'transcript' limit 1", (turn_id,)))
 
 
+def is_imported(conn: Connection, turn_id: int) -> bool:
+    """Was it known from elsewhere before anything of it was seen here?"""
+    return bool(value(conn, "select closed_by = 'import' from turns where id = ?", (turn_id,)))
+
+
 def may_keep(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, "select not private from turns where id = ?", (turn_id,)))
 
@@ -206,7 +211,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         session_id=row["session_id"],
         project_id=row["project_id"],
         number=row["number"],
-        prompt=next((body.text for body in bodies if isinstance(body, Prompted)), ""),
+        prompt="\n".join(body.text for body in bodies if isinstance(body, Prompted)),
         root=row["root"],
         cwd=row["cwd"],
         started_at=row["opened_at"],

@@ -4,9 +4,12 @@ UTC.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import asdict
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +27,10 @@ from claude_mem import __version__, answers, ids, privacy, projects, spool
 from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import payload
-from claude_mem.pipeline import backfill, context, ingest, recall, tryout
+from claude_mem.hosts.registry import of
+from claude_mem.pipeline import backfill, bring, carry, context, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
-from claude_mem.store import account, events, jobs, ledger, observations, sessions, timeline, turns
+from claude_mem.store import account, backup, events, imports, jobs, ledger, observations, sessions, timeline, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import KINDS, Filter, all_stale, is_stale, size
@@ -357,11 +361,14 @@ async def inject_start(service: Service, request: Request) -> Any:
         return Response(answers.nod(event.host), media_type="application/json")
     who = {"host": event.host, "content_session_id": event.content_session_id}
     start, upto = await service.start_context(project, **who, source=event.body.source)
+    greeting, greeted = await service.greeting(project) if of(event.host).greets else ("", [])
     notice, keys = await service.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        note = BackgroundTask(service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=keys)
-    answer = answers.answer(event.host, "SessionStart", start.text, notice=notice)
+        note = BackgroundTask(
+            service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=[*greeted, *keys]
+        )
+    answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=note)
 
 
@@ -596,6 +603,57 @@ async def ask_backfill(service: Service, request: Request) -> Any:
     return {"status": "queued"}
 
 
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+async def export_memories(service: Service, request: Request) -> Any:
+    """Everything that is remembered, as JSON Lines: `project`, `query`, `since`, `until` narrow it down."""
+    given = request.query_params
+    wanted = await carry.scope(
+        service.db,
+        service.indexer,
+        project=storable(given.get("project", "")),
+        query=storable(given.get("query", "")),
+        since=_date(dict(given), "since"),
+        until=_date(dict(given), "until", end=True),
+    )
+    return StreamingResponse(carry.lines(service.db, wanted), media_type="application/x-ndjson")
+
+
+async def ask_import(service: Service, request: Request) -> Any:
+    """Bring in an export or an older database: `{path, project?, untrusted?, dry_run?}` → `{id, source}`."""
+    body = await _object(request)
+    path = Path(_text(body, "path", required=True, limit=4096))
+    if not path.is_absolute() or not path.is_file():
+        raise NotFound(f"there is no file {path}", hint="give the whole path of a file on this machine")
+    source = await asyncio.to_thread(bring.recognise, path)
+    import_id = await service.db.write(
+        imports.start,
+        path,
+        source=source,
+        project=_text(body, "project", limit=200),
+        untrusted=body.get("untrusted") is True,
+        dry_run=body.get("dry_run") is True,
+        now=ids.now(),
+    )
+    service.runner.wake.set()
+    return {"id": import_id, "source": source}
+
+
+async def show_import(service: Service, request: Request) -> Any:
+    """How far an import is, and what came of it."""
+    found = await service.db.read(imports.get, _id(request))
+    gone = await service.db.read(imports.given_up, found.id) if found.ended_at is None else None
+    return {**asdict(found), "error": found.error or gone}
+
+
+async def make_backup(service: Service, request: Request) -> Any:
+    """A copy of the database in our own `backups/`: `{digest?}` → where it is and how many rows of what it has."""
+    digest = (await _object(request)).get("digest") is True
+    folder = service.config.backups
+    return asdict(await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest))
+
+
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
@@ -630,13 +688,32 @@ async def list_projects(service: Service, _: Request) -> Any:
 
 async def stats(service: Service, _: Request) -> Any:
     """How much there is of everything, and where every event is."""
-    size = service.config.database.stat().st_size
+    size = service.db.path.stat().st_size
     return {
         "worker": {"version": __version__, "uptime_ms": ids.now() - service.started_at, "pid": os.getpid()},
         "database": {"size": size, **await service.db.read(account.counts)},
         "events": await service.totals(),
         "index": await service.indexer.counts(),
     }
+
+
+async def line(service: Service, request: Request) -> Any:
+    """For a status line: `known` of the folder `cwd`'s project, `all`, `today`, `queued`, `set_aside`."""
+    cwd = request.query_params.get("cwd", "")
+    project = projects.resolve(cwd, excluded=service.config.excluded_projects) if cwd.startswith("/") else None
+    totals = await service.totals()
+    return {
+        **await service.db.read(_line_counts, project),
+        "queued": totals["queued"],
+        "set_aside": totals["set_aside"],
+    }
+
+
+def _line_counts(conn: Connection, project: projects.Project | None) -> Row:
+    midnight = milliseconds(date.today().isoformat()) or 0
+    project_id = project_rows.find(conn, project) if project else None
+    known, today = observations.count_since(conn, project_id, midnight) if project_id else (0, 0)
+    return {"known": known, "today": today, "all": observations.count(conn)}
 
 
 async def show_index(service: Service, _: Request) -> Any:
@@ -731,11 +808,16 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/session/{id}": {"GET": show_session},
     "/api/memory/save": {"POST": save_memory},
     "/api/backfill": {"POST": ask_backfill},
+    "/api/export": {"GET": export_memories},
+    "/api/import": {"POST": ask_import},
+    "/api/import/{id}": {"GET": show_import},
+    "/api/backup": {"POST": make_backup},
     "/api/ledger": {"GET": _listing(ledger.listing)},
     "/api/cost": {"GET": cost},
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
     "/api/stats": {"GET": stats},
+    "/api/line": {"GET": line},
     "/api/index": {"GET": show_index},
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},

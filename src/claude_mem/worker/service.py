@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
+from claude_mem.pipeline.bring import bring
 from claude_mem.pipeline.compress import compress
 from claude_mem.pipeline.context import Composed
 from claude_mem.pipeline.index import Indexer
@@ -40,7 +42,7 @@ from claude_mem.records import News, Outcome, Session
 from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
-from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.database import Connection, Database, Row, ours
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable
@@ -99,7 +101,7 @@ class Service:
         self.stop = asyncio.Event()
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
-        self.db = Database(config.database, backups=config.backups)
+        self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
@@ -113,6 +115,7 @@ class Service:
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
             "backfill": partial(backfill, config=config),
+            jobs.IMPORT: partial(bring, db=self.db, config=config),
             "compress": partial(
                 compress,
                 db=self.db,
@@ -290,6 +293,8 @@ class Service:
             await self.db.write(sessions.informed, session.id, upto)
         if notices_told:
             await self.db.write(notices.told, notices_told, now=ids.now())
+            if notices.GREETING in notices_told:
+                await self.db.write(notices.greeted, now=ids.now())
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -299,7 +304,7 @@ class Service:
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
-        project_id = await self.db.read(projects.find, project.identities)
+        project_id = await self.db.read(projects.find, project)
         known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         known = known or context.Known(project.name, (), None, 0)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
@@ -308,7 +313,7 @@ class Service:
         """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
         once must not be told the same."""
         project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
-        project_id = await self.db.read(projects.find, project.identities) if project.enabled else None
+        project_id = await self.db.read(projects.find, project) if project.enabled else None
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
@@ -401,6 +406,11 @@ class Service:
             said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
         return " ".join(said), list(untold)
 
+    async def greeting(self, project: Project) -> tuple[str, list[str]]:
+        """Likewise, once a day."""
+        said = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
+        return said, [notices.GREETING] if said else []
+
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
         if telling:
@@ -487,3 +497,16 @@ def make_fifo(data_dir: Path) -> int:
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _greeting(conn: Connection, project: Project, *, now: int) -> str:
+    """One line a day for the person: that it works, and what for."""
+    before = notices.greeted_at(conn)
+    if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
+        return ""
+    project_id = projects.find(conn, project)
+    known, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
+    if not known:
+        return "" if before else "claude-mem is on: what is done here will be known to the next session."
+    more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
+    return f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}."

@@ -225,7 +225,7 @@ def _meant(conn: Connection, name: str, place: Project | None) -> list[int]:
     if name:
         return _named(conn, name)
     if place:
-        found = project_rows.find(conn, place.identities)
+        found = project_rows.find(conn, place)
         return [found] if found else []
     return [row["id"] for row in project_rows.listing(conn)[:1]]
 

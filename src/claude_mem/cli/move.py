@@ -1,0 +1,353 @@
+"""import, export, backup, restore: memories that come, go, and are kept safe."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from claude_mem import portable, process
+from claude_mem.cli import output
+from claude_mem.cli.find import date as date_
+from claude_mem.cli.run import database
+from claude_mem.client import Client
+from claude_mem.config import Config, load_forgiving
+from claude_mem.errors import BadRecord, CannotDo, Misuse, NotFound, WorkerHeld
+
+SECONDS = 600.0  # for one answer: a large database takes its time
+LOOK_SECONDS = 0.1
+_JSON = "one JSON object"
+KINDS = {"project": "projects", "session": "sessions", "prompt": "prompts", "observation": "observations"}
+KINDS |= {"summary": "summaries", "line": "lines", "file": "files"}
+OUTCOMES = {"added": "new", "changed": "brought up to date", "known": "here already", "forgotten": "forgotten here"}
+
+
+def add_commands(commands: Any) -> None:
+    _add_import(commands)
+    export_ = commands.add_parser(
+        "export",
+        help="write what is remembered to a file: JSON Lines, for another machine or another program",
+        epilog="Nothing private and nothing forgotten is in it, but all the rest is: the file is yours alone (0600).",
+    )
+    export_.add_argument(
+        "file", nargs="?", default="", metavar="FILE", help="`-`: stdout (default: a name with the date)"
+    )
+    export_.add_argument("--project", default="", metavar="P", help="only of this project (`claude-mem list projects`)")
+    export_.add_argument("--query", default="", metavar="TEXT", help="only what a search for this finds")
+    export_.add_argument("--since", type=date_, metavar="DATE", help="not older: 2026-01-31, or with a time")
+    export_.add_argument("--until", type=date_, metavar="DATE", help="not newer; a day counts to its end")
+    export_.set_defaults(run=export)
+    backup_ = commands.add_parser(
+        "backup",
+        help="copy the whole database while it is in use, and check the copy",
+        epilog="The copy holds everything, forgotten things of later days too: delete those you no longer want.",
+    )
+    backup_.add_argument(
+        "path", nargs="?", default="", metavar="PATH", help="a file or a folder (default: our backups/)"
+    )
+    backup_.add_argument("--list", action="store_true", help="the backups there are, newest first")
+    backup_.add_argument("--drill", action="store_true", help="also restore it into a folder that is thrown away")
+    backup_.add_argument("--json", action="store_true", help="one JSON object (--list: one a line)")
+    backup_.set_defaults(run=backup)
+    restore_ = commands.add_parser(
+        "restore",
+        help="put a backup in place of the present database, which is kept",
+        epilog="What was remembered since the backup is not in it; it stays in the database that is kept.",
+    )
+    restore_.add_argument("path", metavar="PATH", help="a backup, or its name as in `claude-mem backup --list`")
+    restore_.add_argument("--yes", action="store_true", help="never ask")
+    restore_.set_defaults(run=restore)
+
+
+def _add_import(commands: Any) -> None:
+    import_ = commands.add_parser(
+        "import",
+        help="bring in an export, or the memories of the claude-mem written in TypeScript",
+        epilog="What the file is, is told by what is in it. A second time adds nothing; what was forgotten here does"
+        " not come back. The worker does it, a little at a time; ^C only ends the watching.",
+    )
+    import_.add_argument(
+        "path",
+        nargs="?",
+        default="",
+        metavar="PATH",
+        help="default: the older one's database in its usual place",
+    )
+    import_.add_argument("--project", default="", metavar="P", help="only of this project, as it is called there")
+    import_.add_argument(
+        "--untrusted", action="store_true", help="someone else's: found when searched for, never told unasked"
+    )
+    import_.add_argument("--dry-run", action="store_true", help="only count; nothing is kept")
+    import_.add_argument("--json", action="store_true", help=_JSON)
+    import_.set_defaults(run=import_memories)
+
+
+# --- import ----------------------------------------------------------------------------------------------------------
+
+
+def import_memories(options: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    path = Path(options.path).expanduser().absolute() if options.path else _usual(config)
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}", hint="name an export or a database of the older claude-mem")
+    client = Client(process.start(config.data_dir), seconds=SECONDS)
+    asked = {"path": str(path), "project": options.project, "untrusted": options.untrusted, "dry_run": options.dry_run}
+    found = _watch(client, client.post("/api/import", asked)["id"])
+    if options.json:
+        names = ("path", "source", "dry_run", "counts", "notes", "error")
+        output.json({name: found[name] for name in names})
+    else:
+        _show_import(found)
+    if found["error"]:
+        raise CannotDo(found["error"], hint="mend the cause and import again: what is here already is not added twice")
+    return 0
+
+
+def _usual(config: Config) -> Path:
+    """Where the older one keeps its database. It may be our own folder, under the name ours has elsewhere."""
+    from claude_mem.store.database import is_foreign
+
+    places = (config.database, Path.home() / ".claude-mem" / "claude-mem.db")
+    for path in places:
+        if path.is_file() and is_foreign(path):
+            return path
+    raise NotFound(
+        f"no database of an older claude-mem in {' or '.join(sorted({str(path.parent) for path in places}))}",
+        hint="name it: `claude-mem import PATH`",
+    )
+
+
+def _watch(client: Client, import_id: int) -> dict[str, Any]:
+    with output.progress() as advance:
+        while True:
+            found: dict[str, Any] = client.get(f"/api/import/{import_id}")
+            advance("reading", found["done"], found["total"])
+            if found["ended_at"] is not None or found["error"]:
+                return found
+            time.sleep(LOOK_SECONDS)
+
+
+def _show_import(found: dict[str, Any]) -> None:
+    what = "an export" if found["source"] == "export" else "an older claude-mem's database"
+    output.line(f"{found['path']}: {what}{', only counted' if found['dry_run'] else ''}")
+    counts = {outcome: found["counts"].get(outcome, {}) for outcome in OUTCOMES}
+    for outcome, words in OUTCOMES.items():
+        if counts[outcome] or outcome == "added":
+            output.line(f"{words + ':':<20}{_amounts(counts[outcome]) or 'nothing'}")
+    aside = {reason: kinds for reason, kinds in found["counts"].items() if reason not in OUTCOMES}
+    for reason, kinds in sorted(aside.items()):
+        output.line(f"{'set aside:':<20}{_amounts(kinds)} ({reason})")
+    for note in found["notes"]:
+        output.say(f"  {note}")
+
+
+def _amounts(kinds: dict[str, int]) -> str:
+    return ", ".join(
+        f"{kinds[kind]:,} {kind if kinds[kind] == 1 else name}" for kind, name in KINDS.items() if kinds.get(kind)
+    )
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+def export(options: argparse.Namespace) -> int:
+    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
+    asked = {name: getattr(options, name) for name in ("project", "query", "since", "until")}
+    lines = client.lines("/api/export", **asked)
+    if options.file == "-":
+        _copy(lines, sys.stdout.buffer)
+        return 0
+    path = Path(options.file or f"claude-mem-{date.today().isoformat()}.jsonl").expanduser().absolute()
+    _check_may_replace(path)
+    with _new_file(path) as file:
+        records = _copy(lines, file)
+    output.line(f"{records:,} records in {path}, readable by you alone")
+    return 0
+
+
+def _check_may_replace(path: Path) -> None:
+    """An export may take the place of an earlier one, and of nothing else."""
+    if path.is_dir():
+        raise Misuse(f"{path} is a folder", hint="name a file in it")
+    if path.exists():
+        with path.open("rb") as file:
+            first = file.readline(1 << 16)
+        if first and portable.read_header(first) is None:
+            raise Misuse(f"{path} is there already, and no export", hint="name another file")
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """All of it under its name, or nothing."""
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temp.rename(path)
+    finally:
+        temp.unlink(missing_ok=True)
+
+
+def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
+    """How many records there were; an error if the last line is not the one that says so."""
+    last, count = b"", 0
+    with output.progress() as advance:
+        for count, last in enumerate(lines, start=1):
+            file.write(last)
+            if not count % 500:
+                advance("writing", count, 0)
+    file.flush()
+    try:
+        end = portable.read(last)
+    except BadRecord:
+        end = None
+    if not isinstance(end, portable.End):
+        raise CannotDo("the worker broke off in the middle", hint="`claude-mem logs` may say why; then export again")
+    return end.records
+
+
+# --- backup ----------------------------------------------------------------------------------------------------------
+
+
+def backup(options: argparse.Namespace) -> int:
+    from claude_mem.store import backup as copies
+
+    config = load_forgiving().config
+    if options.list:
+        return _list_backups(copies.listing(config.backups), as_json=options.json)
+    target = _target(options.path)
+    client = Client(process.start(config.data_dir), seconds=SECONDS)
+    made = client.post("/api/backup", {"digest": options.drill})
+    path = Path(made["path"])
+    if target is not None:
+        path = _move(path, target / path.name if target.is_dir() else target)
+    checked = copies.check(path)
+    if checked.counts != made["counts"]:
+        raise CannotDo(f"{path} has not all the rows that the database has", hint="make another one, and report this")
+    if options.drill:
+        _drill(path, config, made["digest"])
+    if options.json:
+        output.json({**asdict(checked), "drilled": options.drill})
+    else:
+        _show_backup(checked.counts, path, checked.size, drilled=options.drill)
+    return 0
+
+
+def _target(given: str) -> Path | None:
+    if not given:
+        return None
+    path = Path(given).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise Misuse(f"{path} is there already", hint="name a file that is not, or a folder")
+    if not path.parent.is_dir():
+        raise NotFound(f"there is no folder {path.parent}")
+    return path
+
+
+def _move(path: Path, target: Path) -> Path:
+    """The worker writes into its own folder only; from there it is ours to move."""
+    with path.open("rb") as source, _new_file(target) as file:
+        shutil.copyfileobj(source, file, 1 << 20)
+    path.unlink()
+    return target
+
+
+def _drill(path: Path, config: Config, digest: str) -> None:
+    """Restore it for a try: does everything come back that was remembered when it was made?"""
+    from claude_mem.store import backup as copies
+    from claude_mem.store.database import open_reader
+
+    with copies.prepared(path, config.backups) as fresh:
+        conn = open_reader(fresh)
+        try:
+            found = copies.remembered(conn)
+        finally:
+            conn.close()
+    if found != digest:
+        raise CannotDo(f"{path} does not bring back what is remembered", hint="make another one, and report this")
+
+
+def _show_backup(counts: dict[str, int], path: Path, size: int, *, drilled: bool) -> None:
+    output.line(f"{path}: {output.size(size)}, sound, every row of the database is in it")
+    if drilled:
+        output.line("restored for a try: everything that is remembered came back")
+    output.line(_rows(counts))
+
+
+def _rows(counts: dict[str, int]) -> str:
+    names = {"sdk_sessions": "sessions", "user_prompts": "prompts", "session_summaries": "summaries"}
+    return ", ".join(f"{names.get(table, table)} {count:,}" for table, count in counts.items())
+
+
+def _list_backups(found: list[dict[str, Any]], *, as_json: bool) -> int:
+    if as_json:
+        output.json_lines(found)
+    elif not found:
+        output.say("no backups yet: `claude-mem backup` makes one")
+    else:
+        output.table(
+            ("name", "made", "size", "observations"),
+            [
+                (
+                    row["name"],
+                    output.when(row["made_at"]),
+                    output.size(row["size"]),
+                    row.get("problem") or row["observations"],
+                )
+                for row in found
+            ],
+        )
+    return 0
+
+
+# --- restore ---------------------------------------------------------------------------------------------------------
+
+
+def restore(options: argparse.Namespace) -> int:
+    from claude_mem.store import backup as copies
+
+    config = load_forgiving().config
+    path = _named(options.path, config)
+    checked = copies.check(path)
+    output.say(f"{path} is sound: {_rows(checked.counts)}")
+    if not options.yes and not output.ask("put it in place of the present memory, which is kept?", default=False):
+        output.say("nothing was changed (`--yes` does it without asking)")
+        return 1
+    with copies.prepared(path, config.data_dir) as fresh:
+        lock = _stopped(config)
+        try:
+            kept = copies.swap(fresh, database(config), config.backups)
+        finally:
+            lock.release()
+    process.start(config.data_dir)
+    output.line(f"restored from {path}; the worker is running again")
+    if kept:
+        output.line(f"what was there before is kept as {kept}")
+    return 0
+
+
+def _named(given: str, config: Config) -> Path:
+    path = Path(given).expanduser()
+    inside = config.backups / given
+    return inside if not path.exists() and path.name == given and inside.exists() else path.absolute()
+
+
+def _stopped(config: Config) -> process.Lock:
+    """No worker runs, and none can start while we hold this. A hook may have started one just now: stop it, too."""
+    for _ in range(5):
+        process.stop(config.data_dir)
+        try:
+            return process.take_lock(config.data_dir)
+        except WorkerHeld:
+            continue
+    raise WorkerHeld("the data directory is in use again and again", hint="close the agents that run, then try again")

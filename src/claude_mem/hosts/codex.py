@@ -1,0 +1,241 @@
+"""Codex CLI. Its hooks borrowed Claude Code's words; what differs is translated here.
+
+A call's failure is not told to hooks, so there is no hook for it: the rollout says afterwards what failed. A
+subagent's hooks carry its parent's session, its own turn and its own rollout; the prompt it is given is the agent's and
+not the user's. New or changed hooks run only after the user has trusted them. That is the user's to do: we never write
+it ourselves, and the command we ask to run keeps its words from one version to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from claude_mem import patches
+from claude_mem.errors import CannotDo, Noise
+from claude_mem.hosts import codex_tools, codex_transcript
+from claude_mem.hosts.claude import PLUGIN, PLUGIN_NAME, TIMEOUT_SECONDS, TIMEOUTS
+from claude_mem.hosts.dialect import Fields, string
+from claude_mem.hosts.edits import (
+    SERVER,
+    BlockEdit,
+    Edit,
+    FileEdit,
+    HookLine,
+    JsonEdit,
+    add_hooks,
+    drop_hooks,
+    is_ours,
+    unmarked,
+)
+from claude_mem.hosts.host import Host, Ours, Transcripts
+
+NAME = "codex"
+EVENTS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PreToolUse": "file",
+    "PostToolUse": "save",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+MATCHERS = {"PreToolUse": patches.TOOL, "PostToolUse": "*"}  # files are read by the shell; only edits name theirs
+SKILL = "skills/mem-search/SKILL.md"
+NOTE = (
+    "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."
+    " Until then it runs none of them, and `codex exec` says nothing about it."
+)
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    named = env.get("CODEX_HOME")
+    return Path(named) if named else Path(env.get("HOME") or Path.home()) / ".codex"
+
+
+# --- what its hooks tell ---------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    told = {name: found for name, found in fields.items() if name != "turn_id"}
+    event = fields.get("hook_event_name")
+    if string(fields.get("agent_id")):
+        if event == "UserPromptSubmit":
+            raise Noise
+        told.pop("transcript_path", None)  # the subagent's own
+    else:
+        told["prompt_id"] = string(fields.get("turn_id"))
+    if event == "UserPromptSubmit" and not codex_transcript.said_by_user(string(fields.get("prompt")) or "?"):
+        raise Noise
+    return told | _tool(fields) if string(fields.get("tool_name")) else told
+
+
+def _tool(fields: Fields) -> Fields:
+    name, before = string(fields["tool_name"]), fields.get("hook_event_name") == "PreToolUse"
+    if codex_tools.is_noise(name):
+        raise Noise
+    call = codex_tools.tell(
+        name, fields.get("tool_input"), fields.get("tool_response"), cwd=string(fields.get("cwd")), ran=True
+    )
+    if before:
+        paths = [path for patch in patches.changes(call.input) for path in patch.paths[-1:]]
+        return {"tool_name": call.name, "tool_input": {"file_path": paths[0]} if paths else call.input}
+    if call.failed:
+        failure = {"hook_event_name": "PostToolUseFailure", "error": call.output}
+        return {"tool_name": call.name, "tool_input": call.input, **failure}
+    return {"tool_name": call.name, "tool_input": call.input, "tool_response": call.output}
+
+
+# --- its files -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTable(BlockEdit):
+    """Our tools in its settings, which are TOML and written by hand: everything else keeps its form.
+
+    Codex changes the file too, and then our marks may be gone or stand elsewhere. So what is ours is known by the
+    table's name and by what it runs.
+    """
+
+    def with_ours(self, text: str) -> str:
+        there, wanted = (_table(_servers(self._read(found)), SERVER) for found in (text, self.block))
+        if there | wanted == there:  # what the user has added, such as what it may do unasked, stays
+            return text
+        bare = self.without_ours(text)
+        if SERVER in _servers(self._read(bare)):
+            raise CannotDo(f"{self.path}: another tool server is called {SERVER!r} already", hint="rename it first")
+        changed = BlockEdit.with_ours(self, bare)
+        self._read(changed)
+        return changed
+
+    def without_ours(self, text: str) -> str:
+        found = self._read(text)
+        entry = _servers(found).get(SERVER)
+        if not isinstance(entry, dict) or not is_ours([entry.get("command"), *_list(entry.get("args"))]):
+            return text
+        bare = _without_table(unmarked(text), f"mcp_servers.{SERVER}")
+        expected = found | {"mcp_servers": {name: one for name, one in _servers(found).items() if name != SERVER}}
+        if _kept(self._read(bare)) != _kept(expected):
+            raise CannotDo(f"{self.path} has an unexpected shape", hint=f"take out [mcp_servers.{SERVER}] by hand")
+        return bare
+
+    def _read(self, text: str) -> Fields:
+        try:
+            return tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise CannotDo(f"{self.path} is not valid TOML: {error}", hint="mend it first") from error
+
+
+def _without_table(text: str, name: str) -> str:
+    """Its lines, to the next table, comment or empty line."""
+    kept: list[str] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        if not line.strip() or line.lstrip().startswith("#"):
+            inside = False
+        elif line.lstrip().startswith("["):
+            header = line.strip().strip("[]").replace('"', "").replace("'", "")
+            inside = header == name or header.startswith(f"{name}.")
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _servers(found: Fields) -> Fields:
+    return _table(found, "mcp_servers")
+
+
+def _kept(found: Fields) -> Fields:
+    return {name: one for name, one in found.items() if name != "mcp_servers" or one}
+
+
+def _list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+def _table(found: Any, name: str) -> Fields:
+    inner = found.get(name) if isinstance(found, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def hook_lines(ours: Ours) -> dict[str, HookLine]:
+    return {
+        event: HookLine(ours.hook(command, NAME), TIMEOUTS.get(event, TIMEOUT_SECONDS), MATCHERS.get(event))
+        for event, command in EVENTS.items()
+    }
+
+
+def server(ours: Ours) -> str:
+    program, *arguments = ours.mcp()
+    words = {"command": program, "args": arguments}
+    # A string of JSON is one of TOML too.
+    lines = [f"{name} = {json.dumps(found, ensure_ascii=False)}" for name, found in words.items()]
+    return "\n".join([f"[mcp_servers.{SERVER}]", *lines])
+
+
+def edits(ours: Ours) -> Sequence[Edit]:
+    at = folder(ours.env)
+    return (
+        JsonEdit(
+            at / "hooks.json",
+            f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s",
+            lambda settings: add_hooks(settings, hook_lines(ours)),
+            drop_hooks,
+        ),
+        ServerTable(at / "config.toml", "the memory's tools", server(ours)),
+        FileEdit(at / SKILL, "a skill: when and how to search", (PLUGIN / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return folder(env).is_dir() or shutil.which("codex", path=env.get("PATH")) is not None
+
+
+def _settings(env: Mapping[str, str]) -> Fields:
+    try:
+        return tomllib.loads((folder(env) / "config.toml").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _by_plugin(env: Mapping[str, str]) -> str:
+    enabled = _table(_table(_settings(env), "plugins"), PLUGIN_NAME).get("enabled")
+    return "by its plugin" if enabled is True else ""
+
+
+def _untrusted(env: Mapping[str, str]) -> str:
+    """Whether the user has trusted what stands in `hooks.json` is noted by Codex in its settings."""
+    told = _table(_table(_settings(env), "hooks"), "state")
+    path = str(folder(env) / "hooks.json")
+    trusted = any(key.startswith(f"{path}:") and "trusted_hash" in _table(told, key) for key in told)
+    return "" if trusted else "its hooks are not trusted yet: start `codex` and choose “Trust all and continue”"
+
+
+def _find(env: Mapping[str, str]) -> Iterator[Path]:
+    yield from sorted((folder(env) / "sessions").glob("*/*/*/rollout-*.jsonl"))
+
+
+def _owns(record: Mapping[str, Any]) -> bool:
+    payload = record.get("payload")
+    if record.get("type") == "session_meta" and isinstance(payload, dict):
+        return isinstance(payload.get("id"), str)
+    return {"id", "timestamp", "instructions"} <= set(record)  # as the first versions wrote it
+
+
+HOST = Host(
+    name=NAME,
+    label="Codex",
+    translate=translate,
+    present=_present,
+    edits=edits,
+    elsewhere=_by_plugin,
+    waits_for=_untrusted,
+    transcripts=Transcripts(read=codex_transcript.read, find=_find, owns=_owns, agents=codex_transcript.agents),
+    note=NOTE,
+)

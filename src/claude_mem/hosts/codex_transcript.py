@@ -1,0 +1,295 @@
+"""Codex's own record of a session, its rollout, read back for what the hooks missed.
+
+One JSON object a line, `{timestamp, type, payload}`; before the autumn of 2025 the payload alone. A tool call and its
+output share a `call_id`, which is the hooks' `tool_use_id`; a turn's id is the hooks' `turn_id`. Hooks are silent about
+a call that failed before it ran, an MCP error and a patch that was applied through the shell, and never tell an exit
+code: all that stands here. A subagent has a rollout of its own, which names its parent's session and turn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem import privacy
+from claude_mem.hosts import codex_tools, lines
+from claude_mem.hosts.dialect import Fields, Found, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.records import Event, Prompted, Stopped, ToolUsed
+
+# What Codex says in the user's place: the folder, AGENTS.md, a skill, a subagent's end, an interruption.
+_OF_CODEX = (
+    "<environment_context>", "# AGENTS.md instructions", "<user_instructions>", "<INSTRUCTIONS>", "<skill>",
+    "<subagent_notification>", "<turn_aborted>", "<user_shell_command>", "<user_action>", "<hook_prompt",
+    "<ide_context>", "<recommended_plugins>", "<codex_internal_context",
+)  # fmt: skip
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
+MOST_AGENTS = 200  # rollouts looked at for one session's subagents, the newest
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    name: str
+    input: Any
+    cwd: str
+    line: int
+
+
+def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
+    reader = _Reader(host, content_session_id, agent_id, position=offset)
+    try:
+        if offset:
+            reader.begin(path)
+        for start, line in lines.read_lines(path, offset):
+            reader.line(start, line)
+    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
+        reader.found.offset = offset
+        return reader.found
+    unanswered = [call.line for call in reader.calls.values()]
+    reader.found.offset = min([reader.position, *unanswered])
+    return reader.found
+
+
+def said_by_user(text: str) -> bool:
+    return bool(text.strip()) and is_said(text) and not text.lstrip().startswith(_OF_CODEX)
+
+
+def agents(path: Path) -> Iterator[tuple[str, Path]]:
+    """The subagents of a session: their rollouts were begun after its own, maybe on another day."""
+    try:
+        files = sorted(path.parents[3].glob("*/*/*/rollout-*.jsonl"), key=lambda file: file.name)
+    except (OSError, ValueError, IndexError):
+        return
+    session = _meta(path).get("id")
+    for file in [file for file in files if file.name > path.name][-MOST_AGENTS:]:
+        about = _meta(file)
+        if session and parent(about) and session in (about.get("session_id"), parent(about)):
+            yield string(about.get("id")), file
+
+
+def parent(about: Fields) -> str:
+    """The thread that started this one, if it is a subagent's."""
+    source = about.get("source")
+    inner = source.get("subagent") if isinstance(source, dict) else None
+    spawned = inner.get("thread_spawn") if isinstance(inner, dict) else None
+    told = string(spawned.get("parent_thread_id")) if isinstance(spawned, dict) else ""
+    return string(about.get("parent_thread_id")) or told or ("unknown" if inner else "")
+
+
+def _meta(path: Path) -> Fields:
+    """The first record of a rollout."""
+    try:
+        _, line = next(lines.read_lines(path, 0), (0, b""))
+    except (OSError, ValueError, EOFError, zlib.error):
+        return {}
+    found = lines.record(line) or {}
+    return payload if isinstance(payload := found.get("payload"), dict) else found
+
+
+class _Reader:
+    def __init__(self, host: str, content_session_id: str, agent_id: str, *, position: int) -> None:
+        self.host = host
+        self.content_session_id = content_session_id
+        self.agent_id = agent_id
+        self.found = Found()
+        self.calls: dict[str, _Call] = {}
+        self.failed: set[str] = set()  # ids of calls that are known to have failed
+        self.running: dict[str, Event] = {}  # told already, but not over
+        self.prompts: dict[str, int] = {}  # where among the events each turn's prompt is
+        self.turn_id = ""
+        self.cwd = ""
+        self.at = 0
+        self.position = position
+        self.begun = False
+
+    def begin(self, path: Path) -> None:
+        """What the first line says holds for the rest."""
+        self._session(_meta(path))
+
+    def line(self, start: int, raw: bytes) -> None:
+        self.position = start + len(raw)
+        record = lines.record(raw)
+        if record is None:
+            return
+        self.at = milliseconds(record.get("timestamp")) or self.at
+        payload = record.get("payload")
+        kind = string(record.get("type"))
+        if not isinstance(payload, dict):  # as it was written at first
+            payload, kind = record, "response_item" if kind else "session_meta"
+        match kind:
+            case "session_meta" if not self.begun and "id" in payload:
+                self._session(payload)
+            case "turn_context":
+                self._turn(payload)
+                self.cwd = string_of(payload, "cwd") or self.cwd
+            case "event_msg":
+                self._notice(payload)
+            case "response_item":
+                self._turn(_about(payload))
+                self._item(payload, record, start)
+                self.found.lines.setdefault(self.turn_id, start)
+
+    def _session(self, about: Fields) -> None:
+        self.begun = True
+        if parent(about) and not self.agent_id:  # read by itself, as a part of its parent's session
+            self.agent_id = string_of(about, "id")
+        own = string_of(about, "session_id") or (parent(about) if self.agent_id else "") or string_of(about, "id")
+        self.found.content_session_id = self.content_session_id = self.content_session_id or own
+        self.found.cwd = self.cwd = string_of(about, "cwd")
+
+    def _turn(self, about: Fields) -> None:
+        """A subagent works for a turn of its parent's. Its own items name its own turn; that one is not known."""
+        name = "root_turn_id" if self.agent_id else "turn_id"
+        self.turn_id = string_of(about, name) or self.turn_id
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def _item(self, item: Fields, record: Fields, start: int) -> None:
+        kind = item.get("type")
+        if kind in _CALLS:
+            self._call(item, start)
+        elif kind in _OUTPUTS:
+            self._output(item)
+        elif kind == "web_search_call":
+            self._searched(item)
+        elif kind == "message" and not self.agent_id:
+            if item.get("role") == "user":
+                self._prompt(item, start)
+            elif item.get("role") == "assistant":
+                self._said(item, record, start)
+
+    def _call(self, item: Fields, start: int) -> None:
+        self.found.closings.pop(self.turn_id, None)  # what was said before a call was not the end
+        if call_id := string(item.get("call_id")) or string(item.get("id")):
+            space, name = string(item.get("namespace")), string(item.get("name")) or "local_shell"
+            name = f"{space}__{name}" if space.startswith("mcp__") else name
+            given = _arguments(item)
+            folder = string(given.get("workdir")) if isinstance(given, dict) else ""
+            self.calls[call_id] = _Call(name, given, str(Path(self.cwd, folder)) if folder else self.cwd, start)
+
+    def _output(self, item: Fields) -> None:
+        call_id = string(item.get("call_id"))
+        call = self.calls.pop(call_id, None)
+        if call is None or codex_tools.is_noise(call.name):
+            return
+        failed = call_id in self.failed
+        told = codex_tools.tell(call.name, call.input, item.get("output"), cwd=call.cwd, failed=failed)
+        event = self._tool(told, call_id)
+        self.found.events.append(event)
+        if not told.failed:
+            self.running[call_id] = event
+
+    def _searched(self, item: Fields) -> None:
+        action = item.get("action")
+        query = string(action.get("query")) if isinstance(action, dict) else ""
+        if query and (search_id := string(item.get("id"))):
+            told = codex_tools.Told("WebSearch", {"query": query}, None, failed=False)
+            self.found.events.append(self._tool(told, search_id))
+
+    def _prompt(self, item: Fields, start: int) -> None:
+        text = _text(item)
+        kinds = _about(item).get("content_item_kinds")
+        by_user = not isinstance(kinds, list) or any(string(kind).startswith("user.") for kind in kinds)
+        if not by_user or not said_by_user(text):
+            return
+        named = bool(string_of(_about(item), "turn_id"))
+        if not named and (not self.turn_id or self.turn_id in self.prompts):  # as before turns had ids: it begins one
+            self.turn_id = f"{self.content_session_id}.{start}"
+        if privacy.hides_all(text):
+            self.found.private.add(self.turn_id)
+        self._say(privacy.strip(text), string(item.get("id")) or f"{self.content_session_id}-{start}")
+
+    def _say(self, text: str, name: str) -> None:
+        """The user may say more while the agent is at work: that is one prompt."""
+        before = self.prompts.setdefault(self.turn_id, len(self.found.events))
+        earlier = self.found.events[before:]
+        if earlier and isinstance(said := earlier[0].body, Prompted):
+            more = self._event(Prompted(f"{said.text}\n{text}"), name)
+            self.found.events[before] = replace(earlier[0], body=more.body, private=more.private)
+        else:
+            self.found.events.append(self._event(Prompted(text), name))
+
+    def _said(self, item: Fields, record: Fields, start: int) -> None:
+        about = record.get("metadata")
+        text = _text(item)
+        if text.strip() and not (isinstance(about, dict) and about.get("compaction_output")):
+            last = self._event(
+                Stopped(privacy.strip(text)), string(item.get("id")) or f"{self.content_session_id}-{start}"
+            )
+            self.found.closings[self.turn_id] = last
+
+    # --- notices -----------------------------------------------------------------------------------------------------
+
+    def _notice(self, payload: Fields) -> None:
+        """A turn begins; a call has ended: how, only this says for sure. It may have been told already as running."""
+        if payload.get("type") == "task_started":
+            self._turn(payload)
+        item = payload.get("item") if payload.get("type") == "item_completed" else None
+        if isinstance(item, dict):
+            call_id, failed = string(item.get("id")), item.get("status") in ("failed", "declined")
+        elif payload.get("type") in _ENDS:
+            call_id, failed = string(payload.get("call_id")), _ended_badly(payload)
+        else:
+            return
+        told = self.running.pop(call_id, None)
+        if failed:
+            self.failed.add(call_id)
+            if told is not None and isinstance(told.body, ToolUsed):
+                body = msgspec.structs.replace(told.body, failed=True)
+                self.found.events.append(self._event(body, f"{call_id}-failed", tool_use_id=call_id))
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _tool(self, told: codex_tools.Told, call_id: str) -> Event:
+        body = tool_used(told.name, told.input, told.output, failed=told.failed, agent_id=self.agent_id)
+        body = msgspec.convert(privacy.strip_all(msgspec.to_builtins(body)), type(body))
+        return self._event(body, call_id, tool_use_id=call_id)
+
+    def _event(self, body: Any, name: str, *, tool_use_id: str = "") -> Event:
+        return Event(
+            id=f"t-{name}",
+            host=self.host,
+            content_session_id=self.content_session_id,
+            at=self.at,
+            body=body,
+            prompt_id=self.turn_id,
+            tool_use_id=tool_use_id,
+            private=self.turn_id in self.found.private,
+        )
+
+
+def _about(item: Fields) -> Fields:
+    """What Codex notes beside an item: its turn, and what kinds of text it consists of."""
+    found = item.get("internal_chat_message_metadata_passthrough")
+    return found if isinstance(found, dict) else {}
+
+
+def _arguments(item: Fields) -> Any:
+    """JSON in a string, a text, or an action with a command in it."""
+    if isinstance(action := item.get("action"), dict):
+        return action
+    given = item.get("arguments", item.get("input"))
+    if item.get("type") == "function_call" and isinstance(given, str):
+        try:
+            return msgspec.json.decode(given)
+        except (msgspec.MsgspecError, RecursionError):
+            return {"input": given}
+    return given
+
+
+def _ended_badly(payload: Fields) -> bool:
+    code, result = payload.get("exit_code"), payload.get("result")
+    failed = isinstance(result, dict) and ("Err" in result or result.get("isError") is True)
+    return bool(code) or payload.get("success") is False or failed
+
+
+def _text(item: Fields) -> str:
+    content = item.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return "\n".join(text for part in parts if isinstance(part, dict) and (text := string(part.get("text"))))

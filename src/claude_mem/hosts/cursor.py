@@ -1,0 +1,165 @@
+"""Cursor, by its documents: it can't be run without its editor.
+
+A conversation is a session. Edits are told by `afterFileEdit`, which has what was replaced by what; everything else by
+`postToolUse`, which has an id and, of a command, the exit code. A prompt and a failure take no text.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem.errors import Noise
+from claude_mem.hosts import flat_hooks
+from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
+from claude_mem.hosts.dialect import Fields, string
+from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
+from claude_mem.hosts.host import Host, Ours
+
+NAME = "cursor"
+TIMEOUT_SECONDS = 5
+EVENTS = {
+    "sessionStart": "context",
+    "beforeSubmitPrompt": "new",
+    "postToolUse": "save",
+    "postToolUseFailure": "fail",
+    "afterFileEdit": "save",
+    "afterAgentResponse": "summary",
+    "stop": "summary",
+    "sessionEnd": "cleanup",
+}
+_NAMES = {
+    "sessionStart": "SessionStart",
+    "beforeSubmitPrompt": "UserPromptSubmit",
+    "postToolUse": "PostToolUse",
+    "postToolUseFailure": "PostToolUseFailure",
+    "afterFileEdit": "PostToolUse",
+    "afterShellExecution": "PostToolUse",
+    "afterMCPExecution": "PostToolUse",
+    "afterAgentResponse": "Stop",
+    "stop": "Stop",
+    "sessionEnd": "SessionEnd",
+    "preCompact": "PreCompact",
+}
+_EDITS = ("Write", "Edit", "MultiEdit", "StrReplace", "ApplyPatch", "Delete")
+_TOOLS = {"Shell": "Bash", "Terminal": "Bash"}
+
+
+# --- installing ------------------------------------------------------------------------------------------------------
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    return Path(env.get("HOME") or Path.home()) / ".cursor"
+
+
+def _add(settings: Settings, ours: Ours) -> None:
+    settings.setdefault("version", 1)
+    handlers = {
+        event: {"command": ours.hook(command, NAME), "timeout": TIMEOUT_SECONDS} for event, command in EVENTS.items()
+    }
+    flat_hooks.add(settings, handlers)
+
+
+def edits(ours: Ours) -> Sequence[Edit]:
+    at = folder(ours.env)
+    program, *arguments = ours.mcp()
+    what = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
+    server = {"command": program, "args": arguments}
+    return (
+        JsonEdit(at / "hooks.json", what, lambda settings: _add(settings, ours), flat_hooks.drop),
+        JsonEdit(at / "mcp.json", "the memory's tools", lambda settings: add_server(settings, server), drop_server),
+        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return folder(env).is_dir() or shutil.which("cursor", path=env.get("PATH")) is not None
+
+
+# --- payloads --------------------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    event = string(fields.get("hook_event_name"))
+    if event.startswith("before") and event not in _NAMES:
+        raise Noise
+    found = {
+        **fields,
+        "hook_event_name": _NAMES.get(event, event),
+        "session_id": string(fields.get("conversation_id")) or fields.get("session_id"),
+        "cwd": _root(fields),
+    }
+    match event:
+        case "postToolUse" | "postToolUseFailure":
+            return found | _tool(fields, failed=event == "postToolUseFailure")
+        case "afterFileEdit":
+            return found | flat_hooks.edited(fields)
+        case "afterShellExecution":
+            given = {"command": fields.get("command")}
+            return found | {"tool_name": "Bash", "tool_input": given, "tool_response": fields.get("output")}
+        case "afterMCPExecution":
+            return found | _tool({**fields, "tool_output": fields.get("result_json")}, failed=False)
+        case "afterAgentResponse":
+            return found | {"last_assistant_message": string(fields.get("text"))}
+        case "stop" if fields.get("status") == "completed":
+            raise Noise  # its last words came just before, and closed the turn
+    return found
+
+
+def _root(fields: Fields) -> Any:
+    roots = fields.get("workspace_roots")
+    first = next((root for root in roots if isinstance(root, str)), "") if isinstance(roots, list) else ""
+    return first or fields.get("cwd")
+
+
+def _tool(fields: Fields, *, failed: bool) -> Fields:
+    name = string(fields.get("tool_name"))
+    if name in _EDITS and not failed:
+        raise Noise  # `afterFileEdit` says it better
+    given, output = _decoded(fields.get("tool_input")), _decoded(fields.get("tool_output"))
+    if isinstance(given, dict) and "file_path" not in given and name == "Read":
+        given = {**given, "file_path": given.get("path") or given.get("target_file")}
+    told: Fields = {"tool_name": _name(name), "tool_input": given, "tool_response": output}
+    if failed:
+        told["error"] = string(fields.get("error_message")) or string(fields.get("failure_type")) or "failed"
+    elif isinstance(output, dict) and (code := _exit_code(output)):
+        told |= {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{_printed(output)}"}
+    return told
+
+
+def _name(name: str) -> str:
+    return f"mcp__{name[4:]}" if name.startswith("MCP:") else _TOOLS.get(name, name)
+
+
+def _exit_code(output: Fields) -> int:
+    found = output.get("exitCode", output.get("exit_code"))
+    return found if isinstance(found, int) else 0
+
+
+def _printed(output: Fields) -> str:
+    return "\n".join(text for key in ("stdout", "stderr", "output") if (text := string(output.get(key))))
+
+
+def _decoded(found: Any) -> Any:
+    """Some versions hand over JSON as a text."""
+    if not isinstance(found, str) or not found.lstrip().startswith(("{", "[")):
+        return found
+    try:
+        return msgspec.json.decode(found)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return found
+
+
+HOST = Host(
+    name=NAME,
+    label="Cursor",
+    translate=translate,
+    present=_present,
+    edits=edits,
+    note="restart Cursor; in its settings, under Hooks, ours are listed",
+    tested=False,
+)

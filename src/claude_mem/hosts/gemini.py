@@ -1,0 +1,156 @@
+"""Gemini CLI. It has Claude Code's hooks under other names, with timeouts in milliseconds.
+
+Not registered: BeforeTool takes no text, PreCompress fires before every request, BeforeModel and AfterModel carry the
+whole conversation. A shell command asks for context (`fail`) whether it failed or not: only the worker sees which.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from claude_mem import privacy
+from claude_mem.errors import Noise
+from claude_mem.hosts import gemini_transcript
+from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
+from claude_mem.hosts.dialect import Fields, string
+from claude_mem.hosts.edits import (
+    Edit,
+    FileEdit,
+    HookLine,
+    JsonEdit,
+    Settings,
+    add_hooks,
+    add_server,
+    drop_hooks,
+    drop_server,
+)
+from claude_mem.hosts.gemini_tools import Call, in_our_words, text_of
+from claude_mem.hosts.host import Host, Ours, Transcripts
+
+NAME = "gemini"
+TIMEOUT_MILLISECONDS = 5000
+SHELL = "run_shell_command"
+EVENTS = {
+    "SessionStart": "context",
+    "BeforeAgent": "new",
+    "AfterTool": "save",
+    "AfterAgent": "summary",
+    "SessionEnd": "cleanup",
+}
+NO_WORDS = "[no response text]"  # what AfterAgent says when the model said nothing
+
+_NAMES = {"BeforeAgent": "UserPromptSubmit", "AfterTool": "PostToolUse", "AfterAgent": "Stop"}
+_NOISE = {
+    "BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification",
+}  # fmt: skip
+
+
+# --- installing ------------------------------------------------------------------------------------------------------
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    return Path(env.get("GEMINI_CLI_HOME") or env.get("HOME") or Path.home()) / ".gemini"
+
+
+def _line(ours: Ours, command: str, matcher: str | None = None) -> HookLine:
+    return HookLine(ours.hook(command, NAME), TIMEOUT_MILLISECONDS, matcher, {"name": "claude-mem"})
+
+
+def _add(settings: Settings, ours: Ours) -> None:
+    lines = {event: _line(ours, command) for event, command in EVENTS.items()}
+    add_hooks(settings, {**lines, "AfterTool": _line(ours, "save", f"^(?!{SHELL}$)")})
+    add_hooks(settings, {"AfterTool": _line(ours, "fail", f"^{SHELL}$")})
+    program, *arguments = ours.mcp()
+    add_server(settings, {"command": program, "args": arguments})
+
+
+def _drop(settings: Settings) -> None:
+    drop_hooks(settings)
+    drop_server(settings)
+
+
+def edits(ours: Ours) -> Sequence[Edit]:
+    at = folder(ours.env)
+    what = f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_MILLISECONDS // 1000} s, and the memory's tools"
+    return (
+        JsonEdit(at / "settings.json", what, lambda settings: _add(settings, ours), _drop),
+        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return folder(env).is_dir() or shutil.which("gemini", path=env.get("PATH")) is not None
+
+
+# --- payloads --------------------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    event = string(fields.get("hook_event_name"))
+    if event in _NOISE:
+        raise Noise
+    found = {**fields, "hook_event_name": _NAMES.get(event, event)}
+    if isinstance(prompt := fields.get("prompt"), str):
+        found["prompt"] = privacy.said(prompt)
+    if event == "AfterAgent":
+        found["last_assistant_message"] = _last_words(fields)
+    if event == "AfterTool":
+        found |= _tool_used(fields)
+    return found
+
+
+def _last_words(fields: Fields) -> str:
+    """The hook tells all that was said in the turn; its transcript, where the last message begins."""
+    said = string(fields.get("prompt_response"))
+    if said == NO_WORDS:
+        return ""
+    return gemini_transcript.last_message(string(fields.get("transcript_path")), said) or said
+
+
+def _tool_used(fields: Fields) -> Fields:
+    given, response = fields.get("tool_input"), fields.get("tool_response")
+    response = response if isinstance(response, dict) else {"llmContent": response}
+    call = Call(
+        name=tool_name(string(fields.get("tool_name")), fields.get("mcp_context")),
+        input=given,
+        text=text_of(response.get("llmContent")),
+        display=response.get("returnDisplay"),
+        error=_error(response.get("error")),
+    )
+    used = in_our_words(call, cwd=string(fields.get("cwd")))
+    event = "PostToolUseFailure" if used.failed else "PostToolUse"
+    told = {"error": used.output} if used.failed else {"tool_response": used.output}
+    return {"hook_event_name": event, "tool_name": used.name, "tool_input": used.input, **told}
+
+
+def _error(found: Any) -> str:
+    return string(found.get("message")) or string(found.get("type")) if isinstance(found, dict) else string(found)
+
+
+def tool_name(name: str, context: Any) -> str:
+    """`mcp_server_tool` could be cut in two places; beside it stands which."""
+    if isinstance(context, dict) and context.get("server_name") and context.get("tool_name"):
+        return f"mcp__{context['server_name']}__{context['tool_name']}"
+    return name
+
+
+# --- transcripts -----------------------------------------------------------------------------------------------------
+
+
+def _find(env: Mapping[str, str]) -> Iterator[Path]:
+    """A subagent's lies one folder deeper, and is part of its session's."""
+    found = (folder(env) / "tmp").glob("*/chats/session-*")
+    yield from sorted(path for path in found if path.suffix in (".jsonl", ".json"))
+
+
+HOST = Host(
+    name=NAME,
+    label="Gemini CLI",
+    translate=translate,
+    present=_present,
+    edits=edits,
+    transcripts=Transcripts(read=gemini_transcript.read, find=_find, owns=gemini_transcript.owns, named=False),
+)

@@ -1,0 +1,118 @@
+"""Gemini CLI's tool calls in our words, as its hooks and its transcripts tell them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from claude_mem.hosts.dialect import string
+
+_TOOLS = {
+    "run_shell_command": "Bash",
+    "read_file": "Read",
+    "write_file": "Write",
+    "replace": "Edit",
+    "glob": "Glob",
+    "grep_search": "Grep",
+    "search_file_content": "Grep",
+    "list_directory": "LS",
+    "web_fetch": "WebFetch",
+    "google_web_search": "WebSearch",
+    "write_todos": "TodoWrite",
+    "ask_user": "AskUserQuestion",
+    "activate_skill": "Skill",
+    "invoke_agent": "Task",
+    "list_mcp_resources": "ListMcpResourcesTool",
+}
+_KEYS = {"dir_path": "path", "absolute_path": "file_path", "include_pattern": "glob"}
+_HOOKED = re.compile(r"\s*<hook_context>.*?</hook_context>\s*\Z", re.DOTALL)
+_FENCED = re.compile(r"\s*<untrusted_context>\n?(.*?)\n?</untrusted_context>\s*", re.DOTALL)
+# What stands below a command's output, from the last line up.
+_FOOT = ("Process Group PGID", "Background PIDs", "Signal", "Exit Code")
+_CANCELLED = ("Command was automatically cancelled", "Command was cancelled by user")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """As it is told: `text` is for the model, `display` for the person, `error` if the tool itself failed."""
+
+    name: str
+    input: Any
+    text: str
+    display: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    name: str
+    input: Any
+    output: Any
+    failed: bool
+
+
+def in_our_words(call: Call, *, cwd: str = "") -> Used:
+    name, given = _name(call.name), _input(call.input, cwd)
+    text = _unfenced(call.text)
+    if call.error:
+        return Used(name, given, call.error, failed=True)
+    if name == "Bash":
+        output, failure = _shell(text)
+        return Used(name, given, f"{failure}\n{output}".strip() if failure else output, failed=bool(failure))
+    if name in ("Edit", "Write") and (patch := _patch(call.display)):
+        return Used(name, given, patch, failed=False)
+    return Used(name, given, text, failed=False)
+
+
+def _name(name: str) -> str:
+    if name.startswith("mcp_") and not name.startswith("mcp__"):
+        return f"mcp__{name[4:]}"
+    return _TOOLS.get(name, name)
+
+
+def _input(given: Any, cwd: str) -> Any:
+    if not isinstance(given, dict):
+        return given
+    found = {_KEYS.get(key, key): item for key, item in given.items()}
+    if isinstance(path := found.get("file_path"), str) and path and cwd:
+        found["file_path"] = posixpath.join(cwd, path)
+    return found
+
+
+def text_of(content: Any) -> str:
+    """A text, a part, or a list of them."""
+    if isinstance(content, list):
+        return "".join(text_of(part) for part in content if not isinstance(part, list))
+    return string(content.get("text")) if isinstance(content, dict) else string(content)
+
+
+def _unfenced(text: str) -> str:
+    """Without the fence around what comes from outside, and without what hooks have added."""
+    text = _HOOKED.sub("", text) if text.rstrip().endswith("</hook_context>") else text
+    fenced = _FENCED.fullmatch(text)
+    return fenced[1] if fenced else text
+
+
+def _shell(text: str) -> tuple[str, str]:
+    """What a command printed, and how it failed. An exit code is told only if it is not 0."""
+    if text.startswith(_CANCELLED):
+        return text, "Cancelled"
+    lines = text.removeprefix("Output: ").split("\n")
+    foot = {}
+    for name in _FOOT:
+        if lines and lines[-1].startswith(f"{name}: "):
+            foot[name] = lines.pop().partition(": ")[2]
+    output = "\n".join(lines)
+    failure = f"Exit code {foot['Exit Code']}" if "Exit Code" in foot else ""
+    failure = failure or (f"Signal {foot['Signal']}" if "Signal" in foot else "")
+    return "" if output == "(empty)" else output, failure
+
+
+def _patch(display: Any) -> dict[str, Any]:
+    """The lines of its diff, in the form in which Claude Code tells one."""
+    diff = string(display.get("fileDiff")) if isinstance(display, dict) else ""
+    head, found, hunks = diff.partition("\n@@")
+    lines = [line for line in hunks.splitlines()[1:] if line[:1] in ("+", "-", " ")]
+    return {"structuredPatch": [{"lines": lines}]} if head and found and lines else {}

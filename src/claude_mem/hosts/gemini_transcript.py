@@ -1,0 +1,210 @@
+"""Gemini CLI's own record of a session.
+
+One JSON object a line: what the session is, then its messages, each again when something has come to it. Snapshots
+(`$set`) repeat messages that are there already, with new times, and what was rewound (`$rewindTo`) did happen: both are
+passed over. Older versions wrote one JSON object in all. A message does not name its prompt, so a file is read whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem import privacy
+from claude_mem.hosts.dialect import Found, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.hosts.gemini_tools import Call, in_our_words, text_of
+from claude_mem.records import Body, Event, Prompted, Stopped
+
+Record = dict[str, Any]
+
+_TAIL = 1 << 20
+_OVER = ("success", "error", "cancelled")
+# The program's own words in the place of the user's.
+_NOT_SAID = ("<session_context>", "<state_snapshot>", "System: Potential loop detected", "Please continue.")
+
+
+class _Projects(msgspec.Struct):
+    projects: dict[str, str]
+
+
+def owns(record: Mapping[str, Any]) -> bool:
+    """Is it the first record of a session's file? A subagent's is part of its session's."""
+    named = isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str)
+    return named and record.get("kind") != "subagent"
+
+
+def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
+    found = Found(content_session_id=content_session_id, offset=offset)
+    try:
+        _check(path)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read()
+    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
+        return found
+    if agent_id or (offset and offset == len(text)):
+        return found
+    about, messages = _gather(text)
+    found.offset = len(text)
+    found.content_session_id = content_session_id or string_of(about, "sessionId")
+    found.cwd = _project_root(path, string_of(about, "projectHash"))
+    teller = _Teller(found, host)
+    for message in messages:
+        teller.tell(message)
+    return found
+
+
+def _check(path: Path) -> None:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError("not a file")  # opening a pipe would wait for ever
+
+
+def last_message(path: str, said: str) -> str:
+    """The newest message that `said` ends with: the agent's last words, without what it said on the way."""
+    try:
+        _check(Path(path))
+        with Path(path).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return ""
+    for record in _decoded(reversed(lines)):
+        words = string(record.get("content")).strip()
+        if record.get("type") == "gemini" and words and said.rstrip().endswith(words):
+            return words
+    return ""
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterable[Record]:
+    for line in lines:
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            continue  # still being written, or damaged: one bad line says nothing about the next
+        if isinstance(record, dict):
+            yield record
+
+
+def _gather(text: bytes) -> tuple[Record, list[Record]]:
+    """What the session is, and its messages as they were in the end."""
+    about: Record = {}
+    messages: dict[str, Record] = {}
+    records = [*_decoded(text.splitlines())]
+    for record in records if any(map(owns, records)) else _decoded([text]):
+        if owns(record):
+            about = about or record
+            inside = record.get("messages")
+            found = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
+        else:
+            found = [record]
+        messages |= {message["id"]: message for message in found if isinstance(message.get("id"), str)}
+    return about, list(messages.values())
+
+
+def _project_root(path: Path, project_hash: str) -> str:
+    """The folder that the session was about: beside the chats, or in the list of all projects."""
+    try:
+        return (path.parent.parent / ".project_root").read_text("utf-8").strip()
+    except (OSError, ValueError):
+        pass
+    try:
+        known = msgspec.json.decode((path.parents[3] / "projects.json").read_bytes(), type=_Projects).projects
+    except (OSError, ValueError, LookupError):
+        return ""
+    here = path.parent.parent.name
+    return next((root for root, name in known.items() if name == here or _hash(root) == project_hash), "")
+
+
+def _hash(root: str) -> str:
+    return hashlib.sha256(root.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class _Teller:
+    def __init__(self, found: Found, host: str) -> None:
+        self.found = found
+        self.host = host
+        self.prompt_id = ""
+
+    def tell(self, message: Record) -> None:
+        if message.get("type") == "user":
+            self._user(message)
+        elif message.get("type") == "gemini":
+            self._gemini(message)
+
+    def _user(self, message: Record) -> None:
+        text = _prompt(message)
+        if not text.strip() or text.lstrip().startswith(_NOT_SAID) or not is_said(text):
+            return
+        self.prompt_id = message["id"]
+        self.found.lines[self.prompt_id] = 0
+        if privacy.hides_all(text):
+            self.found.private.add(self.prompt_id)
+        self._add(message, Prompted(privacy.strip(text)))
+
+    def _gemini(self, message: Record) -> None:
+        calls = message.get("toolCalls")
+        calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+        for call in calls:
+            self._call(message, call)
+        words = text_of(message.get("content")).strip()
+        if words and not calls and self.prompt_id:
+            self.found.closings[self.prompt_id] = self._event(message, Stopped(privacy.strip(words)))
+
+    def _call(self, message: Record, call: Record) -> None:
+        name, call_id = string(call.get("name")), string(call.get("id"))
+        if not name or not call_id or call.get("status") not in _OVER:
+            return
+        told = privacy.strip_all({**call, "timestamp": call.get("timestamp") or message.get("timestamp")})
+        used = in_our_words(_as_call(name, told), cwd=self.found.cwd)
+        body = tool_used(used.name, used.input, used.output, failed=used.failed)
+        self._add(told, body, tool_use_id=f"{self.found.content_session_id}.{call_id}"[:200])
+
+    def _add(self, record: Record, body: Body, *, tool_use_id: str = "") -> None:
+        self.found.events.append(self._event(record, body, tool_use_id=tool_use_id))
+
+    def _event(self, record: Record, body: Body, *, tool_use_id: str = "") -> Event:
+        return Event(
+            id=f"t-{tool_use_id or record['id']}",
+            host=self.host,
+            content_session_id=self.found.content_session_id,
+            at=milliseconds(record.get("timestamp")),
+            body=body,
+            prompt_id=self.prompt_id,
+            tool_use_id=tool_use_id,
+            private=self.prompt_id in self.found.private,
+        )
+
+
+def _prompt(message: Record) -> str:
+    """What the user typed; what hooks added comes as a part of its own, results of tools as another kind of part."""
+    content = message.get("displayContent") or message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    if any(isinstance(part, dict) and "functionResponse" in part for part in parts):
+        return ""
+    texts = [text_of(part) for part in parts if not isinstance(part, list)]
+    return privacy.said("".join(text for text in texts if not _is_hooks(text)))
+
+
+def _is_hooks(text: str) -> bool:
+    return text.startswith("<hook_context>") and text.rstrip().endswith("</hook_context>")
+
+
+def _as_call(name: str, call: Record) -> Call:
+    result = call.get("result")
+    parts = [part for part in result if isinstance(part, dict)] if isinstance(result, list) else []
+    answers = [
+        part["functionResponse"].get("response") for part in parts if isinstance(part.get("functionResponse"), dict)
+    ]
+    answer = next((found for found in answers if isinstance(found, dict)), {})
+    failed = call.get("status") != "success"
+    error = string(answer.get("error")) or string(call.get("resultDisplay")) or string(call.get("status"))
+    return Call(
+        name, call.get("args"), text_of(answer.get("output")), call.get("resultDisplay"), error if failed else ""
+    )

@@ -1,0 +1,269 @@
+"""Memories from elsewhere → rows: an export of ours, or a database of the older claude-mem.
+
+One batch a job, and each asks for the next in the transaction that writes it. So what is captured meanwhile waits for
+one batch at most, and a worker that is killed goes on where it was. Records are cleaned as events are: private parts
+and secrets stay out, whoever wrote them down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+import apsw
+import msgspec
+
+from claude_mem import ids, portable, privacy
+from claude_mem.config import Config
+from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse
+from claude_mem.failpoints import failpoint
+from claude_mem.pipeline import older
+from claude_mem.pipeline.stage import Commit, nothing
+from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt
+from claude_mem.records import Job, News
+from claude_mem.redact import redact
+from claude_mem.store import foreign, imports, jobs, projects
+from claude_mem.store import portable as rows
+from claude_mem.store.database import Connection, Database
+from claude_mem.store.imports import Import
+from claude_mem.text import clip, storable
+
+log = logging.getLogger(__name__)
+
+ROUNDS, MARK = 5, 100
+LINES = 100  # a batch: what is captured meanwhile waits for one
+MOST_BYTES = 8 << 20  # of one line
+_ITS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
+
+
+def recognise(path: Path) -> str:
+    """What a file is, by what is in it: `export` or `older`. `Misuse` says what else it is."""
+    try:
+        if foreign.is_database(path):
+            return _recognise_database(path)
+        with path.open("rb") as file:
+            first = file.readline(MOST_BYTES)
+    except OSError as error:
+        raise CannotDo(f"{path} can't be read: {error.strerror}") from error
+    if portable.read_header(first) is None:
+        raise Misuse(
+            f"{path} is neither an export nor a database of an older claude-mem",
+            hint="`claude-mem export` makes one; `claude-mem backfill` reads transcripts",
+        )
+    return "export"
+
+
+def _recognise_database(path: Path) -> str:
+    found = foreign.whose(path)
+    if found == "ours":
+        raise Misuse(
+            f"{path} is a database of this claude-mem",
+            hint=f"`claude-mem restore {path}` puts it in place of the present one; to merge two, export one of them",
+        )
+    if found != "older":
+        raise Misuse(f"{path} is a database of something else", hint="`claude-mem import` reads those of claude-mem")
+    return found
+
+
+# --- the job ---------------------------------------------------------------------------------------------------------
+
+
+async def bring(job: Job, *, db: Database, config: Config) -> Commit:
+    found = await db.read(imports.get, int(job.subject.partition(".")[0]))
+    if found.ended_at is not None:
+        return nothing
+    try:
+        batch = await asyncio.to_thread(read, found, config)
+    except (MemError, OSError) as error:
+        log.warning("import of %s ends: %s", found.path, error)
+        return partial(_end, found=found, error=str(error))
+    failpoint("import.read")
+    return partial(_write, found=found, batch=batch)
+
+
+def read(found: Import, config: Config) -> Batch:
+    """The next batch, cleaned."""
+    path = Path(found.path)
+    if found.source == "older":
+        batch = older.read(path, found.position, project=found.project, config=config)
+        if batch.position is None:
+            foreign.drop_copy(path)
+    else:
+        batch = _read_lines(path, found)
+    change = partial(_clean_text, config=config)
+    cleaned = [clean(record, change, untrusted=found.untrusted) for record in batch.records]
+    batch.records = [record for record in cleaned if _is_left(record, batch.aside)]
+    return batch
+
+
+def _end(conn: Connection, *, found: Import, error: str) -> Sequence[News]:
+    imports.fail(conn, found.id, error, now=ids.now())
+    return ()
+
+
+def _write(conn: Connection, *, found: Import, batch: Batch) -> Sequence[News]:
+    now, counts, notes = ids.now(), Counter(batch.aside), list(batch.notes)
+    conn.execute("savepoint batch")
+    for record in batch.records:
+        counts[_take(conn, record, notes, now=now), portable.kind(record)] += 1
+    if found.dry_run:
+        conn.execute("rollback to batch")
+    conn.execute("release batch")
+    failpoint("import.batch")
+    if batch.position is None and not found.dry_run:  # at the end: what lies rendered on disk is made again
+        for project_id in projects.with_folders(conn):
+            jobs.ask(conn, "render", f"{project_id}.import.{found.id}", now=now)
+    imports.advance(
+        conn, found, position=batch.position, done=batch.done, total=batch.total, counts=counts, notes=notes, now=now
+    )
+    return ()
+
+
+def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
+    """What can't be stored is set aside, and what it had begun to write is undone."""
+    outcome = "can't be stored"
+    try:
+        with conn:  # a savepoint
+            outcome = rows.take(conn, record, now=now)
+    except _ITS_FAULT as error:
+        notes.append(f"a {portable.kind(record)} can't be stored: {error}")
+    return outcome
+
+
+# --- cleaning --------------------------------------------------------------------------------------------------------
+
+
+_EMPTY = {
+    "text": "",
+    "name": "unknown",
+    "type": "change",
+    "cwd": "",
+    "root": "",
+}  # of the others nothing at all is left
+
+
+def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Item:
+    """Prose and names of files without private parts and secrets; everything else without what can't be stored."""
+    fields = {name: value for name in record.__struct_fields__ if (value := getattr(record, name)) is not None}
+    texts = {name: storable(value) for name, value in fields.items() if isinstance(value, str)}
+    if "key" in texts:
+        texts["key"] = _clean_key(texts["key"], change)
+    prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
+    lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
+    if untrusted and isinstance(record, Observation):
+        texts |= {"trust": IMPORTED}
+        return msgspec.structs.replace(record, **{**texts, **prose, **lists, "pinned": False})
+    return msgspec.structs.replace(record, **{**texts, **prose, **lists})
+
+
+def _clean_key(key: str, change: Callable[[str], str]) -> str:
+    """A key may quote what it was made of."""
+    return change(key).strip() or f"{IMPORTED}:{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
+
+
+def _clean_list(items: Sequence[str], change: Callable[[str], str]) -> tuple[str, ...]:
+    return tuple(text for item in items if (text := change(item)).strip())
+
+
+def _clean_text(text: str, *, config: Config) -> str:
+    """As ingest does it, and so that doing it again changes nothing."""
+    for _ in range(ROUNDS):
+        text, before = privacy.strip(text), text
+        if text == before:
+            break  # what was cut out has not left another tag behind
+    text = _clip(text, config.event_chars * 10)
+    return _clip(redact(text) if config.redact_secrets else text, config.event_chars)
+
+
+def _clip(text: str, limit: int) -> str:
+    """With room for the mark that an earlier clip has left."""
+    return clip(text, limit) if len(text) > limit + MARK else text
+
+
+def _is_left(record: Item, aside: Counter[tuple[str, str]]) -> bool:
+    """Something must be left of it."""
+    gone = isinstance(record, Prompt) and not record.text.strip()
+    gone |= isinstance(record, Observation) and not any((record.title, record.narrative, record.facts))
+    if gone:
+        aside["private", portable.kind(record)] += 1
+    return not gone
+
+
+# --- lines of an export ----------------------------------------------------------------------------------------------
+
+
+def _read_lines(path: Path, found: Import) -> Batch:
+    """`position` is the byte and the line that come next. A line that can't be read is named, and the rest goes on."""
+    if imports.mark(path) != found.mark:
+        raise CannotDo(f"{path} has changed since the import began", hint="import it again")
+    offset, _, number = (found.position or "0.0").partition(".")
+    wanted = _wanted(path, found.project)
+    batch, line = Batch(total=path.stat().st_size), int(number)
+    with path.open("rb") as file:
+        file.seek(int(offset))
+        for raw in islice(iter(partial(_next_line, file), b""), LINES):
+            line += 1
+            _keep(raw, line, batch, wanted)
+        batch.done = file.tell()
+    if batch.done < batch.total:
+        batch.position = f"{batch.done}.{line}"
+    elif not _is_whole(path):
+        batch.notes.append(f"the file ends with line {line:,}, and that is not its last: it was cut off")
+        batch.aside["cut off", "file"] += 1
+    return batch
+
+
+def _next_line(file: BinaryIO) -> bytes:
+    """The next line, or its beginning if it is longer than any can be; empty at the end of the file."""
+    raw = more = file.readline(MOST_BYTES)
+    while more and not more.endswith(b"\n"):
+        more = file.readline(MOST_BYTES)
+    return raw
+
+
+def _keep(raw: bytes, line: int, batch: Batch, wanted: frozenset[str] | None) -> None:
+    if not raw.strip():
+        return
+    try:
+        record = portable.read(raw)
+    except BadRecord as problem:
+        batch.aside[problem.reason, "line"] += 1
+        batch.notes.append(f"line {line:,}: {problem}")
+        return
+    if not isinstance(record, Header | End) and (wanted is None or record.project in wanted):
+        batch.records.append(record)
+
+
+def _wanted(path: Path, project: str) -> frozenset[str] | None:
+    """The identities of the projects of that name; their lines come before all that name them."""
+    if not project:
+        return None
+    found = set()
+    with path.open("rb") as file:
+        for raw in iter(partial(_next_line, file), b""):
+            try:
+                record = portable.read(raw)
+            except BadRecord:
+                continue
+            if isinstance(record, Project) and record.name == project:
+                found.add(record.project)
+            elif not isinstance(record, Header | Project):
+                break
+    return frozenset(found)
+
+
+def _is_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4096))
+        last = file.read().rstrip().rpartition(b"\n")[2]
+    try:
+        return isinstance(portable.read(last), End)
+    except BadRecord:
+        return False

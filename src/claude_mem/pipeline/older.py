@@ -1,0 +1,444 @@
+"""A database of the older claude-mem, the one written in TypeScript, read as records of our own.
+
+It went through some fifty versions: columns came, were renamed and fell out of use, and its rows were not always what
+its columns said. So every value is looked at for what it is; what says nothing is set aside and counted. Times are the
+original ones. The same row always becomes the same record, so reading it again brings nothing new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem import privacy
+from claude_mem import projects as projects_
+from claude_mem.config import Config
+from claude_mem.errors import CannotDo
+from claude_mem.portable import IMPORTED, LATEST, Batch, Item, Observation, Project, Prompt, Session, Summary
+from claude_mem.records import Type
+from claude_mem.store import foreign
+from claude_mem.store.foreign import Older, Row
+from claude_mem.text import first_sentence, shorten, storable
+
+ATTEMPTS = 3
+SESSIONS = 4  # a batch, and as many of the groups that have lost their session
+OBSERVER = "claude-mem"  # the host of sessions of which only the observer's own id is left
+_HOSTS = {"": "claude", "claude-code": "claude", "gemini-cli": "gemini", "copilot-cli": "copilot"}  # as we call them
+_STATUS = {"completed": "completed", "failed": "failed"}
+_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_EARLIEST = 1_000_000_000_000  # 2001, in milliseconds: smaller numbers are seconds
+
+
+def read(path: Path, position: str, *, project: str, config: Config) -> Batch:
+    """The next sessions with all that belongs to them; after the last, what has lost its session.
+
+    While no one has it open it is read without a lock. Should its owner begin to write just then, it is read again.
+    """
+    for _ in range(ATTEMPTS):
+        before, problem = foreign.state(path), None
+        try:
+            batch = _read(path, position, project=project, config=config)
+        except CannotDo as error:
+            problem = error
+        if foreign.state(path) == before or foreign.is_shared(before):
+            break
+    if problem:
+        raise problem
+    return batch
+
+
+def _read(path: Path, position: str, *, project: str, config: Config) -> Batch:
+    with foreign.reading(path) as conn:
+        reader = Reader(Older(conn), project, config, _changed(path))
+        if position.startswith("orphans:"):
+            return reader.orphans(position.removeprefix("orphans:") or None)
+        return reader.sessions(int(position or 0), first=not position)
+
+
+def _changed(path: Path) -> int:
+    return int(path.stat().st_mtime * 1000)
+
+
+@dataclass(slots=True)
+class Group:
+    """A session and its rows."""
+
+    host: str
+    session: str | None  # None: nothing is known of it, not even a name
+    project: str
+    row: Row
+    prompts: list[Row]
+    observations: list[Row]
+    summaries: list[Row]
+    at: int = 0  # when it began, if its rows do not say
+    numbers: list[tuple[int, int]] = field(default_factory=list)  # of its prompts: when, and which
+    private: set[int] = field(default_factory=set)  # prompts of which nothing may be kept, nor of what followed
+
+
+class Reader:
+    def __init__(self, older: Older, project: str, config: Config, changed: int) -> None:
+        self.older = older
+        self.only = project
+        self.config = config
+        self.changed = changed
+        self.batch = Batch()
+        self._projects: dict[str, projects_.Project | None] = {}
+
+    def sessions(self, after: int, *, first: bool) -> Batch:
+        found = self.older.sessions(after, SESSIONS)
+        if first:
+            self._add_projects()
+        for row in found:
+            self._add(self._group(row))
+        total = self.older.count_sessions()
+        self.batch.position = str(found[-1]["row_id"]) if found else "orphans:"
+        self.batch.done, self.batch.total = self.older.count_sessions(found[-1]["row_id"]) if found else total, total
+        return self.batch
+
+    def orphans(self, after: str | None) -> Batch:
+        links = self.older.orphans(after, SESSIONS)
+        for link in links:
+            rows = {table: self.older.of_orphan(table, link) for table in ("observations", "session_summaries")}
+            name = str(_project(next((row for group in rows.values() for row in group), {})))
+            self._add(
+                Group(
+                    OBSERVER,
+                    storable(link)[:1000] or None,
+                    name,
+                    {},
+                    [],
+                    rows["observations"],
+                    rows["session_summaries"],
+                )
+            )
+        self.batch.position = f"orphans:{links[-1]}" if len(links) == SESSIONS and links[-1] else None
+        self.batch.done = self.batch.total = self.older.count_sessions()
+        if self.batch.position is None and (lost := self.older.orphan_prompts()):
+            self.batch.aside["no session", "prompt"] += lost
+        return self.batch
+
+    # --- projects ---------------------------------------------------------------------------------------------------
+
+    def _add_projects(self) -> None:
+        for name in self.older.projects():
+            found = self._resolved(name)
+            if self._wanted(name) and found is not None:
+                identities = (_ref(name), _ref(_own_name(name)), *found.identities)
+                self.batch.records.append(
+                    Project(project=_ref(name), name=found.name, root=found.root, identities=identities, created_at=0)
+                )
+
+    def _wanted(self, name: str) -> bool:
+        return not self.only or self.only in (name, _own_name(name))
+
+    def _resolved(self, name: str) -> projects_.Project | None:
+        """The repository that the files of its observations lie in, if it is still there; else its name is all there
+        is. None: memory is switched off in that folder."""
+        if name not in self._projects:
+            found = self._by_files(name)
+            if found is None:
+                found = projects_.Project(_own_name(name), "", ())
+            self._projects[name] = found if found.enabled else None
+        return self._projects[name]
+
+    def _by_files(self, name: str) -> projects_.Project | None:
+        for value in self.older.files(name):
+            for file in _list(value):
+                folder = Path(file).parent
+                if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
+                    found = projects_.resolve(str(folder), excluded=self.config.excluded_projects)
+                    if _own_name(name) in (found.name, Path(found.root).name):
+                        return found
+        return None
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def _group(self, row: Row) -> Group:
+        link = row.get("memory_session_id") if "memory_session_id" in row else row.get("sdk_session_id")
+        name = _text(row.get("content_session_id") or row.get("claude_session_id"))
+        host = _text(row.get("platform_source")).strip().lower()[:40]
+        if not name.strip() and _text(link).strip():
+            name, host = _text(link), OBSERVER
+        return Group(
+            host=_HOSTS.get(host, host),
+            session=name[:1000] or None,
+            project=_project(row),
+            row=row,
+            prompts=self.older.prompts(row),
+            observations=self.older.of("observations", link),
+            summaries=self.older.of("session_summaries", link),
+        )
+
+    def _add(self, group: Group) -> None:
+        """Everything that can be kept of a session; a session of which nothing can is not kept either."""
+        counted = self.batch.aside
+        if self._resolved(group.project) is None:
+            counted["project switched off", "session"] += 1
+            return
+        group.at = _first_time(group) or self.changed
+        if _is_by_hand(group):
+            self.batch.records += [*self._observations(group)]
+            return
+        if group.session is None:
+            counted["no session", "prompt"] += len(group.prompts)
+            counted["no session", "summary"] += len(group.summaries)
+            self.batch.records += [*self._observations(group)]
+            return
+        prompts = [*self._prompts(group)]
+        found: list[Item] = [*prompts, *self._observations(group), *self._summaries(group)]
+        if found or (group.row and self._wanted(group.project)):
+            self.batch.records += [self._session(group, prompts, found), *found]
+
+    def _session(self, group: Group, prompts: Sequence[Prompt], found: Sequence[Any]) -> Session:
+        row, times = group.row, [item.created_at for item in found]
+        first = "" if 1 in group.private else _text(row.get("user_prompt")) or (prompts[0].text if prompts else "")
+        started = _time(row, "started_at") or min([*times, group.at])
+        ended = _time(row, "completed_at")
+        done = [item.completed for item in found if isinstance(item, Summary) and item.completed]
+        return Session(
+            host=group.host,
+            session=group.session or "",
+            project=_ref(group.project),
+            title=_text(row.get("custom_title") or row.get("title")) or shorten(first, 80) or None,
+            subtitle=first_sentence(done[-1], 140) if done else None,
+            first_prompt=first or None,
+            status=_STATUS.get(_text(row.get("status")), "interrupted"),
+            started_at=started,
+            last_event_at=max([started, ended or 0, *times]),
+            ended_at=ended,
+        )
+
+    def _prompts(self, group: Group) -> Iterator[Prompt]:
+        if privacy.hides_all(_text(group.row.get("user_prompt"))):
+            group.private.add(1)
+        seen: set[int] = set()
+        for place, row in enumerate(group.prompts, start=1):
+            text = _text(row.get("prompt_text"))
+            number, at = _number(row.get("prompt_number")) or place, _time(row, "created_at") or group.at
+            if privacy.hides_all(text) or number in group.private:
+                group.private.add(number)
+                self.batch.aside["private", "prompt"] += 1
+            elif not text.strip():
+                self.batch.aside["empty", "prompt"] += 1
+            elif number in seen:
+                self.batch.aside["same number twice", "prompt"] += 1
+            elif self._wanted(group.project):
+                seen.add(number)
+                group.numbers.append((at, number))
+                yield Prompt(**_place(group, group.project, number), text=text, created_at=at)
+        group.numbers.sort()
+
+    def _observations(self, group: Group) -> Iterator[Observation]:
+        by_hand = group.session is None or _is_by_hand(group)
+        for row in group.observations:
+            at = _time(row, "created_at") or group.at
+            number = _turn_number(group, row, at)
+            project = _project(row) or group.project
+            if number in group.private:
+                self.batch.aside["private", "observation"] += 1
+            elif not _says_something(row):
+                self.batch.aside["empty", "observation"] += 1
+            elif self._resolved(project) is None:
+                self.batch.aside["project switched off", "observation"] += 1
+            elif self._wanted(project):
+                where = {"project": _ref(project)} if by_hand else _place(group, project, number)
+                yield _observation(row, self._root(project), where, key=_key(group, row, at), at=at)
+
+    def _summaries(self, group: Group) -> Iterator[Summary]:
+        """Several may have the same number: a turn has one, so the later ones get a turn of their own."""
+        seen: set[int] = set()
+        for at, row in sorted(((_time(row, "created_at") or group.at, row) for row in group.summaries), key=_when):
+            number, project = _turn_number(group, row, at), _project(row) or group.project
+            parts: dict[str, Any] = {name: _text(row.get(name)) or None for name in _PARTS}
+            parts["completed"] = parts["completed"] or _text(row.get("summary")) or None
+            if number in group.private:
+                self.batch.aside["private", "summary"] += 1
+            elif not any(parts.values()):
+                self.batch.aside["empty", "summary"] += 1
+            elif self._resolved(project) is None:
+                self.batch.aside["project switched off", "summary"] += 1
+            elif self._wanted(project):
+                root = self._root(project)
+                yield Summary(
+                    **_place(group, project, number),
+                    prompt_id=f"import:summary:{at}" if number in seen else None,
+                    **parts,
+                    files_read=_files(row.get("files_read"), root),
+                    files_edited=_files(row.get("files_edited"), root),
+                    memory_session_id=_text(row.get("memory_session_id") or row.get("sdk_session_id"))[:1000] or None,
+                    provider=IMPORTED,
+                    created_at=at,
+                    updated_at=at,
+                )
+                seen.add(number)
+
+    def _root(self, project: str) -> str:
+        found = self._resolved(project)
+        return found.root if found else ""
+
+
+def _when(item: tuple[int, Row]) -> tuple[int, int]:
+    return item[0], item[1]["row_id"]
+
+
+def _observation(row: Row, root: str, where: dict[str, Any], *, key: str, at: int) -> Observation:
+    """In its first versions an observation was one text."""
+    text = _text(row.get("narrative")) or _text(row.get("text"))
+    kind = _text(row.get("type")).strip().lower()
+    concepts = _list(row.get("concepts"))
+    return Observation(
+        **where,
+        key=key,
+        type=kind if kind in set(Type) else str(Type.CHANGE),
+        title=_text(row.get("title")) or first_sentence(text) or None,
+        subtitle=_text(row.get("subtitle")) or None,
+        narrative=text or None,
+        facts=_list(row.get("facts")),
+        concepts=concepts if kind in set(Type) or not kind else (*concepts, kind[:100]),
+        files_read=_files(row.get("files_read"), root),
+        files_modified=_files(row.get("files_modified"), root),
+        memory_session_id=_text(row.get("memory_session_id") or row.get("sdk_session_id"))[:1000] or None,
+        provider=IMPORTED,
+        model=_text(row.get("generated_by_model"))[:200] or None,
+        trust="agent",
+        created_at=at,
+        updated_at=at,
+    )
+
+
+def _says_something(row: Row) -> bool:
+    return any(_text(row.get(name)).strip() for name in ("title", "narrative", "text")) or bool(_list(row.get("facts")))
+
+
+def _key(group: Group, row: Row, at: int) -> str:
+    """Of what it says and where: the same in every copy of the database, whatever number its row has."""
+    parts = [
+        group.host,
+        group.session,
+        at,
+        *(_text(row.get(name)) for name in ("type", "title", "narrative", "text", "facts")),
+    ]
+    return f"{projects_.OLDER}{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
+
+
+def _is_by_hand(group: Group) -> bool:
+    """What was saved by hand is kept in a session made up for it."""
+    link = group.row.get("memory_session_id") or (group.observations[0] if group.observations else {}).get(
+        "memory_session_id"
+    )
+    return _text(link).startswith("manual-")
+
+
+def _place(group: Group, project: str, number: int) -> dict[str, Any]:
+    return {"host": group.host, "session": group.session, "project": _ref(project), "prompt_number": number}
+
+
+def _turn_number(group: Group, row: Row, at: int) -> int:
+    """As it says; else that of the last prompt before it."""
+    if number := _number(row.get("prompt_number")):
+        return number
+    place = bisect_right(group.numbers, (at, 1 << 40))
+    return group.numbers[place - 1][1] if place else 1
+
+
+def _first_time(group: Group) -> int | None:
+    own = _time(group.row, "started_at")
+    rows = (*group.prompts, *group.observations, *group.summaries)
+    return own or min((at for row in rows if (at := _time(row, "created_at"))), default=None)
+
+
+# --- projects by name ------------------------------------------------------------------------------------------------
+
+
+def _project(row: Row) -> str:
+    """Rows of a worktree that was merged belong where they were merged into."""
+    return (_text(row.get("merged_into_project")).strip() or _text(row.get("project")).strip() or "unknown")[:200]
+
+
+def _own_name(name: str) -> str:
+    """A worktree was called `repository/worktree`; here the worktrees of a repository share its memory."""
+    return name.strip("/").partition("/")[0][:100] or "unknown"
+
+
+def _ref(name: str) -> str:
+    return f"{projects_.OLDER}{name}"
+
+
+def _is_dir(folder: Path) -> bool:
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
+
+
+# --- values that may be anything -------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return storable(value) if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _list(value: Any) -> tuple[str, ...]:
+    """A JSON list; of one that is broken, whatever still stands in quotes; of anything else, itself."""
+    text = _text(value).strip()
+    if not text:
+        return ()
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        found = list(_QUOTED.findall(text)) if text.startswith("[") else [text]
+    if isinstance(found, dict):
+        found = list(found.values())
+    items = found if isinstance(found, list) else [] if found is None else [found]
+    return tuple(part for item in items[:1000] if item is not None and (part := _item(item).strip()))
+
+
+def _item(value: Any) -> str:
+    return storable(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _files(value: Any, root: str) -> tuple[str, ...]:
+    """Below the project's root, as we name them."""
+    prefix = f"{root.rstrip('/')}/" if root else ""
+    return tuple(dict.fromkeys(file.removeprefix(prefix) for file in _list(value)))
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().isdigit() and value.strip().isascii():
+        value = int(value.strip()[:12])
+    return value if isinstance(value, int) and 0 < value < 1_000_000_000 else None
+
+
+def _time(row: Row, name: str) -> int | None:
+    """Milliseconds from `<name>_epoch`, else from the text in `<name>`; a time that can't be is none."""
+    for value in (row.get(f"{name}_epoch"), row.get(name)):
+        at = _milliseconds(value)
+        if at is not None and _EARLIEST < at < LATEST:
+            return at
+    return None
+
+
+def _milliseconds(value: Any) -> int | None:
+    text = _text(value).strip()
+    try:
+        number = float(text)
+    except ValueError:
+        pass
+    else:
+        return int(number * (1000 if abs(number) < 100_000_000_000 else 1)) if abs(number) < LATEST else None
+    try:
+        when = datetime.fromisoformat(text)
+        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        return None

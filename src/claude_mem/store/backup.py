@@ -1,0 +1,242 @@
+"""Copies of the whole database: made while it is in use, looked at closely before they are trusted, put back.
+
+A copy is made by SQLite from one state of the database, writing goes on meanwhile. What is put back is first opened as
+a worker opens it, and only then takes the place of the present one, which is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from claude_mem import hook, ids, portable
+from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
+from claude_mem.spool import sync_folder
+from claude_mem.store import foreign, jobs, migrate, observations
+from claude_mem.store import portable as records
+from claude_mem.store.database import Connection, Database, open_reader, rows, value
+
+PREFIX, BEFORE = "memory-", "before-"  # what was asked for; what we made before a change
+RESTORING = ".restoring-"
+SIDES = ("", "-wal", "-shm")  # a database is up to three files
+COUNTED = (
+    "projects", "sdk_sessions", "turns", "user_prompts", "events", "observations", "session_summaries", "ledger",
+)  # fmt: skip
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy, and what there was in the database when it was made."""
+
+    path: str
+    size: int
+    counts: dict[str, int]
+    digest: str = ""  # of everything that is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A copy that is sound: what is in it."""
+
+    path: str
+    size: int
+    version: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+# --- making ----------------------------------------------------------------------------------------------------------
+
+
+def make(database: Path, folder: Path, *, digest: bool = False) -> Copy:
+    """A copy under a name that tells its time. Counted in the same state of the database that is copied."""
+    stamp = f"{datetime.now():%Y%m%d-%H%M%S}"
+    path = next(p for number in range(1, 1000) if not (p := folder / f"{PREFIX}{stamp}-{number}.db").exists())
+    conn = open_reader(database)
+    try:
+        conn.execute("begin")
+        counts = count(conn)
+        said = remembered(conn) if digest else ""
+        migrate.backup(conn, path)
+    except apsw.Error as error:
+        raise CannotDo(
+            f"the database can't be copied: {error}", hint="`claude-mem doctor` looks for the cause"
+        ) from error
+    finally:
+        conn.close()
+    sync_folder(folder)
+    return Copy(str(path), path.stat().st_size, counts, said)
+
+
+def count(conn: Connection) -> dict[str, int]:
+    return {table: int(value(conn, f"select count(*) from {table}")) for table in COUNTED if _has(conn, table)}
+
+
+def _has(conn: Connection, table: str) -> bool:
+    return bool(value(conn, "select 1 from sqlite_schema where type = 'table' and name = ?", (table,)))
+
+
+def remembered(conn: Connection) -> str:
+    """One number for everything that is remembered: equal only if all of it is."""
+    digest, whole = hashlib.blake2b(digest_size=16), records.scope(conn)
+    for kind in portable.KINDS:
+        after = 0
+        while page := records.page(conn, kind, whole, after=after, limit=PAGE):
+            digest.update(b"".join(portable.line(record) for _, record in page))
+            after = page[-1][0]
+    return digest.hexdigest()
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def check(path: Path) -> Checked:
+    """Open it and look at every page, every reference and every observation. `CannotDo` says what is wrong."""
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}", hint="`claude-mem backup --list` shows what there is")
+    if not foreign.is_database(path):
+        raise CannotDo(f"{path} is no database", hint="`claude-mem backup --list` shows what there is")
+    with foreign.reading(path) as conn:
+        _check_whose(conn, path)
+        _check_sound(conn, path)
+        return Checked(str(path), path.stat().st_size, migrate.version(conn), count(conn))
+
+
+def _check_whose(conn: Connection, path: Path) -> None:
+    found = foreign.whose_tables(conn)
+    if found == "older":
+        raise Misuse(f"{path} is an older claude-mem's database", hint=f"`claude-mem import {path}` brings it over")
+    if found != "ours":
+        raise Misuse(f"{path} is not one of our databases", hint="`claude-mem backup --list` shows what there is")
+    newest = migrate.scripts()[-1][0]
+    if migrate.version(conn) > newest:
+        raise TooNew(
+            f"{path} is of version {migrate.version(conn)}, this program knows {newest}", hint="install the newer one"
+        )
+
+
+def _check_sound(conn: Connection, path: Path) -> None:
+    problems = [str(next(iter(row.values()))) for row in rows(conn, "pragma integrity_check(5)")]
+    problems = [problem for problem in problems if problem != "ok"]
+    problems += [f"{row['table']} {row['rowid']} names what is not there" for row in _dangling(conn)]
+    problems += [f"observation {row_id} is not what it was" for row_id in _altered(conn)]
+    if problems:
+        raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="take another backup")
+
+
+def _dangling(conn: Connection) -> list[dict[str, Any]]:
+    return rows(conn, "pragma foreign_key_check")
+
+
+def _altered(conn: Connection) -> Iterator[int]:
+    """SQLite notices few flipped bits; the fingerprints notice those in what is remembered."""
+    for row in conn.execute("select * from observations where not forgotten"):
+        if observations.fingerprint(row) != row["hash"]:
+            yield row["id"]
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """Newest first. What an older version left is there too."""
+    found = [path for path in folder.glob("*.db") if path.name.startswith((PREFIX, BEFORE))]
+    about = [
+        {"name": path.name, "made_at": int(path.stat().st_mtime * 1000), "size": path.stat().st_size, **_version(path)}
+        for path in found
+    ]
+    return sorted(about, key=lambda row: (-row["made_at"], row["name"]))
+
+
+def _version(path: Path) -> dict[str, Any]:
+    try:
+        with foreign.reading(path) as conn:
+            seen = value(conn, "select count(*) from observations where not forgotten")
+            return {"version": migrate.version(conn), "observations": int(seen)}
+    except CannotDo as problem:
+        return {"version": None, "observations": None, "problem": str(problem)}
+
+
+# --- putting back ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def prepared(source: Path, near: Path) -> Iterator[Path]:
+    """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards."""
+    for left in near.glob(f"{RESTORING}*"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    folder = near / f"{RESTORING}{os.getpid()}"
+    hook.make_private(str(folder))
+    try:
+        path = folder / "claude-mem.db"
+        with foreign.reading(source) as conn:
+            migrate.backup(conn, path)
+        db = Database(path, backups=folder)
+        try:
+            db.write_now(_settle)
+        finally:
+            db.close()
+        check(path)
+        yield path
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settle(conn: Connection) -> None:
+    """What lies rendered on disk is of another state: every project's start is made again."""
+    now = ids.now()
+    for row in rows(conn, "select id from projects"):
+        jobs.ask(conn, "render", f"{row['id']}.restored.{now}", now=now)
+
+
+def swap(fresh: Path, database: Path, backups: Path) -> Path | None:
+    """Put it in place; the caller holds the lock. Where the present one is kept, if there is one.
+
+    The new file takes the old one's name in one step. Before that nothing is taken away but a log that could not be
+    worked into a database that is damaged; it is kept too.
+    """
+    kept = _keep(database, backups) if database.exists() else None
+    for side in SIDES[1:]:  # an old log would be applied to the new database
+        _side(database, side).unlink(missing_ok=True)
+    fresh.rename(database)
+    sync_folder(database.parent)
+    return kept
+
+
+def _keep(database: Path, backups: Path) -> Path:
+    """Under a second name, as it is. If it is sound its log is worked into it, and one file is enough."""
+    hook.make_private(str(backups))
+    kept = backups / f"{BEFORE}restore-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
+    for side in SIDES:
+        if (file := _side(database, side)).exists():
+            _link(file, _side(kept, side))
+    try:
+        Database(database, backups=backups).close()
+    except (CannotDo, apsw.Error):
+        pass  # damaged: whoever wants to mend it will want the log, too
+    else:
+        for side in SIDES:
+            _side(kept, side).unlink(missing_ok=True)
+        _link(database, kept)  # again: where it is a copy, the first one has not seen the log
+    sync_folder(backups)
+    return kept
+
+
+def _side(database: Path, side: str) -> Path:
+    return database.with_name(database.name + side)
+
+
+def _link(file: Path, other: Path) -> None:
+    try:
+        other.hardlink_to(file)
+    except OSError:  # not on every file system
+        shutil.copy2(file, other)

@@ -1,0 +1,117 @@
+"""Imports: one row each, with how far it is. What they bring is written by `portable.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem.errors import NotFound
+from claude_mem.store import jobs
+from claude_mem.store.database import Connection, one
+
+MOST_NOTES = 20
+
+Counts = dict[str, dict[str, int]]  # outcome or reason, kind → how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    id: int
+    path: str
+    mark: str
+    source: str  # export | older
+    project: str
+    untrusted: bool
+    dry_run: bool
+    position: str
+    done: int
+    total: int
+    counts: Counts
+    notes: list[str]
+    error: str | None
+    started_at: int
+    ended_at: int | None
+
+
+def mark(path: Path) -> str:
+    about = path.stat()
+    return f"{about.st_size}.{about.st_mtime_ns}"
+
+
+def start(conn: Connection, path: Path, *, source: str, project: str, untrusted: bool, dry_run: bool, now: int) -> int:
+    row = one(
+        conn,
+        """
+        insert into imports (path, mark, source, project, untrusted, dry_run, started_at) values (?, ?, ?, ?, ?, ?, ?)
+        returning id
+        """,
+        (str(path), mark(path), source, project, int(untrusted), int(dry_run), now),
+    )
+    assert row is not None
+    ask(conn, row["id"], "", now=now)
+    return int(row["id"])
+
+
+def ask(conn: Connection, import_id: int, position: str, *, now: int) -> None:
+    jobs.ask(conn, jobs.IMPORT, f"{import_id}.{position}", now=now)
+
+
+def get(conn: Connection, import_id: int) -> Import:
+    row = one(conn, "select * from imports where id = ?", (import_id,))
+    if row is None:
+        raise NotFound(f"there is no import {import_id}")
+    loaded: dict[str, Any] = {name: msgspec.json.decode(row[name]) for name in ("counts", "notes")}
+    return Import(**{**row, **loaded, "untrusted": bool(row["untrusted"]), "dry_run": bool(row["dry_run"])})
+
+
+def given_up(conn: Connection, import_id: int) -> str | None:
+    """Why nobody works at it any more, if its job was buried."""
+    row = one(
+        conn,
+        "select error from jobs where kind = ? and dead and subject like ? || '.%'",
+        (jobs.IMPORT, str(import_id)),
+    )
+    return row["error"] or "it failed" if row else None
+
+
+def advance(
+    conn: Connection,
+    found: Import,
+    *,
+    position: str | None,
+    done: int,
+    total: int,
+    counts: Counter[tuple[str, str]],
+    notes: Iterable[str],
+    now: int,
+) -> None:
+    """A batch is written. `position` None: it was the last."""
+    merged: Counts = {outcome: dict(kinds) for outcome, kinds in found.counts.items()}
+    for (outcome, kind), count in counts.items():
+        kinds = merged.setdefault(outcome, {})
+        kinds[kind] = kinds.get(kind, 0) + count
+    conn.execute(
+        """
+        update imports set position = ?, done = ?, total = ?, counts = ?, notes = ?, ended_at = ? where id = ?
+        """,
+        (
+            position or "",
+            done,
+            total,
+            msgspec.json.encode(merged).decode(),
+            msgspec.json.encode([*found.notes, *notes][:MOST_NOTES]).decode(),
+            now if position is None else None,
+            found.id,
+        ),
+    )
+    if position is not None:
+        ask(conn, found.id, position, now=now)
+
+
+def fail(conn: Connection, import_id: int, error: str, *, now: int) -> None:
+    conn.execute("update imports set error = ?, ended_at = ? where id = ?", (error[:2000], now, import_id))

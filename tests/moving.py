@@ -1,0 +1,73 @@
+"""A memory in this process: what goes in and what comes out, without a worker's process around it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from claude_mem import ids, portable
+from claude_mem.config import Config
+from claude_mem.pipeline import bring, carry
+from claude_mem.store import imports
+from claude_mem.store.imports import Import
+from claude_mem.worker.service import Service
+
+T = TypeVar("T")
+
+
+class Home:
+    """A data directory of its own."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.config = dataclasses.replace(Config(), data_dir=folder, provider="local", **settings)
+
+    def work(self, do: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
+        async def inside() -> T:
+            service = Service(self.config)
+            try:
+                return await do(service)
+            finally:
+                service.close()
+
+        return asyncio.run(inside())
+
+    def bring(self, path: Path, **how: Any) -> Import:
+        """Import it to the end."""
+        given = {"project": "", "untrusted": False, "dry_run": False, **how}
+
+        async def inside(service: Service) -> Import:
+            source = bring.recognise(path)
+            import_id = await service.db.write(imports.start, path, source=source, now=ids.now(), **given)
+            await service.work_off()
+            found = await service.db.read(imports.get, import_id)
+            assert found.ended_at is not None
+            return found
+
+        return self.work(inside)
+
+    def export(self, *, project: str = "", query: str = "", since: Any = None, until: Any = None) -> list[bytes]:
+        async def inside(service: Service) -> list[bytes]:
+            wanted = await carry.scope(
+                service.db, service.indexer, project=project, query=query, since=since, until=until
+            )
+            return b"".join([part async for part in carry.lines(service.db, wanted)]).splitlines()
+
+        return self.work(inside)
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        async def inside(service: Service) -> list[tuple[Any, ...]]:
+            return await service.db.read(lambda conn: [tuple(row.values()) for row in conn.execute(sql, values)])
+
+        return self.work(inside)
+
+
+def write(path: Path, records: Iterable[portable.Record], *, end: bool = True) -> Path:
+    listed = list(records)
+    head = portable.line(portable.Header(format=portable.FORMAT))
+    tail = portable.line(portable.End(records=len(listed))) if end else b""
+    path.write_bytes(head + b"".join(map(portable.line, listed)) + tail)
+    return path
