@@ -38,7 +38,7 @@ class Case:
 
     def sample(self, payload: bytes) -> Run:
         self.before(self.home)
-        run = timed(hook("save"), self.home.env, payload)
+        run = timed(hook(self.home.data, "save"), self.home.env, payload)
         self.after(self.home)
         if run.answer != ANSWER:
             raise Broken(f"{self.name}: the hook answered {run.answer[:80]!r}")

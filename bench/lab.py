@@ -24,7 +24,7 @@ from typing import Any, Self
 from claude_mem import process
 from claude_mem.client import Client
 from claude_mem.errors import MemError
-from claude_mem.process import hook_words
+from claude_mem.process import launcher
 
 PYTHON = sys.executable
 BARE = (PYTHON, "-I", "-S", "-c", "pass")
@@ -46,9 +46,9 @@ class Run:
     answer: bytes
 
 
-def hook(command: str) -> tuple[str, ...]:
-    """The command line that the installer writes, word by word: whatever it becomes, that is what is measured."""
-    return (*hook_words(), command)
+def hook(data: Path, command: str) -> tuple[str, ...]:
+    """What the installer tells an agent to run, the launcher included: whatever it becomes, that is measured."""
+    return (str(launcher(data)), command, "claude")
 
 
 def timed(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> Run:

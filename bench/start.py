@@ -123,7 +123,7 @@ def _sample(case: Case) -> Run:
     sent = Session(case.home.project, case.home.data / "none", seed=random.getrandbits(64)).started()
     time.sleep(REST_SECONDS)
     case.before(case.home)
-    run = timed(hook("context"), case.home.env, sent.payload)
+    run = timed(hook(case.home.data, "context"), case.home.env, sent.payload)
     case.after(case.home)
     if b"additionalContext" not in run.answer:
         raise Broken(f"{case.name}: a session start without context: {run.answer[:80]!r}")
