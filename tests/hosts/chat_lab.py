@@ -37,6 +37,7 @@ FILE = "capacitor.py"
 CHECK = "sh check.sh"
 ERROR = "CoilError: coil 7 is magnetised"
 LAST_WORDS = f"{FILE} is written, checked and committed."
+TRIES = 3  # a hook waits 150 ms for memory and goes on without it, so a busy machine may need more than one
 DONE = (Text(LAST_WORDS),)
 
 
@@ -200,6 +201,8 @@ class ChatLab(Lab):
 
     def close(self) -> None:
         """Some agents leave helpers behind for a moment."""
+        for client in self.clients:
+            client.kill()  # those that a failed test has left
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and any("claude_mem" not in text for text in self.processes().values()):
             time.sleep(0.1)
@@ -280,6 +283,11 @@ def note(n: int) -> str:
     )
 
 
+def tries(tool: Tool) -> list[Reply]:
+    """The same call again, then the end."""
+    return [*([tool] for _ in range(TRIES - 1)), [Text("I see.")]]
+
+
 class Cases:
     """What every one of these agents is to have of us. The fixture `lab` is the agent's own."""
 
@@ -334,11 +342,14 @@ class Cases:
             lab.post("/api/memory/save", {"text": text, "cwd": str(lab.project)})
         lab.wait_digested()
         lab.server.play("JOB-COIL", [lab.bash("echo coil")], [Text("Degauss it.")])
-        lab.say("JOB-COIL: what must be done with the warp coil before each jump?")
-        first, second = lab.asked("JOB-COIL")
+        for _ in range(TRIES):
+            lab.say("JOB-COIL: what must be done with the warp coil before each jump?")
+            *_, first, second = lab.asked("JOB-COIL")
+            if known(first, lesson):
+                break
         assert (known(first, lesson), known(second, lesson)) == (1, 1)
         lab.wait_digested()
-        (session,) = lab.sessions()
+        *_, session = lab.sessions()
         lab.server.play("JOB-WHY", [Text("As I said.")])
         lab.say(
             "JOB-WHY: and why must the warp coil be degaussed before each jump?", resume=session["content_session_id"]
@@ -346,7 +357,7 @@ class Cases:
         (again,) = lab.asked("JOB-WHY")
         assert known(again, lesson) in self.known_when_resumed
         lab.wait_digested()
-        assert [row["text"].partition(":")[0] for row in lab.sessions()[0]["prompts"]] == ["JOB-COIL", "JOB-WHY"]
+        assert [row["text"].partition(":")[0] for row in lab.sessions()[-1]["prompts"]] == ["JOB-COIL", "JOB-WHY"]
 
     def test_what_is_known_about_a_file_and_an_error_is_told(self, lab: ChatLab) -> None:
         (lab.project / "jump.sh").write_text(f"test -f degaussed || {{ echo '{ERROR}'; exit 3; }}\n")
@@ -360,8 +371,11 @@ class Cases:
             [Text("The coil must be degaussed. `warp.py` does it now.")],
         )
         # Two sessions from before the work, so that their start can't have told them; each is told a thing once.
-        lab.server.play("JOB-READ", [Hold("until then"), lab.read(lab.project / "warp.py")], [Text("I see.")])
-        lab.server.play("JOB-FAIL", [Hold("until then"), lab.bash("sh jump.sh")], [Text("I see.")])
+        then = Hold("until then")
+        lab.server.play(
+            "JOB-READ", [then, lab.read(lab.project / "warp.py")], *tries(lab.read(lab.project / "warp.py"))
+        )
+        lab.server.play("JOB-FAIL", [then, lab.bash("sh jump.sh")], *tries(lab.bash("sh jump.sh")))
         waiting = [lab.start("JOB-READ: look"), lab.start("JOB-FAIL: try")]
         wait_for(lambda: bool(lab.asked("JOB-READ") and lab.asked("JOB-FAIL")), seconds=40, what="nobody asks")
         lab.say("JOB-COIL: make the jump work")
