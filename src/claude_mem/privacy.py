@@ -27,6 +27,8 @@ _TAG_END = re.compile(r">|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.I
 
 def strip(text: str) -> str:
     """The text without its hidden parts; the text itself if there are none."""
+    if _TAG.search(text) is None:
+        return text  # as almost all are
     kept: list[str] = []
     position = depth = 0
     hiding = ""

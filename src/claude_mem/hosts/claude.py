@@ -106,5 +106,12 @@ HOST = Host(
     label="Claude Code",
     present=_present,
     edits=edits,
-    transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
+    transcripts=Transcripts(
+        read=claude_transcript.read,
+        find=_find,
+        owns=_owns,
+        agents=claude_transcript.agents,
+        part=claude_transcript.part,
+        head=claude_transcript.head,
+    ),
 )

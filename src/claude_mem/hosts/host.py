@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem.hosts.dialect import Fields, Reader, no_agents
+from claude_mem.hosts.dialect import Fields, Head, PartReader, Reader, no_agents
 from claude_mem.hosts.edits import Edit
 
 
@@ -45,6 +45,9 @@ class Transcripts:
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+    # For files of any size: without it they are read whole, and a huge one is left out.
+    part: PartReader | None = None
+    head: Callable[[Path], Head] | None = None  # a quick look; without it, the whole is read
 
 
 def _same(fields: Fields) -> Fields:

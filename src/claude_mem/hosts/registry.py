@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from claude_mem.hosts import claude
+from claude_mem.hosts.dialect import Head
 from claude_mem.hosts.host import Host
 
 HOSTS: dict[str, Host] = {host.name: host for host in (claude.HOST,)}
-FIRST_BYTES = 1 << 20
+FIRST_BYTES, FIRST_LINES = 1 << 20, 1_000
 
 
 def of(name: str) -> Host:
@@ -29,18 +32,30 @@ def whose(path: Path) -> Host | None:
     return None
 
 
-def _first_records(path: Path, most: int = 20) -> list[dict[str, Any]]:
+def head(host: Host, path: Path) -> Head:
+    """A quick look, where the agent's files allow one."""
+    if host.transcripts is None:
+        return Head()
+    if host.transcripts.head is not None:
+        return host.transcripts.head(path)
+    found = host.transcripts.read(path, host=host.name)
+    times = [event.at for event in found.events if event.at]
+    return Head(found.content_session_id, found.cwd, min(times, default=0), max(times, default=0))
+
+
+def _first_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Many may come before the first that says anything: a conversation that goes on begins with what came before it."""
     try:
+        if not path.is_file():
+            return  # opening a pipe would wait for ever
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            lines = file.read(FIRST_BYTES).splitlines()[:most]
-    except (OSError, EOFError, ValueError):
-        return []
-    found = []
+            lines = file.read(FIRST_BYTES).splitlines()[:FIRST_LINES]
+    except (OSError, EOFError, ValueError, zlib.error):
+        return
     for line in lines:
         try:
             record = msgspec.json.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
         if isinstance(record, dict):
-            found.append(record)
-    return found
+            yield record

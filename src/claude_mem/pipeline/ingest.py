@@ -312,7 +312,7 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
 
 
 def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
-    """Where an event belongs: by the host's prompt id, else to the newest turn.
+    """Where an event belongs: by the host's prompt id, else to the newest turn; if read back, to that of its time.
 
     If its prompt was missed, the turn is opened in its place; the transcript will tell what was asked.
     """
@@ -321,7 +321,7 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
         return turn
     if event.prompt_id:
         return _open_turn(conn, session, item, now=now)
-    turn = turns.latest(conn, session.id)
+    turn = turns.at(conn, session.id, event.at) if item.source == "transcript" else turns.latest(conn, session.id)
     return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
 
 

@@ -12,7 +12,9 @@ from claude_mem.records import Job
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 MAX_ATTEMPTS = 3
-REFINE = "refine"  # the one kind nobody waits for; its attempts are counted by the ledger
+REFINE = "refine"  # its attempts are counted by the ledger
+BACKFILL, PAST = "backfill", "past"  # a part of an old transcript; the digest of a turn that was in one
+IN_NO_HURRY = (REFINE, BACKFILL, PAST)
 
 
 def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:
@@ -88,8 +90,9 @@ def retry_dead(conn: Connection, *, now: int) -> int:
 
 
 def waiting(conn: Connection) -> int:
-    """Jobs that will be done in a moment; those that failed before are in no hurry."""
-    return int(value(conn, "select count(*) from jobs where not dead and error is null and kind != ?", (REFINE,)))
+    """Jobs that will be done in a moment; those that failed before, and what is long past, are in no hurry."""
+    soon = "select count(*) from jobs where not dead and error is null and kind not in (?, ?, ?)"
+    return int(value(conn, soon, IN_NO_HURRY))
 
 
 def count(conn: Connection, kind: str) -> int:

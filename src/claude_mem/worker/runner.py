@@ -20,6 +20,7 @@ STAGE_SECONDS = 60
 POLL_SECONDS = 5.0
 
 Tell = Callable[[Sequence[News]], Awaitable[None]]
+Gate = Callable[[], Awaitable[None]]
 
 
 class Runner:
@@ -33,12 +34,14 @@ class Runner:
         *,
         seconds: float = STAGE_SECONDS,
         newest: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         self.db = db
         self.stages = stages
         self.tell = tell
         self.seconds = seconds
         self.newest = newest
+        self.gate = gate  # what has to be waited for before each job: those who are in a hurry
         self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
         self.wake = asyncio.Event()
 
@@ -46,7 +49,8 @@ class Runner:
         while not stop.is_set():
             self.wake.clear()  # before looking: a wake-up between the look and the wait must not be lost
             while not stop.is_set() and await self.step():
-                pass
+                if self.gate is not None:
+                    await self.gate()
             await wait_any(self.wake, stop, seconds=await self._patience())
 
     async def _patience(self) -> float:

@@ -39,7 +39,19 @@ from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import News, Outcome, Session
 from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
-from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
+from claude_mem.store import (
+    account,
+    backfills,
+    events,
+    jobs,
+    notices,
+    observations,
+    projects,
+    sessions,
+    timeline,
+    told,
+    turns,
+)
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
@@ -58,6 +70,8 @@ REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
+OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
+FILES_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -110,21 +124,26 @@ class Service:
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
         self.indexer = Indexer(self.db, embedder or _embedder(config))
         self.index_wake = asyncio.Event()
+        digest = partial(
+            compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
+        )
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
-            "backfill": partial(backfill, config=config),
-            "compress": partial(
-                compress,
-                db=self.db,
-                compressor=compressor or LocalCompressor(),
-                refining=self.refiner.possible,
-            ),
+            "compress": digest,
             "render": partial(render, db=self.db, config=config, icons=self.icons),
         }
         self.runner = Runner(self.db, stages, self.tell)
         # A lane of its own: a slow model must not hold up a memory. The newest first: it is the likeliest to be read.
         slow = {jobs.REFINE: self.refiner.refine}
         self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, newest=True)
+        # What is long past waits for everyone else; one part or turn at a time, in order, each kind by itself.
+        self.past = tuple(
+            Runner(self.db, {kind: stage}, self.tell, gate=self._others_first)
+            for kind, stage in (
+                (jobs.BACKFILL, partial(backfill, db=self.db, config=config)),
+                (jobs.PAST, partial(digest, past=True)),
+            )
+        )
         failpoint("serve.opened")
 
     def close(self) -> None:
@@ -139,6 +158,8 @@ class Service:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._drain_loop())
             group.create_task(self.runner.run(self.stop))
+            for lane in self.past:
+                group.create_task(lane.run(self.stop))
             group.create_task(self._refine_loop())
             group.create_task(self._sweep_loop())
             group.create_task(self._index_loop())
@@ -171,10 +192,18 @@ class Service:
         while await self.drain_once():
             pass
         await self.sweep()
-        while await self.runner.step():
+        while any([await lane.step() for lane in (*self.past, self.runner)]):
             pass
         while await self.indexer.catch_up():
             pass
+
+    async def _others_first(self) -> None:
+        """Whoever is at work now goes before what is long past; but not for ever."""
+        deadline = time.monotonic() + OTHERS_SECONDS
+        while time.monotonic() < deadline:
+            if not self.spool.pending(1) and not await self.db.read(jobs.waiting):
+                return
+            await asyncio.sleep(OTHERS_POLL_SECONDS)
 
     async def _index_loop(self) -> None:
         """In small steps with a rest after each: whoever works or asks goes first."""
@@ -230,8 +259,8 @@ class Service:
             await self.db.scrub()
         self.index_wake.set()
         self.stream.publish(news)
-        for lane in (self.runner, self.refining):  # what was done in one may have asked for something in the other
-            lane.wake.set()
+        for lane in (self.runner, self.refining, *self.past):
+            lane.wake.set()  # what was done in one may have asked for something in another
 
     async def settle(self, seconds: float) -> bool:
         """Wait, but not long, until everything captured so far is digested. True if it is."""
@@ -378,6 +407,18 @@ class Service:
         for project_id in project_ids:
             await self.db.write(jobs.ask, "render", f"{project_id}.changed.{ids.new()}", now=ids.now())
         self.runner.wake.set()
+
+    async def backfill(self, paths: Sequence[Path]) -> Row:
+        """Have old transcripts read; those that were read before and have not changed are not."""
+        found = await asyncio.to_thread(lambda: list(backfills.look(paths)))
+        told: Row = {"backfill": None, "unchanged": 0}
+        for begin in range(0, len(found), FILES_AT_ONCE):
+            some = found[begin : begin + FILES_AT_ONCE]
+            asked = await self.db.write(backfills.ask, some, now=ids.now())
+            told = {**asked, "unchanged": told["unchanged"] + asked["unchanged"]}
+        for lane in self.past:
+            lane.wake.set()
+        return told
 
     async def anchor(self, given: str, query: str, project_ids: list[int] | None) -> Anchor:
         """A moment, by its name or as the best hit of a question."""
