@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -103,15 +104,32 @@ def head(path: Path) -> Head:
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
-    """The subagents of a session: their ids and files."""
-    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    """The subagents of a session: their ids and files. Older clients put them beside the session's, in one heap."""
+    name = _bare(path)
     try:
-        files = sorted((path.with_name(name) / "subagents").glob("agent-*.jsonl*"))
+        beside = _by_session(path.parent, path.parent.stat().st_mtime_ns).get(name, ())
+        files = [*_agent_files(path.with_name(name) / "subagents"), *beside]
     except (OSError, ValueError):
         return
     for file in files:
-        if file.name.endswith((".jsonl", ".jsonl.gz")):
-            yield file.name.removeprefix("agent-").removesuffix(".gz").removesuffix(".jsonl"), file
+        yield _bare(file).removeprefix("agent-"), file
+
+
+def _bare(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _agent_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("agent-*.jsonl*") if file.name.endswith((".jsonl", ".jsonl.gz")))
+
+
+@lru_cache(maxsize=16)
+def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
+    """Whose subagents lie in a folder; looked up once, until the folder changes."""
+    found: dict[str, list[Path]] = {}
+    for file in _agent_files(folder):
+        found.setdefault(head(file).content_session_id, []).append(file)
+    return found
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -44,18 +45,25 @@ def head(host: Host, path: Path) -> Head:
 
 
 def _first_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Many may come before the first that says anything: a conversation that goes on begins with what came before it."""
+    """Many may come before the first that says anything: a conversation that goes on begins with what came before."""
     try:
-        if not path.is_file():
-            return  # opening a pipe would wait for ever
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            lines = file.read(FIRST_BYTES).splitlines()[:FIRST_LINES]
+        for line in _first_lines(path):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                record = msgspec.json.decode(line)
+                if isinstance(record, dict):
+                    yield record
     except (OSError, EOFError, ValueError, zlib.error):
-        return
-    for line in lines:
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
+        return  # what stands before the damage has been told
+
+
+def _first_lines(path: Path) -> Iterator[bytes]:
+    if not path.is_file():
+        return  # opening a pipe would wait for ever
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        left = FIRST_BYTES
+        for _ in range(FIRST_LINES):
+            line = file.readline(left)
+            left -= len(line)
+            if not line or left <= 0:
+                return
+            yield line

@@ -104,8 +104,7 @@ def silent(conn: Connection, *, before: int) -> list[Row]:
         conn,
         """
         select id, session_id, last_at from turns where closed_at is null and last_at < ?
-           and session_id not in (select session_id from backfill_files
-                                   where state = 'waiting' and session_id > 0 and opened)
+           and session_id not in (select session_id from backfill_files where state = 'waiting' and session_id > 0)
          order by id
         """,
         (before,),
