@@ -213,7 +213,7 @@ def test_what_can_not_be_read_is_named_with_what_to_do_and_the_rest_goes_on(lab:
     found = json.loads(done.stdout)
     assert done.returncode == 1  # a file that could not be read is no success
     assert problems(found) == said
-    assert found["read"] == 3  # the good one, and what was there of the two that end too early
+    assert found["read"] == 4  # the good one, and of three more what stands before the damage
     assert counts(found)[:2] == (len(said) + 1, 2)
     shown = lab.mem("backfill", str(lab.folder / "bad"), ok=False).stdout
     for problem in set(said.values()):
@@ -423,11 +423,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-POINTS = [
-    point
-    for point in failpoints.POINTS
-    if point.startswith(("backfill", "jobs", "reconcile.added", "compress", "store", "write"))
-]
+READING = [point for point in failpoints.POINTS if point.startswith(("backfill", "jobs", "reconcile.added", "write"))]
+DIGESTING = [point for point in failpoints.POINTS if point.startswith(("compress", "store"))]
 
 
 @pytest.mark.kills
@@ -436,15 +433,15 @@ def test_killed_twenty_times_the_memory_is_that_of_one_clean_run(
 ) -> None:
     dice = random.Random(3)
     files = _history(lab)
-    for kill in range(20):
+    places = [f"{dice.choice(READING)}:{dice.randrange(1, 4)}" for _ in range(7)]
+    places += [f"{point}:{dice.randrange(1, 3)}" for point in dice.sample(DIGESTING, 6)]
+    for place in [*places[:7], *[""] * 7, *places[7:]]:
         _ask(lab, files)
-        if kill % 2:
-            worker = _drain(lab, CLAUDE_MEM_FAILPOINT=f"{dice.choice(POINTS)}:{dice.randrange(1, 4)}")
-        else:
-            worker = _drain(lab, SLOWLY)
+        worker = _drain(lab, CLAUDE_MEM_FAILPOINT=place) if place else _drain(lab, SLOWLY)
+        if not place:
             time.sleep(dice.uniform(0.3, 0.7))
             worker.kill()
-        assert worker.wait() == -signal.SIGKILL, "all was done before it could be killed"
+        assert worker.wait() == -signal.SIGKILL, f"all was done before {place or 'it was killed'}"
     record_property("kills", 20)
     _ask(lab, files)
     assert _drain(lab).wait() == 0
@@ -520,7 +517,7 @@ def test_interrupted_it_says_that_the_rest_goes_on_and_how_to_stop_it(lab: Lab) 
         said = command.communicate(timeout=20)[1].decode()
         assert (command.returncode, "--stop" in said, "background" in said) == (130, True, True)
         stopped = lab.mem("backfill", "--stop").stdout
-        assert int(stopped.split()[0]) >= 2
+        assert int(stopped.split()[0]) >= 1
         while lab.client().get("/api/backfill")["busy"]:
             time.sleep(0.05)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -17,6 +18,14 @@ BACKFILL, PAST = "backfill", "past"  # a part of an old transcript; the digest o
 IN_NO_HURRY = (REFINE, BACKFILL, PAST)
 
 
+class Order(StrEnum):
+    """Which of the jobs that are due comes first: the one that has been so for longest, or by when it was asked for."""
+
+    DUE = "due_at, id"
+    NEWEST = "id desc"
+    AS_ASKED = "id"
+
+
 def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:
     conn.execute(
         "insert or ignore into jobs (kind, subject, due_at, created_at) values (?, ?, ?, ?)",
@@ -25,16 +34,15 @@ def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None 
     failpoint("jobs.asked")
 
 
-def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, newest: bool = False) -> Job | None:
-    """Take the oldest due job of these kinds (or the newest). If we die, it falls due again when the lease ends."""
-    order = "id desc" if newest else "due_at, id"
+def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, order: Order = Order.DUE) -> Job | None:
+    """Take the first due job of these kinds. If we die, it falls due again when the lease ends."""
     row = one(
         conn,
         f"""
         update jobs set attempts = attempts + 1, due_at = :now + :lease
          where id = (select id from jobs
                       where due_at <= :now and not dead and kind in (select value from json_each(:kinds))
-                      order by {order} limit 1)
+                      order by {order.value} limit 1)
         returning id, kind, subject, attempts
         """,
         {"now": now, "lease": lease, "kinds": msgspec.json.encode(kinds).decode()},

@@ -53,6 +53,7 @@ from claude_mem.store import (
     turns,
 )
 from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.jobs import Order
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable
@@ -135,10 +136,11 @@ class Service:
         self.runner = Runner(self.db, stages, self.tell)
         # A lane of its own: a slow model must not hold up a memory. The newest first: it is the likeliest to be read.
         slow = {jobs.REFINE: self.refiner.refine}
-        self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, newest=True)
-        # What is long past waits for everyone else; one part or turn at a time, in order, each kind by itself.
+        self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, order=Order.NEWEST)
+        # What is long past waits for everyone else. One part or turn at a time and in order, since a turn knows what
+        # those before it were remembered for; reading and digesting side by side.
         self.past = tuple(
-            Runner(self.db, {kind: stage}, self.tell, gate=self._others_first)
+            Runner(self.db, {kind: stage}, self.tell, order=Order.AS_ASKED, gate=self._others_first)
             for kind, stage in (
                 (jobs.BACKFILL, partial(backfill, db=self.db, config=config)),
                 (jobs.PAST, partial(digest, past=True)),
