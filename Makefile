@@ -35,6 +35,7 @@ bench: $(READY)
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
+	$(BIN)/python bench/backfill.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

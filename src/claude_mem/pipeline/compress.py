@@ -66,6 +66,7 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
         if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
             news.append(News("new_observation", {"id": row_id, "obs_type": draft.type, "title": draft.title}))
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
-    if not past or not turns.more_past(conn, turn.project_id):  # of many old turns, the last one is soon enough
-        jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
-    return [] if past else news
+    if past and turns.more_past(conn, turn.project_id):
+        return []  # of many old turns, the last one is soon enough to tell of
+    jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
+    return [News("backfilled", {"project_id": turn.project_id})] if past else news

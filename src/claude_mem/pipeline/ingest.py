@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 100
 PROMPT_CHARS = 8_000
+SHORT = 8  # no tag and no secret is shorter; half of all strings are
 HIDDEN = "turn_hidden"
 
 
@@ -152,6 +153,8 @@ def clean(event: Event, config: Config) -> Event:
     would not be recognised."""
 
     def change(text: str) -> str:
+        if len(text) < SHORT:
+            return storable(text)
         text = clip(storable(privacy.strip(text)), config.event_chars * 10)
         return clip(redact(text) if config.redact_secrets else text, config.event_chars)
 

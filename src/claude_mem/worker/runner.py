@@ -45,13 +45,16 @@ class Runner:
         self.gate = gate  # what has to be waited for before each job: those who are in a hurry
         self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
         self.wake = asyncio.Event()
+        self.busy = False
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.wake.clear()  # before looking: a wake-up between the look and the wait must not be lost
             while not stop.is_set() and await self.step():
+                self.busy = True
                 if self.gate is not None:
                     await self.gate()
+            self.busy = False
             await wait_any(self.wake, stop, seconds=await self._patience())
 
     async def _patience(self) -> float:

@@ -71,6 +71,7 @@ REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
+PAST_REST_SECONDS = 0.5
 OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
 FILES_AT_ONCE = 500
 
@@ -140,7 +141,7 @@ class Service:
         # What is long past waits for everyone else. One part or turn at a time and in order, since a turn knows what
         # those before it were remembered for; reading and digesting side by side.
         self.past = tuple(
-            Runner(self.db, {kind: stage}, self.tell, order=Order.AS_ASKED, gate=self._others_first)
+            Runner(self.db, {kind: stage}, self._tell_past, order=Order.AS_ASKED, gate=self._others_first)
             for kind, stage in (
                 (jobs.BACKFILL, partial(backfill, db=self.db, config=config)),
                 (jobs.PAST, partial(digest, past=True)),
@@ -208,11 +209,13 @@ class Service:
             await asyncio.sleep(OTHERS_POLL_SECONDS)
 
     async def _index_loop(self) -> None:
-        """In small steps with a rest after each: whoever works or asks goes first."""
+        """In small steps with a rest after each: whoever works or asks goes first. While old sessions are taken in, a
+        longer one: each of their turns still changes, and would only be indexed again."""
         while not self.stop.is_set():
             self.index_wake.clear()
             while not self.stop.is_set() and await self.indexer.step():
-                await asyncio.sleep(INDEX_REST_SECONDS)
+                busy = any(lane.busy for lane in self.past)
+                await wait_any(self.stop, seconds=PAST_REST_SECONDS if busy else INDEX_REST_SECONDS)
             await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
 
     async def _drain_loop(self) -> None:
@@ -263,6 +266,13 @@ class Service:
         self.stream.publish(news)
         for lane in (self.runner, self.refining, *self.past):
             lane.wake.set()  # what was done in one may have asked for something in another
+
+    async def _tell_past(self, news: Sequence[News]) -> None:
+        """Most of what is long past is no news, and then nobody is woken for it but who has to go on with it."""
+        if news:
+            await self.tell(news)
+        self.index_wake.set()
+        self.past[1].wake.set()
 
     async def settle(self, seconds: float) -> bool:
         """Wait, but not long, until everything captured so far is digested. True if it is."""
