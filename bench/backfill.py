@@ -47,11 +47,21 @@ class Done:
 
     files: int
     megabytes: float
-    stored: float
-    digested: float
-    found: float
+    times: tuple[float, ...]
     cpu: float
     resident: float
+
+    @property
+    def stored(self) -> float:
+        return self.times[0]
+
+    @property
+    def digested(self) -> float:
+        return self.times[1]
+
+    @property
+    def found(self) -> float:
+        return self.times[2]
 
 
 def main() -> int:
@@ -129,15 +139,19 @@ def _run(lab: Lab, name: str, files: list[Path]) -> Done:
     home = lab.home(name)
     home.start()
     try:
-        begun, cpu = time.monotonic(), cpu_seconds(home.pid)
-        client = _ask(home, files)
-        times = [time.monotonic() - begun for _ in _stages(client)]
-        found = client.get("/api/backfill")
-        if found["read"] != len(files) or found["problems"]:
-            raise Broken(f"not every file was read: {found}")
-        return Done(len(files), _megabytes(files), *times, cpu_seconds(home.pid) - cpu, _most_resident(home))
+        return _timed(home, files)
     finally:
         home.end()
+
+
+def _timed(home: Home, files: list[Path]) -> Done:
+    begun, cpu = time.monotonic(), cpu_seconds(home.pid)
+    client = _ask(home, files)
+    times = tuple(time.monotonic() - begun for _ in _stages(client))
+    found = client.get("/api/backfill")
+    if found["read"] != len(files) or found["problems"]:
+        raise Broken(f"not every file was read: {found}")
+    return Done(len(files), _megabytes(files), times, cpu_seconds(home.pid) - cpu, _most_resident(home))
 
 
 def _ask(home: Home, files: list[Path]) -> Client:
@@ -182,13 +196,9 @@ def _history(lab: Lab, files: list[Path]) -> list[Figure]:
     home = lab.home("history")
     home.start()
     try:
-        begun, cpu = time.monotonic(), cpu_seconds(home.pid)
-        client = _ask(home, files)
-        times = [time.monotonic() - begun for _ in _stages(client)]
-        done = Done(len(files), _megabytes(files), *times, cpu_seconds(home.pid) - cpu, _most_resident(home))
-        again, cpu = time.monotonic(), cpu_seconds(home.pid)
-        _ask(home, files)
-        list(_stages(client))
+        done = _timed(home, files)
+        again = time.monotonic()
+        list(_stages(_ask(home, files)))
         seconds = time.monotonic() - again
     finally:
         home.end()
