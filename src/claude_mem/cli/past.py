@@ -14,6 +14,7 @@ from typing import Any
 
 from claude_mem import process
 from claude_mem.cli import output
+from claude_mem.cli.run import start_current
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import Misuse, NotFound, WorkerDown
@@ -57,7 +58,7 @@ class LeftOut:
     named: list[dict[str, Any]] = field(default_factory=list)
 
     def because(self, reason: str, path: Path) -> None:
-        self.named.append({"path": str(path).encode("utf-8", "replace").decode(), "problem": reason})
+        self.named.append({"path": _as_text(path), "problem": reason})
 
 
 def add_commands(commands: Any) -> None:
@@ -88,7 +89,7 @@ def backfill(options: argparse.Namespace) -> int:
         raise NotFound(f"no transcripts in {where}", hint="name a folder, such as ~/.claude/projects")
     if options.dry_run:
         return _show_plan(chosen, left_out, config, as_json=options.json)
-    client = Client(process.start(config.data_dir), seconds=60)
+    client = Client(start_current(config.data_dir), seconds=60)
     paths = [str(item.path) for item in chosen]
     if options.refine:
         _estimate(client, [])  # that no model is set up is better known before than after
@@ -177,11 +178,16 @@ def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Ho
 
 
 def _named(files: Iterable[Path], left_out: LeftOut) -> Iterator[Path]:
+    """Those whose names can be told: a name is bytes, and need not be text."""
     for file in files:
-        if str(file).isprintable() or str(file).encode("utf-8", "replace").decode() == str(file):
+        if _as_text(file) == str(file):
             yield file
         else:
             left_out.because("no_name", file)
+
+
+def _as_text(path: Path) -> str:
+    return str(path).encode("utf-8", "replace").decode()
 
 
 def _files_in(folder: Path, left_out: LeftOut) -> Iterator[Path]:
@@ -289,36 +295,42 @@ def _ask(client: Client, paths: Sequence[str]) -> int:
 
 
 def _watch(client: Client, config: Config) -> dict[str, Any]:
-    """Until all is read and digested. A worker that dies is started again: it goes on where it was."""
-    restarts = 0
-    with output.progress(count=output.size) as files, output.progress() as turns:
-        while True:
-            try:
-                found: dict[str, Any] = client.get("/api/backfill")
-            except WorkerDown:
-                restarts += 1
-                if restarts > RESTARTS:
-                    raise
-                output.say("the worker has stopped; starting it again")
-                client = Client(process.start(config.data_dir), seconds=60)
-                continue
-            if found["backfill"] is None:
-                return found
+    """Until all is read and digested: first the files, then the turns that are still left of them."""
+    with output.progress(count=output.size) as advance:
+        for found in _looks(client, config):
             done = found["read"] + found["skipped"]
-            files("reading", found["bytes_done"], found["bytes"], f"{done:,} of {found['files']:,} files")
-            made = found["new"]["turns"]
-            turns("digesting", max(made - found["digesting"], 0), max(made, found["digesting"]), "turns")
+            advance("reading", found["bytes_done"], found["bytes"], f"{done:,} of {found['files']:,} files")
+            if not found["waiting"]:
+                break
+    with output.progress() as advance:
+        for found in _looks(client, config):
+            made = max(found["new"]["turns"], found["digesting"])
+            advance("digesting turns", made - found["digesting"], made)
             if not found["busy"]:
-                return found
+                break
+    return found
+
+
+def _looks(client: Client, config: Config) -> Iterator[dict[str, Any]]:
+    """How far it is, again and again. A worker that dies is started again: it goes on where it was."""
+    restarts = 0
+    while True:
+        try:
+            yield client.get("/api/backfill")
             time.sleep(POLL_SECONDS)
+        except WorkerDown:
+            restarts += 1
+            if restarts > RESTARTS:
+                raise
+            output.say("the worker has stopped; starting it again")
+            client = Client(process.start(config.data_dir), seconds=60)
 
 
 def _report(found: dict[str, Any], files: int, unchanged: int, left_out: LeftOut, *, as_json: bool, alone: bool) -> int:
     nothing = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
-    is_its = unchanged < files  # else nothing was asked for, and what is shown is an earlier one's
-    new = found["new"] if is_its and found["backfill"] else nothing
-    problems = [*left_out.named, *(_as_problem(row) for row in found.get("problems", ()) if is_its)]
-    read = found["read"] if is_its and found["backfill"] else 0
+    is_its = unchanged < files  # else nothing was asked for, and what is told is an earlier one's
+    new, read = (found["new"], found["read"]) if is_its else (nothing, 0)
+    problems = [*left_out.named, *(_as_problem(row) for row in found["problems"] if is_its)]
     if as_json:
         counts = {"files": files, "read": read, "unchanged": unchanged, **new}
         output.json({**counts, "left_out": left_out.counts, "problems": problems})

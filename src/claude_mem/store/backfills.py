@@ -185,7 +185,7 @@ def progress(conn: Connection) -> Row:
     """Where the latest one stands: files and bytes, what is new since, what is still owed, and what went wrong."""
     run = one(conn, "select * from backfills order by id desc limit 1")
     if run is None:
-        return {"backfill": None, "busy": False}
+        run = {"id": 0, "asked_at": None, **dict.fromkeys(_MARKS, 0)}
     files = one(
         conn,
         """
@@ -201,7 +201,7 @@ def progress(conn: Connection) -> Row:
     waiting = files["files"] - files["read"] - files["skipped"] - sum(row["backfill_id"] == run["id"] for row in dead)
     digesting = jobs.count(conn, jobs.PAST)
     return {
-        "backfill": run["id"],
+        "backfill": run["id"] or None,
         "asked_at": run["asked_at"],
         **files,
         "waiting": waiting,

@@ -593,7 +593,7 @@ async def ask_backfill(service: Service, request: Request) -> Any:
     """Read old transcripts, each once: `{path}` or `{paths}`, files on this machine, with their whole paths."""
     body = await _object(request)
     paths = [Path(_text(body, "path", limit=4096))] if body.get("path") else _paths(body)
-    if body.get("path") and not paths[0].is_file():
+    if body.get("path") and not (paths[0].is_absolute() and paths[0].is_file()):
         raise NotFound(f"there is no file {paths[0]}", hint="give the whole path of a transcript")
     return {"status": "queued", **await service.backfill(paths)}
 
