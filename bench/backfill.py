@@ -99,7 +99,7 @@ def _measure(lab: Lab, options: argparse.Namespace) -> Iterator[list[Figure]]:
         real = [_unpacked(lab, path) for path in packed]
         yield _history(lab, real)
         yield _medians(lab, real)
-        files = real
+        files += real  # the made-up ones first: a session at work in their project has something to be told
     else:
         print(f"no real sessions in {options.data}: the goals for them are not measured", file=sys.stderr)
     yield _live(lab, files)
