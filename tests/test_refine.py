@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime
@@ -228,8 +229,9 @@ def test_a_few_words_without_work_cost_nothing(tmp_path: Path) -> None:
     run(tmp_path, story, model)
 
 
-def _old(here: Place) -> Old:
+def _old(here: Place, *, hours: float = 24 * 365) -> Old:
     old = Old(here.lab.folder / "old.jsonl", "old-1", here.lab.project)
+    old.clock = time.time() - hours * 3600
     for name in ("voucher", "coupon"):
         old.prompt(f"Add a {name} field", "")
         old.call(name, "Write", file_path=str(here.lab.project / f"{name}.py"))
@@ -242,7 +244,7 @@ def test_old_transcripts_are_not_refined_unasked(tmp_path: Path) -> None:
     model = Fake(GOOD)
 
     async def story(here: Place) -> None:
-        old = _old(here)
+        old = _old(here, hours=1)  # so lately that its age is no reason
         await here.service.backfill([old.path])
         await here.digest()
         assert len(await here.observations()) == 2
