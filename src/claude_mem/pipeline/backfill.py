@@ -211,9 +211,9 @@ def _session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int
     if file.session_id or not part.events or not part.content_session_id:
         return file.session_id or 0, file.opened
     known = sessions.find(conn, part.host, part.content_session_id)
-    session = known or _open(conn, part, now=now)
-    backfills.belongs(conn, file, host=part.host, session_id=session.id, opened=known is None)
-    return session.id, known is None
+    session, opened = known or _open(conn, part, now=now), known is None or file.opened
+    backfills.belongs(conn, file, host=part.host, session_id=session.id, opened=opened)
+    return session.id, opened
 
 
 def _open(conn: Connection, part: Part, *, now: int) -> Session:

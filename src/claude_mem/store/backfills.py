@@ -53,18 +53,24 @@ def look(paths: Iterable[Path]) -> Iterator[Asked]:
 
 def ask(conn: Connection, files: Iterable[Asked], *, now: int) -> Row:
     """Have them read, each once. Which back-fill that is, and how many of the files need no reading."""
-    run, unchanged = _current(conn, now=now), 0
+    run, same = 0, 0
     _revive(conn, now=now)
     for file in files:
         known = one(conn, "select * from backfill_files where path = ?", (file.path,))
-        same = known is not None and (known["size"], known["changed_at"]) == (file.size, file.changed_at)
-        if known is not None and same and known["state"] == "read" and not known["problem"]:
-            unchanged += 1
-        elif known is not None and same and known["state"] == "waiting":
-            _go_on(conn, known["id"], run, now=now)
+        state = known["state"] if known and _is_same(known, file) else ""
+        if known and state == "read" and not known["problem"]:
+            same += 1
+            continue
+        run = run or _current(conn, now=now)
+        if known and state == "waiting":
+            _go_on(conn, known, run, now=now)
         else:
             _begin(conn, file, run, now=now)
-    return {"backfill": run, "unchanged": unchanged}
+    return {"backfill": run or None, "unchanged": same}
+
+
+def _is_same(known: Row, file: Asked) -> bool:
+    return (known["size"], known["changed_at"]) == (file.size, file.changed_at)
 
 
 def _current(conn: Connection, *, now: int) -> int:
@@ -93,12 +99,13 @@ def _begin(conn: Connection, file: Asked, run: int, *, now: int) -> None:
         insert into backfill_files (backfill_id, path, size, changed_at, state) values (?, ?, ?, ?, 'waiting')
         on conflict (path) do update set backfill_id = excluded.backfill_id, size = excluded.size,
                changed_at = excluded.changed_at, opened = iif(state = 'waiting', opened, 0), state = 'waiting',
-               host = '', problem = '', bad_lines = 0, agent = '', mark = '', offset = 0, parts = parts + 1
+               host = '', session_id = null, problem = '', bad_lines = 0, agent = '', mark = '', offset = 0, parts = parts + 1
         returning id, parts
         """,
         (run, file.path, file.size, file.changed_at),
     )
     assert found is not None
+    conn.execute("delete from jobs where kind = ? and subject like ?", (jobs.BACKFILL, f"{found['id']}.%"))
     jobs.ask(conn, jobs.BACKFILL, _subject(found["id"], found["parts"]), now=now)
 
 
@@ -107,12 +114,12 @@ def _subject(file_id: int, parts: int) -> str:
     return f"{file_id}.{parts}"
 
 
-def _go_on(conn: Connection, file_id: int, run: int, *, now: int) -> None:
+def _go_on(conn: Connection, known: Row, run: int, *, now: int) -> None:
     """It waits already. If its job was given up, whoever asks again wants another try."""
-    conn.execute("update backfill_files set backfill_id = ? where id = ?", (run, file_id))
-    parts = value(conn, "select parts from backfill_files where id = ?", (file_id,))
-    conn.execute("delete from jobs where kind = ? and subject = ? and dead", (jobs.BACKFILL, _subject(file_id, parts)))
-    jobs.ask(conn, jobs.BACKFILL, _subject(file_id, parts), now=now)
+    subject = _subject(known["id"], known["parts"])
+    conn.execute("update backfill_files set backfill_id = ? where id = ?", (run, known["id"]))
+    conn.execute("delete from jobs where kind = ? and subject = ? and dead", (jobs.BACKFILL, subject))
+    jobs.ask(conn, jobs.BACKFILL, subject, now=now)
 
 
 def get(conn: Connection, subject: str) -> File | None:
