@@ -36,6 +36,7 @@ bench: $(READY)
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
 	$(BIN)/python bench/install.py
+	$(BIN)/python bench/backfill.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

@@ -151,7 +151,7 @@ def test_compressing_a_session_shows_both_side_by_side_and_keeps_nothing(lab: La
     ("words", "says"),
     [
         (("compress", "77"), "no session '77'"),
-        (("compress", "/etc/hostname"), "no transcript that we know"),
+        (("compress", "/etc/hostname"), "no transcript"),
         (("compress", "--provider", "nobody", "{transcript}"), "no provider 'nobody'"),
         (("compress", "--turn", "9", "--dry-run", "{transcript}"), "no turn 9"),
         (("compress", "{transcript}"), "no model is set up"),
@@ -172,3 +172,25 @@ def test_a_failed_try_says_what_the_provider_said(lab: Lab) -> None:
         assert "permanent" in done.stdout
         assert "model: claude-none" in done.stdout
         assert "the draft stands" in done.stdout
+
+
+# --- old sessions ----------------------------------------------------------------------------------------------------
+
+
+def test_old_sessions_are_sent_to_a_model_only_after_someone_has_agreed(lab: Lab) -> None:
+    path = str(transcript(lab))
+    none = lab.mem("backfill", path, "--refine", ok=False)
+    assert (none.returncode, "no model is set up" in none.stderr) == (1, True)
+    lab.mem("stop")
+    with Server(Say(GOOD, model="claude-haiku-4-5")) as server:
+        env = settings(server)
+        asked = lab.mem("backfill", path, "--refine", ok=False, **env)
+        assert asked.returncode == 1
+        assert "2 turns: at most" in asked.stderr
+        assert "$0.0" in asked.stderr
+        assert "nothing was sent" in asked.stderr
+        assert server.asked == []
+        agreed = lab.mem("backfill", path, "--refine", "--yes", **env)
+        assert "2 turns will be refined" in agreed.stderr
+        wait_refined(lab, 2, **env)
+        assert len(server.asked) == 2

@@ -24,10 +24,13 @@ from tests.lab import MEM, Lab
 
 pytestmark = pytest.mark.kills
 
-# Points that `drain` does not pass: they have tests of their own, here, in `models/test_spending.py` and in
-# `test_older.py`.
-SERVE_ONLY = {"serve.stopping", "refine.booked", "refine.answered", "refine.closed", "import.read", "import.batch"}
-WORKER_POINTS = [point for point in failpoints.POINTS if point not in SERVE_ONLY]
+# Points that this history does not pass: they have tests of their own, here, in `models/test_spending.py`, in
+# `test_older.py` and in `test_backfill.py`.
+ELSEWHERE = {
+    "serve.stopping", "refine.booked", "refine.answered", "refine.closed", "import.read", "import.batch",
+    "backfill.read", "backfill.added",
+}  # fmt: skip
+WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime
@@ -12,12 +13,12 @@ from typing import Any
 import pytest
 
 from claude_mem import ids
-from claude_mem.pipeline import backfill, budget
+from claude_mem.pipeline import budget, hindsight
 from claude_mem.pipeline.refine import ACTIONS, Action, pause_ms, resume_id
-from claude_mem.providers import http
+from claude_mem.providers import http, request
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
 from claude_mem.providers.fake import Fake
-from claude_mem.store import ledger, observations, sessions
+from claude_mem.store import ledger, observations, sessions, turns
 from claude_mem.store.sessions import MemorySession
 from claude_mem.worker import service
 from tests.refining import GOOD, Place, place
@@ -228,21 +229,78 @@ def test_a_few_words_without_work_cost_nothing(tmp_path: Path) -> None:
     run(tmp_path, story, model)
 
 
+def _old(here: Place, *, hours: float = 24 * 365) -> Old:
+    old = Old(here.lab.folder / "old.jsonl", "old-1", here.lab.project)
+    old.clock = time.time() - hours * 3600
+    for name in ("voucher", "coupon"):
+        old.prompt(f"Add a {name} field", "")
+        old.call(name, "Write", file_path=str(here.lab.project / f"{name}.py"))
+        old.say(f"There is a module for each {name} now, with one class.")
+    return old
+
+
 def test_old_transcripts_are_not_refined_unasked(tmp_path: Path) -> None:
+    """Not when they are read, not when the same session goes on today, not when a file is read again."""
     model = Fake(GOOD)
 
     async def story(here: Place) -> None:
-        old = Old(tmp_path / "old.jsonl", "old-1", here.lab.project)
-        old.prompt("Add a voucher field", "")
-        old.call("v1", "Write", file_path=str(here.lab.project / "voucher.py"))
-        old.say("Vouchers are a module of their own now, with one class.")
-        await here.db.write(backfill.ask, old.path, now=ids.now())
+        old = _old(here, hours=1)  # so lately that its age is no reason
+        await here.service.backfill([old.path])
         await here.digest()
-        assert await here.observations()
+        assert len(await here.observations()) == 2
         await here.refine()
         assert model.requests == []
+        here.turn("old-1", prompt="And today?")
+        await here.digest()
+        old.prompt("One more thing", "")
+        old.call("late", "Write", file_path=str(here.lab.project / "late.py"))
+        await here.service.backfill([old.path])
+        await here.digest()
+        await here.refine()
+        (sent,) = model.requests
+        assert "And today?" in sent.prompt
 
     run(tmp_path, story, model)
+
+
+def test_old_turns_are_refined_when_a_person_asks_after_it_was_said_what_it_costs(tmp_path: Path) -> None:
+    model = Fake(GOOD)
+
+    async def story(here: Place) -> None:
+        path = str(_old(here).path)
+        await here.service.backfill([Path(path)])
+        await here.digest()
+        told = await hindsight.estimate(here.service.refiner, [path])
+        sizes = [request.size(await here.service.refiner.prepare(await _turn(here, number))) for number in (1, 2)]
+        assert (told["turns"], told["tokens"], told["model"]) == (2, sum(sizes), "fake fake-1")
+        assert (await hindsight.estimate(here.service.refiner, ["/another"]))["turns"] == 0
+        assert model.requests == []
+        assert (await hindsight.ask(here.service.refiner, [path]))["turns"] == 2
+        await here.refine()
+        assert len(model.requests) == 2
+        assert {row["provider"] for row in await here.observations()} == {"fake"}
+        assert (await hindsight.ask(here.service.refiner, [path]))["turns"] == 0
+
+    run(tmp_path, story, model)
+
+
+async def _turn(here: Place, number: int) -> Any:
+    return await here.db.read(turns.load, number)
+
+
+def test_the_caps_hold_for_old_turns_too(tmp_path: Path) -> None:
+    model = Fake(GOOD)
+
+    async def story(here: Place) -> None:
+        path = str(_old(here).path)
+        await here.service.backfill([Path(path)])
+        await here.digest()
+        await hindsight.ask(here.service.refiner, [path])
+        await here.refine()
+        assert len(model.requests) == 1
+        assert any("daily_tokens" in text for text in await here.untold())
+
+    run(tmp_path, story, model, daily_tokens="5500")
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

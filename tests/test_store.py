@@ -148,7 +148,7 @@ def test_a_lane_takes_only_its_own_kinds_and_may_take_the_newest_first(db: Datab
     for number in (1, 2):
         db.write_now(jobs.ask, "refine", f"{number}.1", now=0)
     assert db.write_now(jobs.claim, ["compress"], now=1, lease=1) is None
-    newest = db.write_now(jobs.claim, ["refine"], now=1, lease=100, newest=True)
+    newest = db.write_now(jobs.claim, ["refine"], now=1, lease=100, order=jobs.Order.NEWEST)
     assert newest is not None
     assert newest.subject == "2.1"
     assert db.read_now(jobs.next_due, ["refine"]) == 0

@@ -26,6 +26,8 @@ POINTS = (
     "reconcile.read",
     "reconcile.added",
     "reconcile.offset",
+    "backfill.read",
+    "backfill.added",
     "compress.loaded",
     "compress.drafted",
     "store.summary",

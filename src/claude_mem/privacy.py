@@ -39,6 +39,8 @@ def said(prompt: str) -> str:
 
 def strip(text: str) -> str:
     """The text without its hidden parts; the text itself if there are none."""
+    if _TAG.search(text) is None:
+        return text  # as almost all are
     kept: list[str] = []
     position = depth = 0
     hiding = ""

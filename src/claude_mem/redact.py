@@ -26,7 +26,8 @@ _RULES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ("anthropic-key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_\-]{16,256}"),
         # With a digit in it: `sk-` also begins the class names of style sheets.
         ("openai-key", "sk-", r"\bsk-(?!ant-)(?=[A-Za-z_\-]{0,64}+[0-9])[A-Za-z0-9_\-]{20,256}"),
-        ("aws-key-id", "A", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}" + _END),
+        ("aws-key-id", "AKIA", r"\bAKIA[A-Z0-9]{16}" + _END),
+        ("aws-key-id", "ASIA", r"\bASIA[A-Z0-9]{16}" + _END),
         ("google-key", "AIza", r"\bAIza[A-Za-z0-9_\-]{35}" + _END),
         ("github-token", "gh", r"\bgh[pousr]_[A-Za-z0-9]{30,255}" + _END),
         ("github-token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{22,255}"),
@@ -81,10 +82,13 @@ _ASSIGNED = re.compile(
     r"(?:(?P<quote>[\"'])(?P<quoted>[^\s\"'\\]{8,512})|(?P<bare>[^\s\"',;(){}\[\]<>$\\]{8,512}+(?![(\[])))"
 )
 _NAMED = re.compile(rf"(?i){_NAMES}{_REST}\Z")
+_SHORTEST = 9  # no rule fits less: `://:abc@x`. Most strings of a tool call are as short as that
 _ASSIGNED_LITERALS = ("pass", "pwd", "secret", "token", "key", "auth")
 
 
 def redact(text: str) -> str:
+    if len(text) < _SHORTEST:
+        return text
     for name, literal, pattern in _RULES:
         if literal in text:
             text = pattern.sub(f"[redacted {name}]", text)

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-Advance = Callable[[str, int, int], None]  # what is being done, how much of it so far, of how much (0: not known)
+
+class Advance(Protocol):
+    def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
+        """What is being done, how much of it so far, of how much (0: not known), and what else to say beside it."""
 
 
 def line(text: str = "") -> None:
@@ -79,13 +82,14 @@ def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Ad
     with Progress(*columns, console=Console(stderr=True)) as bars:
         started: dict[str, Any] = {}
 
-        def advance(what: str, done: int, total: int) -> None:
+        def advance(what: str, done: int, total: int, note: str = "") -> None:
             task_id = started.get(what)
             if task_id is None:
                 task_id = started[what] = bars.add_task(what, total=None, how="")
             speed = next(task.speed for task in bars.tasks if task.id == task_id)
             how = f"{count(done)} of {count(total)}" if total else ""
             how += f", {count(speed)}/s" if speed else ""
+            how += f", {note}" if note else ""
             bars.update(task_id, completed=done, total=total or None, how=how)
 
         yield advance

@@ -1,4 +1,4 @@
-"""install, uninstall: into the agents' files, and out again without a trace; backfill: what they did before us."""
+"""install, uninstall: into the agents' files, and out again without a trace."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import contextlib
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.cli.run import start_current
 from claude_mem.cli.settings import store
-from claude_mem.client import Client
 from claude_mem.config import Config, check, load_forgiving, parse
 from claude_mem.errors import BadSetting, CannotDo, Misuse, NotFound
 from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, standing, take_out
@@ -32,45 +30,10 @@ def add_commands(commands: Any) -> None:
     install_.add_argument("--mcp", action="store_true", help="print what any other MCP client needs, change nothing")
     install_.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
     install_.set_defaults(run=install)
-    backfill_ = commands.add_parser("backfill", help="remember old sessions: read Claude Code's transcripts")
-    backfill_.add_argument("path", type=Path, help="a transcript (.jsonl or .jsonl.gz) or a folder of them")
-    backfill_.add_argument("--json", action="store_true", help="one JSON object")
-    backfill_.set_defaults(run=backfill)
     uninstall_ = commands.add_parser("uninstall", help="take it out of every agent again and stop the worker")
     uninstall_.add_argument("--yes", action="store_true", help="never ask; the memory is kept")
     uninstall_.add_argument("--delete-data", action="store_true", help="also delete everything that is remembered")
     uninstall_.set_defaults(run=uninstall)
-
-
-def backfill(options: argparse.Namespace) -> int:
-    files = list(_transcripts(options.path))
-    if not files:
-        raise NotFound(f"no transcripts in {options.path}", hint="Claude Code keeps them in ~/.claude/projects")
-    client = Client(process.start(load_forgiving().config.data_dir), seconds=60)
-    before = client.get("/api/stats")["database"]
-    for file in files:
-        client.post("/api/backfill", {"path": str(file)})
-    while client.get("/api/queue")["waiting"]:
-        time.sleep(0.1)
-    after = client.get("/api/stats")["database"]
-    added = {name: after[key] - before[key] for name, key in _COUNTED.items()}
-    if options.json:
-        output.json({"files": len(files), **added})
-    else:
-        output.line(f"{len(files)} file(s) read; new: " + ", ".join(f"{count} {name}" for name, count in added.items()))
-    return 0
-
-
-_COUNTED = {"sessions": "sdk_sessions", "turns": "turns", "events": "events", "observations": "observations"}
-
-
-def _transcripts(path: Path) -> Iterator[Path]:
-    """A transcript, or all in a folder; a subagent's file is part of its session's and not one of its own."""
-    path = path.expanduser().absolute()
-    found = sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path] if path.is_file() else []
-    for file in found:
-        if file.name.endswith((".jsonl", ".jsonl.gz")) and not file.name.startswith("agent-"):
-            yield file
 
 
 def install(options: argparse.Namespace) -> int:

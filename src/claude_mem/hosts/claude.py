@@ -142,5 +142,12 @@ HOST = Host(
     elsewhere=_by_plugin,
     traces=_traces,
     greets=True,
-    transcripts=Transcripts(read=claude_transcript.read, find=_find, owns=_owns, agents=claude_transcript.agents),
+    transcripts=Transcripts(
+        read=claude_transcript.read,
+        find=_find,
+        owns=_owns,
+        agents=claude_transcript.agents,
+        part=claude_transcript.part,
+        head=claude_transcript.head,
+    ),
 )

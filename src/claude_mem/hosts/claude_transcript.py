@@ -2,23 +2,34 @@
 
 One JSON object a line; an assistant message comes in as many lines as it has blocks. A tool call is a
 `tool_use` block and, some lines later, the `tool_result` of the same id. What is read is remembered as an
-offset, so each line is read once.
+offset, so each line is read once; a file of any size can be read in parts.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
+import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import msgspec
 
 from claude_mem import privacy
-from claude_mem.hosts import lines
-from claude_mem.hosts.dialect import Found, is_said, milliseconds, string_of, tool_used
+from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
+
+_MAX_LINE = 64 << 20
+_PIECE = 1 << 20
+_HEAD_LINES, _TAIL_BYTES = 200, 1 << 16
+_MOST_AGAIN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,43 +39,220 @@ class _Call:
     line: int
 
 
+class _Mark(msgspec.Struct):
+    """Where a part ended, and what the next has to know: which lines are not done with, such as an unanswered call."""
+
+    offset: int = 0
+    session: str = ""
+    cwd: str = ""
+    prompt_id: str = ""
+    private: bool = False
+    at: int = 0
+    lines: list[int] = []
+
+
 def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
-    reader = _Reader(host, content_session_id, agent_id, position=offset)
-    try:
-        for start, line in lines.read_lines(path, offset):
-            reader.line(start, line)
-    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
-        reader.found.offset = offset
-        return reader.found
+    reader = _Reader(host, content_session_id, agent_id)
+    found = reader.found
+    with _problems(found), _opened(path) as file:
+        start = offset if offset <= path.stat().st_size else 0  # a shorter file is another file
+        file.seek(start)
+        reader.position = start
+        for size, line in _lines(file):
+            reader.line(size, line)
     unanswered = [call.line for call in reader.calls.values()]
-    reader.found.offset = min([reader.position, *unanswered])
-    return reader.found
+    found.offset = offset if found.problem else min([reader.position, *unanswered])
+    return found
+
+
+def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> tuple[Found, str]:
+    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark()
+    reader = _Reader(host, start.session, agent_id)
+    found = reader.found
+    with _problems(found), _opened(path) as file:
+        reader.resume(start)
+        for line in start.lines:
+            file.seek(line)
+            reader.again(file.readline(_MAX_LINE), line)
+        file.seek(start.offset)
+        for size, raw in _lines(file):
+            reader.line(size, raw)
+            if reader.position - start.offset >= most:
+                found.offset = reader.position
+                return found, msgspec.json.encode(reader.mark()).decode()
+        file.seek(reader.position)
+        if (rest := file.readline(_MAX_LINE)) and not reader.line(len(rest), rest):
+            found.problem = "truncated"  # its last line has no end
+    found.offset = reader.position
+    return found, ""
+
+
+def head(path: Path) -> Head:
+    found = Found()
+    began = ended = 0
+    with _problems(found), _opened(path) as file:
+        for _, line in islice(_lines(file), _HEAD_LINES):
+            record = _decoded(line) or {}
+            found.content_session_id = found.content_session_id or string_of(record, "sessionId")
+            found.cwd = found.cwd or string_of(record, "cwd")
+            began = began or milliseconds(record.get("timestamp"))
+            if found.content_session_id and found.cwd and began:
+                break
+        for line in reversed(_tail(file).splitlines()):
+            ended = ended or milliseconds((_decoded(line) or {}).get("timestamp"))
+    return Head(found.content_session_id, found.cwd, began, max(began, ended))
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
-    """The subagents of a session: their ids and files."""
+    """The subagents of a session: their ids and files. Older clients put them beside the session's, in one heap."""
+    name = _bare(path)
     try:
-        files = sorted((path.with_suffix("") / "subagents").glob("agent-*.jsonl"))
+        beside = _by_session(path.parent, path.parent.stat().st_mtime_ns).get(name, ())
+        files = [*_agent_files(path.with_name(name) / "subagents"), *beside]
     except (OSError, ValueError):
         return
     for file in files:
-        yield file.stem.removeprefix("agent-"), file
+        yield _bare(file).removeprefix("agent-"), file
+
+
+def _bare(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _agent_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("agent-*.jsonl*") if file.name.endswith((".jsonl", ".jsonl.gz")))
+
+
+@lru_cache(maxsize=16)
+def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
+    """Whose subagents lie in a folder; looked up once, until the folder changes."""
+    found: dict[str, list[Path]] = {}
+    for file in _agent_files(folder):
+        found.setdefault(head(file).content_session_id, []).append(file)
+    return found
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise IsADirectoryError("not a file")  # opening a pipe would wait for ever
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        yield cast("IO[bytes]", file)
+
+
+@contextmanager
+def _problems(found: Found) -> Iterator[None]:
+    """Gone, unreadable, or no name a file can have: it tells nothing more, and says why."""
+    try:
+        yield
+    except FileNotFoundError:
+        found.problem = "gone"
+    except IsADirectoryError:
+        found.problem = "not_a_file"
+    except EOFError:
+        found.problem = "truncated"
+    except (gzip.BadGzipFile, zlib.error):
+        found.problem = "broken"
+    except (OSError, ValueError):
+        found.problem = "unreadable"
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Each whole line with its length; of one that is too long, its length alone. What has no end yet is left."""
+    while line := file.readline(_MAX_LINE):
+        size = len(line)
+        if size == _MAX_LINE and not line.endswith(b"\n"):
+            more = line = b"-"
+            while more and not more.endswith(b"\n"):
+                more = file.readline(_PIECE)
+                size += len(more)
+            if not more:
+                return
+        elif not line.endswith(b"\n"):
+            return
+        yield size, line
+
+
+def _tail(file: IO[bytes]) -> bytes:
+    """The end of a file. A packed one has to be gone through."""
+    if not isinstance(file, gzip.GzipFile):
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return file.read()
+    kept = b""
+    while piece := file.read(_PIECE):
+        kept = (kept + piece)[-_TAIL_BYTES:]
+    return kept
+
+
+def _decoded(raw: bytes) -> dict[str, Any] | None:
+    """A record, or None. Half a surrogate or a stray byte is no reason to lose one."""
+    try:
+        record = msgspec.json.decode(raw)
+    except RecursionError:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        try:
+            record = json.loads(raw.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
+    return record if isinstance(record, dict) else None
 
 
 class _Reader:
-    def __init__(self, host: str, content_session_id: str, agent_id: str, *, position: int) -> None:
+    def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.found = Found()
         self.calls: dict[str, _Call] = {}
         self.prompt_id = ""
-        self.position = position
+        self.closing_line = -1
+        self.position = 0
+        self.at = 0
 
-    def line(self, start: int, raw: bytes) -> None:
-        self.position = start + len(raw)
-        record = lines.record(raw)
-        if record is None or not isinstance(record.get("message"), dict):
+    def resume(self, mark: _Mark) -> None:
+        self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
+        self.prompt_id, self.at, self.position = mark.prompt_id, mark.at, mark.offset
+        if mark.private:
+            self.found.private.add(mark.prompt_id)
+
+    def mark(self) -> _Mark:
+        lines = {call.line for call in self.calls.values()} | {self.closing_line}
+        return _Mark(
+            offset=self.position,
+            session=self.content_session_id,
+            cwd=self.found.cwd,
+            prompt_id=self.prompt_id,
+            private=self.prompt_id in self.found.private,
+            at=self.at,
+            lines=sorted(lines - {-1})[-_MOST_AGAIN:],
+        )
+
+    def again(self, raw: bytes, line: int) -> None:
+        """A line of an earlier part that was not done with."""
+        record = _decoded(raw)
+        if record is not None and isinstance(record.get("message"), dict):
+            self._assistant(record, line)
+
+    def line(self, size: int, raw: bytes) -> bool:
+        """False if it could not be understood: one bad line says nothing about the next."""
+        start, self.position = self.position, self.position + size
+        record = _decoded(raw)
+        try:
+            if record is not None:
+                self._record(record, start)
+            understood = record is not None or not raw.strip()
+        except RecursionError:
+            understood = False
+        self.found.bad_lines += not understood
+        return understood
+
+    def _record(self, record: dict[str, Any], start: int) -> None:
+        if not isinstance(record.get("message"), dict):
+            self.found.bad_lines += record.get("type") in ("user", "assistant")
             return
         self.found.content_session_id = self.content_session_id = self.content_session_id or string_of(
             record, "sessionId"
@@ -83,22 +271,28 @@ class _Reader:
             if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
                 self.calls[block["id"]] = _Call(str(block.get("name", "")), block.get("input"), start)
             elif block.get("type") == "text" and self._is_closing(record, block):
+                self.closing_line = start
                 self.found.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(block["text"])))
 
     def _is_closing(self, record: dict[str, Any], block: dict[str, Any]) -> bool:
         """Words at the end of a turn: not before a tool call, and not the client's own about an error."""
         goes_on = record["message"].get("stop_reason") == "tool_use" or record.get("isApiErrorMessage")
-        return not goes_on and not self.agent_id and bool(str(block.get("text", "")).strip())
+        return not goes_on and not self.agent_id and bool(string(block.get("text")).strip())
 
     def _user(self, record: dict[str, Any]) -> None:
         blocks = _blocks(record)
         results = [block for block in blocks if block.get("type") == "tool_result"]
         if isinstance(given := record.get("promptId"), str) and results:
-            self.prompt_id = given
+            self._belongs_to(given)
         for block in results:
             self._result(record, block)
         if not results and not self.agent_id:
-            self._prompt(record, "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text"))
+            said = [string(block.get("text")) for block in blocks if block.get("type") == "text"]
+            self._prompt(record, "\n".join(said))
+
+    def _belongs_to(self, prompt_id: str) -> None:
+        if prompt_id != self.prompt_id:
+            self.prompt_id, self.closing_line = prompt_id, -1
 
     def _result(self, record: dict[str, Any], block: dict[str, Any]) -> None:
         call_id = block.get("tool_use_id")
@@ -114,7 +308,8 @@ class _Reader:
         self.found.events.append(self._event(record, body, tool_use_id=call_id))
 
     def _prompt(self, record: dict[str, Any], text: str) -> None:
-        before, self.prompt_id = self.prompt_id, str(record.get("promptId") or record.get("uuid") or "")
+        before = self.prompt_id
+        self._belongs_to(str(record.get("promptId") or record.get("uuid") or ""))
         said = bool(text.strip()) and is_said(text)
         if privacy.hides_all(text) or (not said and before in self.found.private):
             self.found.private.add(self.prompt_id)  # what follows a private turn unasked belongs to it
@@ -122,11 +317,14 @@ class _Reader:
             self.found.events.append(self._event(record, Prompted(privacy.strip(text))))
 
     def _event(self, record: dict[str, Any], body: Any, *, tool_use_id: str = "") -> Event:
+        self.at = (
+            milliseconds(record.get("timestamp")) or self.at
+        )  # one without a time happened when the one before did
         return Event(
-            id=f"t-{tool_use_id or record.get('uuid')}",
+            id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.position}'}",
             host=self.host,
             content_session_id=self.content_session_id,
-            at=milliseconds(record.get("timestamp")),
+            at=self.at,
             body=body,
             prompt_id=self.prompt_id,
             tool_use_id=tool_use_id,

@@ -57,7 +57,7 @@ def string_of(record: Fields, name: str) -> str:
 def milliseconds(timestamp: Any) -> int:
     try:
         return int(datetime.fromisoformat(str(timestamp).replace("Z", "+00:00")).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 
@@ -75,6 +75,34 @@ class Found:
     private: set[str] = field(default_factory=set)
     lines: dict[str, int] = field(default_factory=dict)  # where each prompt, or what is left of its turn, begins
     offset: int = 0
+    bad_lines: int = 0  # that could not be understood
+    problem: str = ""  # why reading ended before the file did: one of `PROBLEMS`
+
+
+# What can be wrong with a file, in the words in which it is counted, and what to do about it.
+PROBLEMS = {
+    "gone": "it is no longer there",
+    "unreadable": "give yourself the right to read it",
+    "not_a_file": "only ordinary files can be read",
+    "truncated": "it ends in the middle; what stands before that was taken. Copy it again from where it came",
+    "broken": "it is damaged; what could be read was taken. Copy it again from where it came",
+    "format": "none of it could be understood; a newer claude-mem may know this format",
+    "foreign": "it is not the record of any agent we know",
+    "empty": "there is no prompt and no tool call in it",
+    "huge": "its agent's files can only be read whole, and this one is too large for that",
+    "project_off": "memory is switched off in its project (`.claude-mem.toml` or `excluded_projects`)",
+    "ours": "it is a conversation of claude-mem's own with a model",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Whose session it is, where it was, and from when to when, as far as a quick look can tell."""
+
+    content_session_id: str = ""
+    cwd: str = ""
+    began: int = 0
+    ended: int = 0
 
 
 class Reader(Protocol):
@@ -84,7 +112,14 @@ class Reader(Protocol):
         """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count.
 
         Without `content_session_id` it is the one that the file names. A file that can't be read tells nothing, and its
-        offset stays; nothing in it raises.
+        offset stays; nothing in it raises. `problem` says what was wrong with the file.
+        """
+
+
+class PartReader(Protocol):
+    def __call__(self, path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> tuple[Found, str]:
+        """About `most` bytes of it, from a mark of the reader's own on ("": the beginning), and the mark to go on from:
+        "" at the end. All parts together tell what the whole does, whoever reads them and however often.
         """
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem.hosts.dialect import Fields, Reader, no_agents
+from claude_mem.hosts.dialect import Fields, Head, PartReader, Reader, no_agents
 from claude_mem.hosts.edits import Edit
 
 
@@ -48,6 +48,9 @@ class Transcripts:
     # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
     named: bool = True
     late_seconds: float = 0  # how long after a hook its own record of it may be written
+    # For files of any size: without it they are read whole, and a huge one is left out.
+    part: PartReader | None = None
+    head: Callable[[Path], Head] | None = None  # a quick look; without it, the whole is read
 
 
 def _same(fields: Fields) -> Fields:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from claude_mem.hosts import claude, codex, copilot, cursor, gemini, opencode, qwen, windsurf
+from claude_mem.hosts.dialect import Head
 from claude_mem.hosts.host import Host
 
 # In the order in which they are shown.
@@ -16,7 +20,7 @@ _ALL = (
     claude.HOST, codex.HOST, gemini.HOST, opencode.HOST, copilot.HOST, qwen.HOST, cursor.HOST, windsurf.HOST,
 )  # fmt: skip
 HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
-FIRST_BYTES = 1 << 20
+FIRST_BYTES, FIRST_LINES, MOST_JSON = 1 << 20, 1_000, 64 << 20
 
 
 def of(name: str) -> Host:
@@ -33,19 +37,40 @@ def whose(path: Path) -> Host | None:
     return None
 
 
-def _first_records(path: Path, most: int = 20) -> list[dict[str, Any]]:
+def head(host: Host, path: Path) -> Head:
+    """A quick look, where the agent's files allow one."""
+    if host.transcripts is None:
+        return Head()
+    if host.transcripts.head is not None:
+        return host.transcripts.head(path)
+    found = host.transcripts.read(path, host=host.name)
+    times = [event.at for event in found.events if event.at]
+    return Head(found.content_session_id, found.cwd, min(times, default=0), max(times, default=0))
+
+
+def _first_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Many may come before the first that says anything: a conversation that goes on begins with what came before."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            text = file.read() if path.suffix == ".json" else file.read(FIRST_BYTES)
-            lines = [text] if path.suffix == ".json" else text.splitlines()[:most]
-    except (OSError, EOFError, ValueError):
-        return []
-    found = []
-    for line in lines:
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            found.append(record)
-    return found
+        for line in _first_lines(path):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                record = msgspec.json.decode(line)
+                if isinstance(record, dict):
+                    yield record
+    except (OSError, EOFError, ValueError, zlib.error):
+        return  # what stands before the damage has been told
+
+
+def _first_lines(path: Path) -> Iterator[bytes]:
+    if not path.is_file():
+        return  # opening a pipe would wait for ever
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        if path.suffix == ".json":  # one record, over many lines
+            yield file.read(MOST_JSON)
+            return
+        left = FIRST_BYTES
+        for _ in range(FIRST_LINES):
+            line = file.readline(left)
+            left -= len(line)
+            if not line or left <= 0:
+                return
+            yield line

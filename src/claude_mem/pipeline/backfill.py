@@ -1,66 +1,254 @@
 """Transcript file → session, turns and events, as if the hooks had been there.
 
-The code that reconciles live sessions reads it, so what the hooks did capture is not doubled, and reading a file
-twice adds nothing.
+The code that reconciles live sessions adds them, so what the hooks did capture is not doubled, and reading a file
+twice adds nothing. A file is read part by part, each a job and a transaction of its own: however large it is, others
+get in between, and whoever is killed goes on where he was. When the session's own file is read, those of its subagents
+follow; then its turns are digested.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import stat
+import zlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from claude_mem import ids
 from claude_mem.config import Config
+from claude_mem.failpoints import failpoint
 from claude_mem.hosts import registry
 from claude_mem.hosts.dialect import Found
+from claude_mem.hosts.host import Transcripts
 from claude_mem.pipeline import ingest, reconcile
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.projects import Project, resolve
-from claude_mem.records import Job, News, Session, Status
-from claude_mem.store import jobs, projects, sessions, turns
-from claude_mem.store.database import Connection
+from claude_mem.records import Event, Job, News, Session, Status
+from claude_mem.store import backfills, jobs, projects, sessions, turns
+from claude_mem.store.backfills import File
+from claude_mem.store.database import Connection, Database
+from claude_mem.text import storable
+
+PART_BYTES = 2 << 20  # a part takes the writer some milliseconds: nobody notices
+WHOLE_BYTES = 64 << 20  # the most of a file whose reader knows no parts
 
 
-def ask(conn: Connection, path: Path, *, now: int) -> None:
-    """Keyed by the file as it is now: when it has grown, asking again is asking for something else."""
-    about = path.stat()
-    jobs.ask(conn, "backfill", f"{about.st_size}.{about.st_mtime_ns}.{path}", now=now)
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file of which nothing is taken, and why."""
+
+    host: str
+    problem: str
 
 
-async def backfill(job: Job, *, config: Config) -> Commit:
-    path = Path(job.subject.split(".", 2)[2])
-    host = await asyncio.to_thread(registry.whose, path)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one part tells, cleaned, and where to go on: in which file and from which mark. Neither: it was the last."""
+
+    host: str
+    project: Project
+    content_session_id: str
+    cwd: str
+    events: tuple[Event, ...]
+    closings: dict[str, Event]
+    problem: str
+    bad_lines: int
+    offset: int
+    agent: str
+    mark: str
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def ask(conn: Connection, *paths: Path, now: int) -> None:
+    """Have these files read, unless they were and have not changed since."""
+    backfills.ask(conn, backfills.look(paths), now=now)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
+    """The stage."""
+    file = await db.read(backfills.get, job.subject)
+    if file is None:
+        return nothing
+    part = await asyncio.to_thread(read, file, config)
+    failpoint("backfill.read")
+    if isinstance(part, Skipped):
+        return partial(_skip, file=file, skipped=part)
+    return partial(_take, file=file, part=part, config=config)
+
+
+def read(file: File, config: Config) -> Part | Skipped:
+    path = Path(file.path)
+    if problem := _unreadable(path):
+        return Skipped(file.host, problem)
+    host = registry.of(file.host) if file.host else registry.whose(path)
     if host is None or host.transcripts is None:
-        return nothing
-    found = await asyncio.to_thread(host.transcripts.read, path, host=host.name)
+        return Skipped("", _nobodys(path))
+    found, agent, mark = _next(file, path, host.name, host.transcripts)
     project = resolve(found.cwd, excluded=config.excluded_projects)
-    if not found.events or not project.enabled:
-        return nothing
-    clean = replace(
-        found,
-        events=[ingest.clean(event, config) for event in found.events],
-        closings={prompt_id: ingest.clean(event, config) for prompt_id, event in found.closings.items()},
+    if found.cwd and Path(found.cwd).is_relative_to(config.data_dir):
+        return Skipped(host.name, "ours")
+    if not project.enabled:
+        return Skipped(host.name, "project_off")
+    wanted = [event for event in found.events if not ingest.unwanted(event.body, project, config)]
+    events = [_clean(event, config) for event in wanted]
+    closings = {prompt_id: _clean(event, config) for prompt_id, event in found.closings.items()}
+    return Part(
+        host=host.name,
+        project=project,
+        content_session_id=storable(found.content_session_id),
+        cwd=found.cwd,
+        events=tuple(event for event in events if event is not None),
+        closings={prompt_id: event for prompt_id, event in closings.items() if event is not None},
+        problem=found.problem,
+        bad_lines=found.bad_lines + [*events, *closings.values()].count(None),
+        offset=found.offset,
+        agent=agent,
+        mark=mark,
     )
-    return lambda conn: _add(conn, host.name, clean, project, config)
 
 
-def _add(conn: Connection, host: str, found: Found, project: Project, config: Config) -> Sequence[News]:
+def _next(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str, str]:
+    """This part, and where the next one begins: in the same file, in that of a subagent, or nowhere."""
+    agents = dict(transcripts.agents(path))
+    here = agents.get(file.agent) if file.agent else path
+    found, mark = _part(file, here, host, transcripts) if here else (Found(), "")
+    if mark:
+        return found, file.agent, mark
+    return found, min((agent for agent in agents if agent > file.agent), default=""), ""
+
+
+def _part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str]:
+    if transcripts.part is not None:
+        return transcripts.part(path, host=host, mark=file.mark, most=PART_BYTES, agent_id=file.agent)
+    if path.stat().st_size > WHOLE_BYTES:
+        return Found(problem="huge"), ""
+    return transcripts.read(path, host=host, agent_id=file.agent), ""
+
+
+def _clean(event: Event, config: Config) -> Event | None:
+    """None if it is nested deeper than anyone can follow."""
+    try:
+        return ingest.clean(event, config)
+    except RecursionError:
+        return None
+
+
+def _unreadable(path: Path) -> str:
+    """What keeps the file from being read, found out before anyone waits for a pipe."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return "not_a_file"
+        with path.open("rb") as file:
+            file.read(1)
+    except FileNotFoundError:
+        return "gone"
+    except (OSError, ValueError):
+        return "unreadable"
+    return ""
+
+
+def _nobodys(path: Path) -> str:
+    """Why no agent knows it."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return "foreign" if file.read(1) else "empty"
+    except EOFError:
+        return "truncated"
+    except (OSError, zlib.error):
+        return "broken"
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _skip(conn: Connection, *, file: File, skipped: Skipped) -> Sequence[News]:
+    """Whatever was taken of it before stays, and is digested."""
+    if file.session_id:
+        _close(conn, file.session_id, opened=file.opened)
+        _digest(conn, file.session_id, now=ids.now())
+    state = "read" if file.session_id else "skipped"
+    backfills.end(conn, file, host=skipped.host, state=state, problem=skipped.problem)
+    return ()
+
+
+def _take(conn: Connection, *, file: File, part: Part, config: Config) -> Sequence[News]:
     now = ids.now()
-    known = sessions.find(conn, host, found.content_session_id)
-    session = known or _open(conn, host, found, project, now=now)
-    news = reconcile.add(conn, session, found.events, config, now=now)
-    if known is None or known.status not in (Status.ACTIVE, Status.INITIALIZED):  # else it may be running right now
-        turns.close_open(conn, session.id, by="backfill", at=session.last_event_at)
-        sessions.set_status(conn, session.id, Status.COMPLETED, at=found.events[-1].at)
-    reconcile.finish(conn, session, found.closings, news, now=now)
-    return news
+    session_id, opened = _session(conn, file, part, now=now)
+    news = _add(conn, session_id, part, config, now=now) if session_id else []
+    if session_id and not file.agent:
+        sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened=opened)
+        if not part.mark:  # the end of its own file
+            _close(conn, session_id, opened=opened)
+        reconcile.add_last_words(conn, sessions.get(conn, session_id), part.closings, news, now=now)
+    failpoint("backfill.added")
+    if part.problem:
+        backfills.note(conn, file, part.problem)
+    if part.mark or (part.agent and session_id):
+        backfills.next_part(
+            conn,
+            file,
+            host=part.host,
+            agent=part.agent,
+            mark=part.mark,
+            offset=part.offset,
+            bad_lines=part.bad_lines,
+            now=now,
+        )
+    else:
+        _end(conn, file, part, session_id, now=now)
+    return [item for item in news if item.type == ingest.HIDDEN]  # it is no news to those who listen
 
 
-def _open(conn: Connection, host: str, found: Found, project: Project, *, now: int) -> Session:
-    project_id = projects.know(conn, project, "", now=now)
-    start, end = found.events[0].at, found.events[-1].at
-    opened = sessions.open_(conn, host, found.content_session_id, project_id=project_id, at=start, cwd=found.cwd)
-    sessions.touch(conn, opened.id, at=end, transcript_path="", host_pid=None)
-    return sessions.get(conn, opened.id)
+def _session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int, bool]:
+    """The session, opened at its first event, and whether it is this file's to close. 0: nothing was told yet."""
+    if file.session_id or not part.events or not part.content_session_id:
+        return file.session_id or 0, file.opened
+    known = sessions.find(conn, part.host, part.content_session_id)
+    session, opened = known or _open(conn, part, now=now), known is None or file.opened
+    backfills.belongs(conn, file, host=part.host, session_id=session.id, opened=opened)
+    return session.id, opened
+
+
+def _open(conn: Connection, part: Part, *, now: int) -> Session:
+    project_id = projects.know(conn, part.project, "", now=now)
+    at = part.events[0].at
+    return sessions.open_(conn, part.host, part.content_session_id, project_id=project_id, at=at, cwd=part.cwd)
+
+
+def _add(conn: Connection, session_id: int, part: Part, config: Config, *, now: int) -> list[News]:
+    session = sessions.get(conn, session_id)
+    told = [replace(event, content_session_id=session.content_session_id) for event in part.events]
+    return reconcile.add(conn, session, told, config, now=now)
+
+
+def _close(conn: Connection, session_id: int, *, opened: bool) -> None:
+    """It is over, unless it may be running right now."""
+    session = sessions.get(conn, session_id)
+    if session.status == Status.ACTIVE or (session.status == Status.INITIALIZED and not opened):
+        return
+    turns.close_open(conn, session.id, by="backfill", at=session.last_event_at)
+    if session.status != Status.FAILED:
+        sessions.set_status(conn, session.id, Status.COMPLETED, at=session.last_event_at)
+
+
+def _digest(conn: Connection, session_id: int, *, now: int) -> None:
+    for turn_id, seq in turns.undigested(conn, session_id):
+        jobs.ask(conn, jobs.PAST, f"{turn_id}.{seq}", now=now)
+
+
+def _end(conn: Connection, file: File, part: Part, session_id: int, *, now: int) -> None:
+    """Read, if anything was told. A file that told nothing is no success."""
+    if session_id:
+        _digest(conn, session_id, now=now)
+        backfills.end(conn, file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)
+        return
+    why = "format" if part.bad_lines or backfills.bad_lines(conn, file) else "empty"
+    backfills.end(conn, file, host=part.host, state="skipped", problem=why, bad_lines=part.bad_lines)

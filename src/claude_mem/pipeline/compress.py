@@ -18,8 +18,10 @@ LONG_ANSWER = 400
 REFINE_DELAY_MS = 2000
 
 
-async def compress(job: Job, *, db: Database, compressor: Compressor, refining: Callable[[], bool]) -> Commit:
-    """The draft, at once and for free. If a model may refine it, that is asked for as well."""
+async def compress(
+    job: Job, *, db: Database, compressor: Compressor, refining: Callable[[], bool], past: bool = False
+) -> Commit:
+    """The draft, at once and for free. If a model may refine it, that is asked for as well; never for what is past."""
     turn_id = int(job.subject.partition(".")[0])
     turn = await db.read(turns.load, turn_id)
     failpoint("compress.loaded")
@@ -27,7 +29,8 @@ async def compress(job: Job, *, db: Database, compressor: Compressor, refining: 
         return nothing
     made = await compressor.compress(turn)
     failpoint("compress.drafted")
-    return partial(_keep_draft, turn=turn, made=made, refine=worth_refining(turn) and refining())
+    refine = not past and worth_refining(turn) and refining()
+    return partial(_keep_draft, turn=turn, made=made, refine=refine, past=past)
 
 
 def worth_refining(turn: Turn) -> bool:
@@ -36,13 +39,13 @@ def worth_refining(turn: Turn) -> bool:
     return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
 
 
-def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool) -> Sequence[News]:
+def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool, past: bool) -> Sequence[News]:
     if not turns.may_keep(conn, turn.id):
         return ()  # it turned out to be private while we were at it
     now = ids.now()
     last = turns.is_imported(conn, turn.id) or not ledger.tries(conn, turn.id).left
     refined = last and observations.is_refined(conn, turn.id)
-    news = [] if refined else keep(conn, turn, made, now=now)  # better words that can't be had again stay
+    news = [] if refined else keep(conn, turn, made, now=now, past=past)  # better words that can't be had again stay
     turns.digested(conn, turn, now=now)
     if refine and turns.is_live(conn, turn.id):
         # In a moment: what comes in late makes another turn of it, and that should not cost another request.
@@ -50,7 +53,7 @@ def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool) -> 
     return news
 
 
-def keep(conn: Connection, turn: Turn, made: Digest, *, now: int) -> list[News]:
+def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = False) -> list[News]:
     """The digest takes the place of whatever was made of the turn before."""
     news = []
     if made.summary is not None:
@@ -64,5 +67,7 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int) -> list[News]:
         if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
             news.append(News("new_observation", {"id": row_id, "obs_type": draft.type, "title": draft.title}))
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
+    if past and turns.more_past(conn, turn.project_id):
+        return []  # of many old turns, the last one is soon enough to tell of
     jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
-    return news
+    return [News("backfilled", {"project_id": turn.project_id})] if past else news

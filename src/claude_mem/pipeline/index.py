@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WORDS_BATCH = 200
+WORDS_BATCH, WORDS_STEP = 200, 40  # at once: when someone asks and has to wait for it; when nobody does
 VECTORS_BATCH = 8
 PAGE = 2_000
 TURN_PROMPT, TURN_SAID = 800, 1_200
@@ -253,15 +253,15 @@ class Indexer:
 
     async def step(self) -> bool:
         """A little work. False if there is none."""
-        if await self.catch_up():
+        if await self.catch_up(WORDS_STEP):
             return True
         return await self._step_vectors() if self.embedder else False
 
-    async def catch_up(self) -> bool:
+    async def catch_up(self, most: int = WORDS_BATCH) -> bool:
         """The words of what was stored a moment ago, so that it can be found now."""
         if not await self.db.read(search.is_stale):
             return False
-        await self.db.write(documents.refresh, limit=WORDS_BATCH)
+        await self.db.write(documents.refresh, limit=most)
         self._changes += 1
         return True
 

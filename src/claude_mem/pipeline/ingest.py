@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 100
 PROMPT_CHARS = 8_000
+SHORT = 8  # no tag and no secret is shorter; half of all strings are
 HIDDEN = "turn_hidden"
 
 
@@ -160,6 +161,8 @@ def clean(event: Event, config: Config) -> Event:
     would not be recognised."""
 
     def change(text: str) -> str:
+        if len(text) < SHORT:
+            return storable(text)
         text = clip(storable(privacy.strip(text)), config.event_chars * 10)
         return clip(redact(text) if config.redact_secrets else text, config.event_chars)
 
@@ -332,7 +335,7 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
 
 
 def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
-    """Where an event belongs: by the host's prompt id, else to the newest turn.
+    """Where an event belongs: by the host's prompt id, else to the newest turn; if read back, to that of its time.
 
     If its prompt was missed, the turn is opened in its place; the transcript will tell what was asked.
     """
@@ -341,7 +344,7 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
         return turn
     if event.prompt_id:
         return _open_turn(conn, session, item, now=now)
-    turn = turns.latest(conn, session.id)
+    turn = turns.at(conn, session.id, event.at) if item.source == "transcript" else turns.latest(conn, session.id)
     return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
 
 

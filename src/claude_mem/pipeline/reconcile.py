@@ -123,8 +123,7 @@ def _not_heard(conn: Connection, session: Session, told: Sequence[Event]) -> Seq
 
 def finish(conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int) -> None:
     """The last words of turns that are over, and a job for each that is not digested."""
-    for prompt_id, closing in closings.items():
-        _add_last_words(conn, session, prompt_id, closing, news, now=now)
+    add_last_words(conn, session, closings, news, now=now)
     for turn_id, seq in turns.undigested(conn, session.id):
         jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
 
@@ -146,7 +145,7 @@ def _missing(conn: Connection, session: Session, event: Event, config: Config, n
 
 
 def _in_private_turn(conn: Connection, session: Session, event: Event) -> bool:
-    turn = turns.by_prompt(conn, session.id, event.prompt_id) or turns.latest(conn, session.id)
+    turn = turns.by_prompt(conn, session.id, event.prompt_id) or turns.at(conn, session.id, event.at)
     return event.private or (turn is not None and turn.private)
 
 
@@ -167,11 +166,11 @@ def _known_prompt(conn: Connection, session: Session, event: Event, news: list[N
     return turn.private or events.has_kind(conn, turn.id, "prompt")
 
 
-def _add_last_words(
-    conn: Connection, session: Session, prompt_id: str, closing: Event, news: list[News], *, now: int
+def add_last_words(
+    conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int
 ) -> None:
     """A turn that ended without a Stop, or whose Stop did not say them, still had last words."""
-    turn = _turn(conn, session, prompt_id)
-    if turn is None or turn.private or not turn.closed or events.has_last_words(conn, turn.id):
-        return
-    _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
+    for prompt_id, closing in closings.items():
+        turn = _turn(conn, session, prompt_id)
+        if turn is not None and not turn.private and turn.closed and not events.has_last_words(conn, turn.id):
+            _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)

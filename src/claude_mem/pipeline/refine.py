@@ -36,7 +36,8 @@ from claude_mem.store.sessions import MemorySession
 log = logging.getLogger(__name__)
 
 NO_TRIES = ledger.Tries()
-MAX_AGE_MS = 3 * 86_400_000  # then the draft is what there is
+MAX_AGE_MS = 3 * 86_400_000  # then the draft is what there is, unless a person has asked for more
+ASKED = "asked"
 PATIENCE = 5  # failures in a row for which a provider may say how long to wait
 SECOND, HOUR = 1000, 3_600_000
 
@@ -106,12 +107,12 @@ class Refiner:
 
     async def refine(self, job: Job) -> Commit:
         """The stage."""
-        turn_id, _, seq = job.subject.partition(".")
+        turn_id, seq, *asked_for = job.subject.split(".")
         turn = await self.db.read(turns.load, int(turn_id))
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
             return nothing  # gone, or grown: then another job asks for it
         tries = await self.db.read(ledger.tries, turn.id)
-        if not tries.left or ids.now() - turn.ended_at > MAX_AGE_MS:
+        if not tries.left or (ids.now() - turn.ended_at > MAX_AGE_MS and ASKED not in asked_for):
             return nothing
         models = await self.chain.models()
         model, until = await self._choose(models, tries)

@@ -7,6 +7,7 @@ makes no observation.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,7 @@ _CORRECTION = re.compile(
 
 class LocalCompressor:
     async def compress(self, turn: Turn) -> Digest:
-        return digest(turn)
+        return await asyncio.to_thread(digest, turn)  # a long turn takes a while: nobody else waits for it
 
 
 def digest(turn: Turn) -> Digest:

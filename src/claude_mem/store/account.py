@@ -18,8 +18,8 @@ _PLACES = """
       left join (
           select distinct t.id as turn_id
             from jobs j
-            join turns t on j.subject like iif(j.kind = 'compress', t.id, t.session_id) || '.%'
-           where j.dead and j.kind in ('compress', 'reconcile')
+            join turns t on j.subject like iif(j.kind = 'reconcile', t.session_id, t.id) || '.%'
+           where j.dead and j.kind in ('compress', 'past', 'reconcile')
       ) dead on dead.turn_id = t.id
 """
 

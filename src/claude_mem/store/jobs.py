@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -12,8 +13,18 @@ from claude_mem.records import Job
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 MAX_ATTEMPTS = 3
-REFINE = "refine"  # nobody waits for it; its attempts are counted by the ledger
-IMPORT = "import"  # nobody waits for it but whoever asked
+REFINE = "refine"  # its attempts are counted by the ledger
+IMPORT = "import"
+BACKFILL, PAST = "backfill", "past"  # a part of an old transcript; the digest of a turn that was in one
+IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST)  # nobody waits for them but whoever asked
+
+
+class Order(StrEnum):
+    """Which of the jobs that are due comes first: the one that has been so for longest, or by when it was asked for."""
+
+    DUE = "due_at, id"
+    NEWEST = "id desc"
+    AS_ASKED = "id"
 
 
 def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:
@@ -24,16 +35,15 @@ def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None 
     failpoint("jobs.asked")
 
 
-def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, newest: bool = False) -> Job | None:
-    """Take the oldest due job of these kinds (or the newest). If we die, it falls due again when the lease ends."""
-    order = "id desc" if newest else "due_at, id"
+def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, order: Order = Order.DUE) -> Job | None:
+    """Take the first due job of these kinds. If we die, it falls due again when the lease ends."""
     row = one(
         conn,
         f"""
         update jobs set attempts = attempts + 1, due_at = :now + :lease
          where id = (select id from jobs
                       where due_at <= :now and not dead and kind in (select value from json_each(:kinds))
-                      order by {order} limit 1)
+                      order by {order.value} limit 1)
         returning id, kind, subject, attempts
         """,
         {"now": now, "lease": lease, "kinds": msgspec.json.encode(kinds).decode()},
@@ -89,9 +99,9 @@ def retry_dead(conn: Connection, *, now: int) -> int:
 
 
 def waiting(conn: Connection) -> int:
-    """Jobs that will be done in a moment; those that failed before are in no hurry."""
-    sql = "select count(*) from jobs where not dead and error is null and kind not in (?, ?)"
-    return int(value(conn, sql, (REFINE, IMPORT)))
+    """Jobs that will be done in a moment; those that failed before, and what is long past, are in no hurry."""
+    soon = "select count(*) from jobs where not dead and error is null and kind not in (?, ?, ?, ?)"
+    return int(value(conn, soon, IN_NO_HURRY))
 
 
 def count(conn: Connection, kind: str) -> int:

@@ -72,6 +72,16 @@ def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, h
     )
 
 
+def reach(conn: Connection, session_id: int, at: int, *, opened: bool) -> None:
+    """So far its transcript tells of it. That says nothing about one which may be running."""
+    running = ("active",) if opened else ("active", "initialized")
+    marks = ", ".join("?" * len(running))
+    conn.execute(
+        f"update sdk_sessions set last_event_at = max(last_event_at, ?) where id = ? and status not in ({marks})",
+        (at, session_id, *running),
+    )
+
+
 def set_status(conn: Connection, session_id: int, status: Status, *, at: int | None = None) -> None:
     conn.execute("update sdk_sessions set status = ?, ended_at = ? where id = ?", (str(status), at, session_id))
 

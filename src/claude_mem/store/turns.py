@@ -8,7 +8,7 @@ import msgspec
 
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Body, Prompted, Turn
-from claude_mem.store import sessions
+from claude_mem.store import jobs, sessions
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
@@ -35,6 +35,12 @@ def _row(row: Row | None) -> TurnState | None:
 def latest(conn: Connection, session_id: int) -> TurnState | None:
     newest = "select * from turns where session_id = ? order by opened_at desc, number desc limit 1"
     return _row(one(conn, newest, (session_id,)))
+
+
+def at(conn: Connection, session_id: int, moment: int) -> TurnState | None:
+    """The turn in which something happened: what a subagent's file tells names no prompt, and comes late."""
+    then = "select * from turns where session_id = ? and opened_at <= ? order by opened_at desc, number desc limit 1"
+    return _row(one(conn, then, (session_id, moment))) or latest(conn, session_id)
 
 
 def by_prompt(conn: Connection, session_id: int, prompt_id: str) -> TurnState | None:
@@ -92,9 +98,16 @@ def is_past(conn: Connection, turn_id: int) -> bool:
 
 
 def silent(conn: Connection, *, before: int) -> list[Row]:
-    """Open turns in which nothing has happened since then."""
+    """Open turns in which nothing has happened since then. Not of a session that is just being read back: all of its
+    events are old, and more are coming."""
     return rows(
-        conn, "select id, session_id, last_at from turns where closed_at is null and last_at < ? order by id", (before,)
+        conn,
+        """
+        select id, session_id, last_at from turns where closed_at is null and last_at < ?
+           and session_id not in (select session_id from backfill_files where state = 'waiting' and session_id > 0)
+         order by id
+        """,
+        (before,),
     )
 
 
@@ -111,6 +124,21 @@ def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
         (session_id,),
     )
     return [(row["id"], row["seq"]) for row in found]
+
+
+def more_past(conn: Connection, project_id: int) -> bool:
+    """Are more old turns of this project about to be digested?"""
+    return bool(
+        value(
+            conn,
+            """
+            select 1 from jobs j join turns t on t.id = cast(j.subject as integer)
+              join sdk_sessions s on s.id = t.session_id
+             where j.kind = ? and not j.dead and s.project_id = ? limit 1
+            """,
+            (jobs.PAST, project_id),
+        )
+    )
 
 
 def digested(conn: Connection, turn: Turn, *, now: int) -> None:

@@ -28,9 +28,21 @@ from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.hosts import payload
 from claude_mem.hosts.registry import of
-from claude_mem.pipeline import backfill, bring, carry, context, ingest, recall, tryout
+from claude_mem.pipeline import bring, carry, context, hindsight, ingest, recall, tryout
 from claude_mem.records import News, SessionStarted, Status
-from claude_mem.store import account, backup, events, imports, jobs, ledger, observations, sessions, timeline, turns
+from claude_mem.store import (
+    account,
+    backfills,
+    backup,
+    events,
+    imports,
+    jobs,
+    ledger,
+    observations,
+    sessions,
+    timeline,
+    turns,
+)
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import KINDS, Filter, all_stale, is_stale, size
@@ -593,14 +605,51 @@ async def save_memory(service: Service, request: Request) -> Any:
     return {"success": True, "id": row_id, "title": title, "project": project.name}
 
 
+# --- old transcripts --------------------------------------------------------------------------------------------------
+
+
 async def ask_backfill(service: Service, request: Request) -> Any:
-    """Read an old transcript: `{path}`, a `.jsonl` or `.jsonl.gz` file on this machine."""
-    path = Path(_text(await _object(request), "path", required=True, limit=4096))
-    if not path.is_absolute() or not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="give the whole path of a transcript")
-    await service.db.write(backfill.ask, path, now=ids.now())
-    service.runner.wake.set()
-    return {"status": "queued"}
+    """Read old transcripts, each once: `{path}` or `{paths}`, files on this machine, with their whole paths."""
+    body = await _object(request)
+    paths = [Path(_text(body, "path", limit=4096))] if body.get("path") else _paths(body)
+    if body.get("path") and not (paths[0].is_absolute() and paths[0].is_file()):
+        raise NotFound(f"there is no file {paths[0]}", hint="give the whole path of a transcript")
+    return {"status": "queued", **await service.backfill(paths)}
+
+
+async def show_backfill(service: Service, _: Request) -> Any:
+    """How far the latest back-fill is: files, bytes, what is `new`, whether it is `busy`, and what went wrong."""
+    return await service.db.read(backfills.progress)
+
+
+async def drop_backfill(service: Service, _: Request) -> Any:
+    """Leave the files unread that have not been begun; what was begun is finished."""
+    return {"dropped": await service.db.write(backfills.drop)}
+
+
+async def look_backfill(service: Service, request: Request) -> Any:
+    """Which of these files (`{paths}`) were read before and have not changed since."""
+    found = list(backfills.look(_paths(await _object(request))))
+    return {"unchanged": await service.db.read(backfills.unchanged, found)}
+
+
+async def refine_backfill(service: Service, request: Request) -> Any:
+    """Let a model refine the turns of old transcripts (`{paths}`), within the caps; with `dry_run` only say what it may
+    cost."""
+    body = await _object(request)
+    paths = [str(path) for path in _paths(body)]
+    if body.get("dry_run") is True:
+        return await hindsight.estimate(service.refiner, paths)
+    asked = await hindsight.ask(service.refiner, paths)
+    service.refining.wake.set()
+    return asked
+
+
+def _paths(body: dict[str, Any]) -> list[Path]:
+    given = body.get("paths")
+    if not isinstance(given, list) or not all(isinstance(path, str) and path.startswith("/") for path in given):
+        raise Misuse("`paths` must be a list of whole paths")
+    return [Path(storable(path)[:4096]) for path in given]
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
@@ -807,7 +856,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/prompt/{id}": {"GET": _single("prompt")},
     "/api/session/{id}": {"GET": show_session},
     "/api/memory/save": {"POST": save_memory},
-    "/api/backfill": {"POST": ask_backfill},
+    "/api/backfill": {"GET": show_backfill, "POST": ask_backfill, "DELETE": drop_backfill},
+    "/api/backfill/look": {"POST": look_backfill},
+    "/api/backfill/refine": {"POST": refine_backfill},
     "/api/export": {"GET": export_memories},
     "/api/import": {"POST": ask_import},
     "/api/import/{id}": {"GET": show_import},

@@ -13,6 +13,7 @@ from claude_mem.pipeline.stage import Commit, Stage
 from claude_mem.records import Job, News
 from claude_mem.store import jobs
 from claude_mem.store.database import Connection, Database
+from claude_mem.store.jobs import Order
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ STAGE_SECONDS = 60
 POLL_SECONDS = 5.0
 
 Tell = Callable[[Sequence[News]], Awaitable[None]]
+Gate = Callable[[], Awaitable[None]]
 
 
 class Runner:
@@ -32,21 +34,27 @@ class Runner:
         tell: Tell,
         *,
         seconds: float = STAGE_SECONDS,
-        newest: bool = False,
+        order: Order = Order.DUE,
+        gate: Gate | None = None,
     ) -> None:
         self.db = db
         self.stages = stages
         self.tell = tell
         self.seconds = seconds
-        self.newest = newest
+        self.order = order
+        self.gate = gate  # what has to be waited for before each job: those who are in a hurry
         self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
         self.wake = asyncio.Event()
+        self.busy = False
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.wake.clear()  # before looking: a wake-up between the look and the wait must not be lost
             while not stop.is_set() and await self.step():
-                pass
+                self.busy = True
+                if self.gate is not None:
+                    await self.gate()
+            self.busy = False
             await wait_any(self.wake, stop, seconds=await self._patience())
 
     async def _patience(self) -> float:
@@ -57,7 +65,7 @@ class Runner:
     async def step(self) -> bool:
         """Work on one job. False if there was none."""
         kinds = list(self.stages)
-        job = await self.db.write(jobs.claim, kinds, now=ids.now(), lease=self.lease, newest=self.newest)
+        job = await self.db.write(jobs.claim, kinds, now=ids.now(), lease=self.lease, order=self.order)
         if job is None:
             return False
         failpoint("jobs.claimed")

@@ -41,8 +41,21 @@ from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import News, Outcome, Session
 from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
-from claude_mem.store import account, events, jobs, notices, observations, projects, sessions, timeline, told, turns
+from claude_mem.store import (
+    account,
+    backfills,
+    events,
+    jobs,
+    notices,
+    observations,
+    projects,
+    sessions,
+    timeline,
+    told,
+    turns,
+)
 from claude_mem.store.database import Connection, Database, Row, ours
+from claude_mem.store.jobs import Order
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable
@@ -60,6 +73,9 @@ REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
+PAST_REST_SECONDS = 0.5
+OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
+FILES_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -112,22 +128,28 @@ class Service:
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
         self.indexer = Indexer(self.db, embedder or _embedder(config))
         self.index_wake = asyncio.Event()
+        digest = partial(
+            compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
+        )
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=config),
-            "backfill": partial(backfill, config=config),
             jobs.IMPORT: partial(bring, db=self.db, config=config),
-            "compress": partial(
-                compress,
-                db=self.db,
-                compressor=compressor or LocalCompressor(),
-                refining=self.refiner.possible,
-            ),
+            "compress": digest,
             "render": partial(render, db=self.db, config=config, icons=self.icons),
         }
         self.runner = Runner(self.db, stages, self.tell)
         # A lane of its own: a slow model must not hold up a memory. The newest first: it is the likeliest to be read.
         slow = {jobs.REFINE: self.refiner.refine}
-        self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, newest=True)
+        self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, order=Order.NEWEST)
+        # What is long past waits for everyone else. One part or turn at a time and in order, since a turn knows what
+        # those before it were remembered for; reading and digesting side by side.
+        self.past = tuple(
+            Runner(self.db, {kind: stage}, self._tell_past, order=Order.AS_ASKED, gate=self._others_first)
+            for kind, stage in (
+                (jobs.BACKFILL, partial(backfill, db=self.db, config=config)),
+                (jobs.PAST, partial(digest, past=True)),
+            )
+        )
         failpoint("serve.opened")
 
     def close(self) -> None:
@@ -142,6 +164,8 @@ class Service:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._drain_loop())
             group.create_task(self.runner.run(self.stop))
+            for lane in self.past:
+                group.create_task(lane.run(self.stop))
             group.create_task(self._refine_loop())
             group.create_task(self._sweep_loop())
             group.create_task(self._index_loop())
@@ -174,17 +198,27 @@ class Service:
         while await self.drain_once():
             pass
         await self.sweep()
-        while await self.runner.step():
+        while any([await lane.step() for lane in (*self.past, self.runner)]):
             pass
         while await self.indexer.catch_up():
             pass
 
+    async def _others_first(self) -> None:
+        """Whoever is at work now goes before what is long past; but not for ever."""
+        deadline = time.monotonic() + OTHERS_SECONDS
+        while time.monotonic() < deadline:
+            if not self.spool.pending(1) and not await self.db.read(jobs.waiting):
+                return
+            await asyncio.sleep(OTHERS_POLL_SECONDS)
+
     async def _index_loop(self) -> None:
-        """In small steps with a rest after each: whoever works or asks goes first."""
+        """In small steps with a rest after each: whoever works or asks goes first. While old sessions are taken in, a
+        longer one: each of their turns still changes, and would only be indexed again."""
         while not self.stop.is_set():
             self.index_wake.clear()
             while not self.stop.is_set() and await self.indexer.step():
-                await asyncio.sleep(INDEX_REST_SECONDS)
+                busy = any(lane.busy for lane in self.past)
+                await wait_any(self.stop, seconds=PAST_REST_SECONDS if busy else INDEX_REST_SECONDS)
             await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
 
     async def _drain_loop(self) -> None:
@@ -233,8 +267,15 @@ class Service:
             await self.db.scrub()
         self.index_wake.set()
         self.stream.publish(news)
-        for lane in (self.runner, self.refining):  # what was done in one may have asked for something in the other
-            lane.wake.set()
+        for lane in (self.runner, self.refining, *self.past):
+            lane.wake.set()  # what was done in one may have asked for something in another
+
+    async def _tell_past(self, news: Sequence[News]) -> None:
+        """Most of what is long past is no news, and then nobody is woken for it but who has to go on with it."""
+        if news:
+            await self.tell(news)
+        self.index_wake.set()
+        self.past[1].wake.set()
 
     async def settle(self, seconds: float) -> bool:
         """Wait, but not long, until everything captured so far is digested. True if it is."""
@@ -383,6 +424,18 @@ class Service:
         for project_id in project_ids:
             await self.db.write(jobs.ask, "render", f"{project_id}.changed.{ids.new()}", now=ids.now())
         self.runner.wake.set()
+
+    async def backfill(self, paths: Sequence[Path]) -> Row:
+        """Have old transcripts read; those that were read before and have not changed are not."""
+        found = await asyncio.to_thread(lambda: list(backfills.look(paths)))
+        told: Row = {"backfill": None, "unchanged": 0}
+        for begin in range(0, len(found), FILES_AT_ONCE):
+            some = found[begin : begin + FILES_AT_ONCE]
+            asked = await self.db.write(backfills.ask, some, now=ids.now())
+            told = {**asked, "unchanged": told["unchanged"] + asked["unchanged"]}
+        for lane in self.past:
+            lane.wake.set()
+        return told
 
     async def anchor(self, given: str, query: str, project_ids: list[int] | None) -> Anchor:
         """A moment, by its name or as the best hit of a question."""

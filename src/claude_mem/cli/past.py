@@ -1,0 +1,392 @@
+"""backfill: what agents did before we were there, read from their own records of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from claude_mem import process
+from claude_mem.cli import output
+from claude_mem.cli.run import start_current
+from claude_mem.client import Client
+from claude_mem.config import Config, load_forgiving
+from claude_mem.errors import Misuse, NotFound, WorkerDown
+from claude_mem.hosts import registry
+from claude_mem.hosts.dialect import PROBLEMS, Head
+from claude_mem.hosts.host import Host
+from claude_mem.projects import Project, resolve
+from claude_mem.text import milliseconds
+
+ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+POLL_SECONDS = 0.2
+PATHS_AT_ONCE = 5_000
+RESTARTS = 5
+MOST_NAMED = 10
+# What was left out for a good reason; anything else that was not read is a failure, and the command says so.
+FINE = ("foreign", "empty", "project_off", "ours", "lines")
+_HINTS = {
+    **PROBLEMS,
+    "failed": "`claude-mem logs` says why; asking again tries again",
+    "lines": "read, but some lines could not be understood and were left out",
+    "no_name": "its name is not text; rename it",
+}
+GOES_ON = (
+    "the rest is read in the background: `claude-mem backfill` shows it again, `claude-mem backfill --stop` ends it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    path: Path
+    host: Host | None
+    head: Head = field(default_factory=Head)
+    project: Project | None = None
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Files that are not even asked for, by the reason."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    named: list[dict[str, Any]] = field(default_factory=list)
+
+    def because(self, reason: str, path: Path) -> None:
+        self.named.append({"path": _as_text(path), "problem": reason})
+
+
+def add_commands(commands: Any) -> None:
+    add = commands.add_parser("backfill", help="remember old sessions: read the agents' own records of them")
+    add.add_argument("path", nargs="?", type=Path, help="a transcript or a folder of them (default: the usual places)")
+    add.add_argument("--host", choices=sorted(registry.HOSTS), help="only this agent's")
+    add.add_argument("--since", metavar="T", help="only sessions that went on after this date or time")
+    add.add_argument("--until", metavar="T", help="only sessions that began before this date or time")
+    add.add_argument("--project", metavar="P", help="only this project's: its name, or a folder in it")
+    add.add_argument("--dry-run", action="store_true", help="show what would be read, change nothing")
+    add.add_argument(
+        "--refine", action="store_true", help="then let a model refine it, after saying what that may cost"
+    )
+    add.add_argument("--stop", action="store_true", help="leave the files unread that have not been begun")
+    add.add_argument("--yes", action="store_true", help="never ask")
+    add.add_argument("--json", action="store_true", help="one JSON object")
+    add.set_defaults(run=backfill)
+
+
+def backfill(options: argparse.Namespace) -> int:
+    config = load_forgiving().config
+    if options.stop:
+        return _stop(config)
+    left_out = LeftOut()
+    chosen = list(_chosen(options, config, left_out))
+    if not chosen and not left_out.named and not left_out.counts:
+        where = options.path or "the usual places"
+        raise NotFound(f"no transcripts in {where}", hint="name a folder, such as ~/.claude/projects")
+    if options.dry_run:
+        return _show_plan(chosen, left_out, config, as_json=options.json)
+    client = Client(start_current(config.data_dir), seconds=60)
+    paths = [str(item.path) for item in chosen]
+    if options.refine:
+        _estimate(client, [])  # that no model is set up is better known before than after
+    try:
+        unchanged = _ask(client, paths)
+        found = _watch(client, config)
+    except KeyboardInterrupt:
+        output.say(f"\n{GOES_ON}")
+        return 130
+    code = _report(found, len(chosen), unchanged, left_out, as_json=options.json, alone=_is_one_file(options.path))
+    return _refine(client, paths, options) or code if options.refine else code
+
+
+def _stop(config: Config) -> int:
+    dropped = Client.of(config.data_dir).delete("/api/backfill")["dropped"]
+    output.line(f"{dropped} file(s) will not be read; what was begun is finished")
+    return 0
+
+
+def _is_one_file(path: Path | None) -> bool:
+    return path is not None and not path.expanduser().is_dir()
+
+
+# --- which files -----------------------------------------------------------------------------------------------------
+
+
+def _chosen(options: argparse.Namespace, config: Config, left_out: LeftOut) -> Iterator[Chosen]:
+    since, until = _moment(options.since), _moment(options.until, end=True)
+    wanted = _project(options.project, config) if options.project else None
+    looks = options.dry_run or options.project or since is not None or until is not None
+    for path, host in _candidates(options.path, left_out):
+        named = host or (registry.whose(path) if looks or options.host else None)
+        if options.host and (named is None or named.name != options.host):
+            left_out.counts["another agent's"] += 1
+        elif not looks or named is None:
+            yield Chosen(path, named)
+        else:
+            head = registry.head(named, path)
+            item = Chosen(path, named, head, resolve(head.cwd, excluded=config.excluded_projects))
+            if reason := _unwanted(item, since, until, wanted):
+                left_out.counts[reason] += 1
+            else:
+                yield item
+
+
+def _moment(given: str | None, *, end: bool = False) -> int | None:
+    try:
+        return milliseconds(given or "", end=end)
+    except ValueError as error:
+        raise Misuse(f"{given!r} is no date", hint="write it as 2026-01-31 or 2026-01-31T14:00") from error
+
+
+def _project(given: str, config: Config) -> Project | str:
+    """A folder if it is one, else a name."""
+    path = Path(given).expanduser()
+    return resolve(str(path), excluded=config.excluded_projects) if os.sep in given or path.is_dir() else given
+
+
+def _unwanted(item: Chosen, since: int | None, until: int | None, wanted: Project | str | None) -> str:
+    assert item.project is not None
+    if since is not None and item.head.ended < since:
+        return "older than --since"
+    if until is not None and item.head.began > until:
+        return "later than --until"
+    if isinstance(wanted, Project) and not set(wanted.identities) & set(item.project.identities):
+        return "another project's"
+    return "another project's" if isinstance(wanted, str) and item.project.name != wanted else ""
+
+
+def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Host | None]]:
+    """Every session's file once; those of its subagents are read with it."""
+    if path is None:
+        for host in registry.HOSTS.values():
+            if host.transcripts is not None:
+                yield from ((file, host) for file in _named(host.transcripts.find(os.environ), left_out))
+        return
+    path = path.expanduser().absolute()
+    if not path.is_dir():
+        if not os.path.lexists(path):
+            raise NotFound(f"no transcripts in {path}", hint="there is no such file or folder")
+        yield path, None
+        return
+    found = list(_named(_files_in(path, left_out), left_out))
+    parts = {part for file in found for part in _parts(file)}
+    yield from ((file, None) for file in found if file not in parts)
+
+
+def _named(files: Iterable[Path], left_out: LeftOut) -> Iterator[Path]:
+    """Those whose names can be told: a name is bytes, and need not be text."""
+    for file in files:
+        if _as_text(file) == str(file):
+            yield file
+        else:
+            left_out.because("no_name", file)
+
+
+def _as_text(path: Path) -> str:
+    return str(path).encode("utf-8", "replace").decode()
+
+
+def _files_in(folder: Path, left_out: LeftOut) -> Iterator[Path]:
+    """Links to folders are not followed: one may lead back."""
+    trouble: list[OSError] = []
+    for here, folders, names in os.walk(folder, onerror=trouble.append):
+        folders.sort()
+        yield from (Path(here, name) for name in sorted(names) if name.endswith(ENDINGS))
+    for problem in trouble:
+        left_out.because("unreadable", Path(problem.filename))
+
+
+def _parts(file: Path) -> Iterator[Path]:
+    for host in registry.HOSTS.values():
+        if host.transcripts is not None:
+            yield from (path for _, path in host.transcripts.agents(file))
+
+
+# --- what would be read ----------------------------------------------------------------------------------------------
+
+
+def _show_plan(chosen: Sequence[Chosen], left_out: LeftOut, config: Config, *, as_json: bool) -> int:
+    known = _unchanged(config, [item.path for item in chosen])
+    groups: defaultdict[tuple[str, str], list[Chosen]] = defaultdict(list)
+    for item in chosen:
+        project = item.project.name if item.project else "?"
+        groups[f"{project} (off)" if item.project and not item.project.enabled else project, _label(item)].append(item)
+    rows = [_planned(*key, items, known) for key, items in sorted(groups.items())]
+    if as_json:
+        output.json({"projects": rows, "left_out": left_out.counts, "problems": left_out.named})
+        return 0
+    columns = ("project", "agent", "sessions", "MB", "from", "to", "to be read")
+    output.table(
+        columns, [(*list(row.values())[:3], f"{row['bytes'] / 1e6:,.1f}", *_dates(row), row["new"]) for row in rows]
+    )
+    _show_left_out(left_out.counts)
+    _show_problems(left_out.named)
+    return 0
+
+
+def _label(item: Chosen) -> str:
+    return item.host.label if item.host else "nobody's"
+
+
+def _planned(project: str, agent: str, items: Sequence[Chosen], known: set[str]) -> dict[str, Any]:
+    times = [moment for item in items for moment in (item.head.began, item.head.ended) if moment]
+    return {
+        "project": project,
+        "agent": agent,
+        "sessions": len({item.head.content_session_id or str(item.path) for item in items}),
+        "bytes": sum(_size(item.path) for item in items),
+        "from": min(times, default=None),
+        "to": max(times, default=None),
+        "new": sum(str(item.path) not in known for item in items),
+    }
+
+
+def _dates(row: dict[str, Any]) -> tuple[str, str]:
+    began, ended = (
+        time.strftime("%Y-%m-%d", time.localtime(row[name] / 1000)) if row[name] else "?" for name in ("from", "to")
+    )
+    return began, ended
+
+
+def _size(path: Path) -> int:
+    try:
+        about = path.stat()
+    except OSError:
+        return 0
+    return about.st_size if stat.S_ISREG(about.st_mode) else 0
+
+
+def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
+    """Those that need no reading, asked of the worker or, if none runs, of the database."""
+    if process.running(config.data_dir) is not None:
+        client = Client.of(config.data_dir, seconds=60)
+        found = [client.post("/api/backfill/look", {"paths": some})["unchanged"] for some in _some(map(str, paths))]
+        return {path for some in found for path in some}
+    if not config.database.exists():
+        return set()
+    from claude_mem.store import backfills
+    from claude_mem.store.database import Database
+
+    lock = process.take_lock(config.data_dir)
+    try:
+        db = Database(config.database, backups=config.backups)
+        known = db.read_now(backfills.unchanged, backfills.look(paths))
+        db.close()
+    finally:
+        lock.release()
+    return set(known)
+
+
+def _some(paths: Iterable[str]) -> Iterator[list[str]]:
+    listed = list(paths)
+    yield from (listed[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(listed), PATHS_AT_ONCE))
+
+
+# --- doing it --------------------------------------------------------------------------------------------------------
+
+
+def _ask(client: Client, paths: Sequence[str]) -> int:
+    """How many of them need no reading."""
+    return sum(client.post("/api/backfill", {"paths": some})["unchanged"] for some in _some(paths))
+
+
+def _watch(client: Client, config: Config) -> dict[str, Any]:
+    """Until all is read and digested: first the files, then the turns that are still left of them."""
+    with output.progress(count=output.size) as advance:
+        for found in _looks(client, config):
+            done = found["read"] + found["skipped"]
+            advance("reading", found["bytes_done"], found["bytes"], f"{done:,} of {found['files']:,} files")
+            if not found["waiting"]:
+                break
+    with output.progress() as advance:
+        for found in _looks(client, config):
+            made = max(found["new"]["turns"], found["digesting"])
+            advance("digesting turns", made - found["digesting"], made)
+            if not found["busy"]:
+                break
+    return found
+
+
+def _looks(client: Client, config: Config) -> Iterator[dict[str, Any]]:
+    """How far it is, again and again. A worker that dies is started again: it goes on where it was."""
+    restarts = 0
+    while True:
+        try:
+            yield client.get("/api/backfill")
+            time.sleep(POLL_SECONDS)
+        except WorkerDown:
+            restarts += 1
+            if restarts > RESTARTS:
+                raise
+            output.say("the worker has stopped; starting it again")
+            client = Client(process.start(config.data_dir), seconds=60)
+
+
+def _report(found: dict[str, Any], files: int, unchanged: int, left_out: LeftOut, *, as_json: bool, alone: bool) -> int:
+    nothing = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
+    is_its = unchanged < files  # else nothing was asked for, and what is told is an earlier one's
+    new, read = (found["new"], found["read"]) if is_its else (nothing, 0)
+    problems = [*left_out.named, *(_as_problem(row) for row in found["problems"] if is_its)]
+    if as_json:
+        counts = {"files": files, "read": read, "unchanged": unchanged, **new}
+        output.json({**counts, "left_out": left_out.counts, "problems": problems})
+    else:
+        columns = ("files", "read", "unchanged", "new sessions", "turns", "events", "observations")
+        output.table(columns, [[f"{count:,}" for count in (files, read, unchanged, *new.values())]])
+        _show_left_out(left_out.counts)
+        _show_problems(problems)
+    failed = any(row["problem"] not in FINE for row in problems)
+    return 1 if failed or (alone and not read and not unchanged) else 0
+
+
+def _as_problem(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "problem": row["problem"] or "lines"}
+
+
+def _show_left_out(counts: Counter[str]) -> None:
+    for reason, count in counts.most_common():
+        output.line(f"left out: {count:,} file(s), {reason}")
+
+
+def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
+    by_reason: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in problems:
+        by_reason[row["problem"]].append(row)
+    for reason, listed in sorted(by_reason.items()):
+        output.line(f"{reason.replace('_', ' ')}: {len(listed):,} file(s); {_HINTS.get(reason, reason)}")
+        for row in listed[:MOST_NAMED]:
+            lines = f" ({row['bad_lines']:,} lines)" if row.get("bad_lines") else ""
+            error = f" ({row['error']})" if row.get("error") else ""
+            output.line(f"  {row['path']}{lines}{error}")
+        if len(listed) > MOST_NAMED:
+            output.line(f"  and {len(listed) - MOST_NAMED:,} more (`--json` names them)")
+
+
+# --- with a model ----------------------------------------------------------------------------------------------------
+
+
+def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = client.post("/api/backfill/refine", {"paths": list(paths), "dry_run": True})
+    return found
+
+
+def _refine(client: Client, paths: Sequence[str], options: argparse.Namespace) -> int:
+    found = _estimate(client, paths)
+    if not found["turns"]:
+        output.say("there is nothing for a model to refine")
+        return 0
+    output.say(
+        f"{found['turns']:,} turns: at most {found['tokens']:,} tokens, {output.dollars(found['cost'])} with"
+        f" {found['model']}. The caps hold: {found['daily_tokens']:,} tokens a day, so about {found['days']:,} day(s),"
+        f" and {output.dollars(found['monthly_cost'])} a month."
+    )
+    if not options.yes and not output.ask("send them?", default=False):
+        output.say("nothing was sent (`--yes` sends without asking)")
+        return 1
+    asked = client.post("/api/backfill/refine", {"paths": list(paths)})
+    output.say(f"{asked['turns']:,} turns will be refined, one after the other; `claude-mem cost` shows how far it is")
+    return 0

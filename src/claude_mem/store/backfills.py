@@ -1,0 +1,293 @@
+"""Old transcripts: which were asked for, how far each has been read, and what came of them.
+
+A file that was read and has not changed since is not read again; one with which something was wrong is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from claude_mem.store import jobs
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+_MARKS = {"sessions": "sdk_sessions.id", "turns": "turns.id", "events": "events.seq", "observations": "observations.id"}
+MOST_NAMED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A file as it is now."""
+
+    path: str
+    size: int
+    changed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    id: int
+    path: str
+    host: str
+    size: int
+    session_id: int | None
+    opened: bool
+    parts: int
+    agent: str
+    mark: str
+
+
+def look(paths: Iterable[Path]) -> Iterator[Asked]:
+    """Files as they are now. One that can't be looked at is asked for all the same: reading it says what is wrong."""
+    for path in paths:
+        try:
+            about = path.stat()
+        except (OSError, ValueError):
+            yield Asked(str(path), 0, 0)
+        else:
+            yield Asked(str(path), about.st_size, about.st_mtime_ns)
+
+
+def ask(conn: Connection, files: Iterable[Asked], *, now: int) -> Row:
+    """Have them read, each once. Which back-fill that is, and how many of the files need no reading."""
+    run, same = 0, 0
+    _revive(conn, now=now)
+    for file in files:
+        known = one(conn, "select * from backfill_files where path = ?", (file.path,))
+        state = known["state"] if known and _is_same(known, file) else ""
+        if known and state == "read" and not known["problem"]:
+            same += 1
+            continue
+        run = run or _current(conn, now=now)
+        if known and state == "waiting":
+            _go_on(conn, known, run, now=now)
+        else:
+            _begin(conn, file, run, now=now)
+    return {"backfill": run or None, "unchanged": same}
+
+
+def _is_same(known: Row, file: Asked) -> bool:
+    return (known["size"], known["changed_at"]) == (file.size, file.changed_at)
+
+
+def _current(conn: Connection, *, now: int) -> int:
+    """The one that is under way; a new one, if none is."""
+    latest = value(conn, "select max(id) from backfills")
+    if latest is not None and _is_busy(conn, latest):
+        return int(latest)
+    marks = [
+        value(conn, f"select coalesce(max({column}), 0) from {column.partition('.')[0]}") for column in _MARKS.values()
+    ]
+    insert = (
+        "insert into backfills (asked_at, sessions, turns, events, observations) values (?, ?, ?, ?, ?) returning id"
+    )
+    return int(value(conn, insert, (now, *marks)))
+
+
+def _is_busy(conn: Connection, run: int) -> bool:
+    waiting = "select 1 from backfill_files where backfill_id = ? and state = 'waiting' limit 1"
+    return bool(value(conn, waiting, (run,))) or jobs.count(conn, jobs.PAST) > 0
+
+
+def _begin(conn: Connection, file: Asked, run: int, *, now: int) -> None:
+    found = one(
+        conn,
+        """
+        insert into backfill_files (backfill_id, path, size, changed_at, state) values (?, ?, ?, ?, 'waiting')
+        on conflict (path) do update set backfill_id = excluded.backfill_id, size = excluded.size,
+               changed_at = excluded.changed_at, opened = iif(state = 'waiting', opened, 0), state = 'waiting',
+               host = '', session_id = null, problem = '', bad_lines = 0, agent = '', mark = '', offset = 0,
+               parts = parts + 1
+        returning id, parts
+        """,
+        (run, file.path, file.size, file.changed_at),
+    )
+    assert found is not None
+    conn.execute("delete from jobs where kind = ? and subject like ?", (jobs.BACKFILL, f"{found['id']}.%"))
+    jobs.ask(conn, jobs.BACKFILL, _subject(found["id"], found["parts"]), now=now)
+
+
+def _subject(file_id: int, parts: int) -> str:
+    """Each part is a job of its own, so that one that was read need not be read again."""
+    return f"{file_id}.{parts}"
+
+
+def _go_on(conn: Connection, known: Row, run: int, *, now: int) -> None:
+    """It waits already. If its job was given up, whoever asks again wants another try."""
+    subject = _subject(known["id"], known["parts"])
+    conn.execute("update backfill_files set backfill_id = ? where id = ?", (run, known["id"]))
+    conn.execute("delete from jobs where kind = ? and subject = ? and dead", (jobs.BACKFILL, subject))
+    jobs.ask(conn, jobs.BACKFILL, subject, now=now)
+
+
+def get(conn: Connection, subject: str) -> File | None:
+    """The file of a job, if that part of it is still to be read."""
+    file_id, _, parts = subject.partition(".")
+    row = one(
+        conn,
+        "select id, path, host, size, session_id, opened, parts, agent, mark from backfill_files"
+        " where id = ? and parts = ? and state = 'waiting'",
+        (int(file_id), int(parts)),
+    )
+    return File(**{**row, "opened": bool(row["opened"])}) if row else None
+
+
+def belongs(conn: Connection, file: File, *, host: str, session_id: int, opened: bool) -> None:
+    conn.execute(
+        "update backfill_files set host = ?, session_id = ?, opened = ? where id = ?",
+        (host, session_id, int(opened), file.id),
+    )
+
+
+def next_part(
+    conn: Connection, file: File, *, host: str, agent: str, mark: str, offset: int, bad_lines: int, now: int
+) -> None:
+    """A part has been read, and the next is owed."""
+    conn.execute(
+        """
+        update backfill_files
+           set host = ?, agent = ?, mark = ?, offset = ?, bad_lines = bad_lines + ?, parts = parts + 1
+         where id = ?
+        """,
+        (host, agent, mark, offset, bad_lines, file.id),
+    )
+    jobs.ask(conn, jobs.BACKFILL, _subject(file.id, file.parts + 1), now=now)
+
+
+def end(conn: Connection, file: File, *, host: str, state: str, problem: str, bad_lines: int = 0) -> None:
+    conn.execute(
+        "update backfill_files set host = ?, state = ?, problem = iif(problem = '', ?, problem),"
+        " bad_lines = bad_lines + ?, mark = '', agent = '', offset = size where id = ?",
+        (host, state, problem, bad_lines, file.id),
+    )
+
+
+def note(conn: Connection, file: File, problem: str) -> None:
+    """Something was wrong with a part; the first complaint counts."""
+    conn.execute("update backfill_files set problem = ? where id = ? and problem = ''", (problem, file.id))
+
+
+def bad_lines(conn: Connection, file: File) -> int:
+    return int(value(conn, "select bad_lines from backfill_files where id = ?", (file.id,)))
+
+
+def drop(conn: Connection) -> int:
+    """Forget what was not begun; what was begun is finished. How many files that were."""
+    conn.execute("delete from backfill_files where state = 'waiting' and session_id is null and offset = 0")
+    dropped = conn.changes()
+    conn.execute(
+        "delete from jobs where kind = ?1 and not exists"
+        " (select 1 from backfill_files f where jobs.subject = f.id || '.' || f.parts and f.state = 'waiting')",
+        (jobs.BACKFILL,),
+    )
+    return dropped
+
+
+# --- how far it is ---------------------------------------------------------------------------------------------------
+
+
+def progress(conn: Connection) -> Row:
+    """Where the latest one stands: files and bytes, what is new since, what is still owed, and what went wrong."""
+    run = one(conn, "select * from backfills order by id desc limit 1")
+    if run is None:
+        run = {"id": 0, "asked_at": None, **dict.fromkeys(_MARKS, 0)}
+    files = one(
+        conn,
+        """
+        select count(*) as files, count(*) filter (where state = 'read') as read,
+               count(*) filter (where state = 'skipped') as skipped, coalesce(sum(size), 0) as bytes,
+               coalesce(sum(iif(state = 'waiting', min(offset, size), size)), 0) as bytes_done
+          from backfill_files where backfill_id = ?
+        """,
+        (run["id"],),
+    )
+    assert files is not None
+    dead = _given_up(conn)
+    waiting = files["files"] - files["read"] - files["skipped"] - sum(row["backfill_id"] == run["id"] for row in dead)
+    digesting = jobs.count(conn, jobs.PAST)
+    return {
+        "backfill": run["id"] or None,
+        "asked_at": run["asked_at"],
+        **files,
+        "waiting": waiting,
+        "digesting": digesting,
+        "busy": waiting > 0 or digesting > 0,
+        "new": _new(conn, run),
+        "problems": [
+            *_problems(conn, run["id"]),
+            *({"path": r["path"], "problem": "failed", "error": r["error"]} for r in dead),
+        ],
+    }
+
+
+def _new(conn: Connection, run: Row) -> Row:
+    """What its sessions have that was not there when it was asked for."""
+    of_it = "in (select session_id from backfill_files where backfill_id = :id)"
+    tables = {
+        "sessions": f"sdk_sessions where id > :sessions and id {of_it}",
+        "turns": f"turns where id > :turns and session_id {of_it}",
+        "events": f"events where seq > :events and source = 'transcript' and session_id {of_it}",
+        "observations": f"observations where id > :observations and not forgotten and session_id {of_it}",
+    }
+    return {name: value(conn, f"select count(*) from {where}", run) for name, where in tables.items()}
+
+
+def _problems(conn: Connection, run: int) -> list[Row]:
+    return rows(
+        conn,
+        """
+        select path, state, problem, bad_lines from backfill_files
+         where backfill_id = ? and state != 'waiting' and (problem != '' or bad_lines > 0)
+         order by problem, path limit ?
+        """,
+        (run, MOST_NAMED),
+    )
+
+
+def _given_up(conn: Connection) -> list[Row]:
+    return rows(
+        conn,
+        """
+        select f.backfill_id, f.path, j.error from jobs j join backfill_files f on j.subject = f.id || '.' || f.parts
+         where j.kind = ? and j.dead order by f.path
+        """,
+        (jobs.BACKFILL,),
+    )
+
+
+def unchanged(conn: Connection, files: Iterable[Asked]) -> list[str]:
+    """Those of them that would not be read again."""
+    found = []
+    for file in files:
+        same = "path = ? and size = ? and changed_at = ? and state = 'read' and problem = ''"
+        if value(conn, f"select 1 from backfill_files where {same}", (file.path, file.size, file.changed_at)):
+            found.append(file.path)
+    return found
+
+
+def _revive(conn: Connection, *, now: int) -> None:
+    """Digests that were given up get another chance when someone asks again."""
+    conn.execute(
+        "update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead and kind = ?", (now, jobs.PAST)
+    )
+
+
+def unrefined(conn: Connection, paths: Sequence[str]) -> list[tuple[int, int]]:
+    """Turns of these files' sessions that no model has put in words yet: each with its newest event."""
+    found = rows(
+        conn,
+        """
+        select t.id, max(e.seq) as seq
+          from turns t join events e on e.turn_id = t.id
+         where t.session_id in (select session_id from backfill_files
+                                 where path in (select value from json_each(?)))
+           and t.digested_at is not null and not t.private
+           and not exists (select 1 from observations o where o.turn_id = t.id and o.provider not in ('local', 'user'))
+         group by t.id order by t.last_at
+        """,
+        (msgspec.json.encode(list(paths)).decode(),),
+    )
+    return [(row["id"], row["seq"]) for row in found]
