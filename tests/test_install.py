@@ -266,3 +266,20 @@ def test_an_agent_nobody_knows_is_named(lab: Lab) -> None:
 def test_without_any_agent_it_says_so(lab: Lab, tmp_path: Path) -> None:
     lab.env = partial(lab.env, HOME=str(tmp_path), PATH="/nowhere")  # type: ignore[method-assign]
     assert "no coding agent" in lab.mem("install", "--yes", ok=False).stderr
+
+
+def test_old_sessions_are_offered_and_read(lab: Lab, settings: Path) -> None:
+    old = settings.parent / "projects" / "-shop" / "11111111-1111-1111-1111-111111111111.jsonl"
+    old.parent.mkdir(parents=True)
+    line = {
+        "sessionId": old.stem,
+        "cwd": str(lab.project),
+        "uuid": "u1",
+        "type": "user",
+        "timestamp": "2026-01-02T03:04:05Z",
+    }
+    old.write_text(json.dumps({**line, "message": {"role": "user", "content": "paint the shed green"}}) + "\n")
+    assert "1 old session" in lab.mem("install", "--yes", "--host", "claude").stdout
+    assert lab.client().get("/api/prompts")["items"] == []
+    talk(lab, "y\n", "install", "--host", "claude")
+    assert [row["text"] for row in lab.client().get("/api/prompts")["items"]] == ["paint the shed green"]

@@ -103,6 +103,20 @@ def backfill(options: argparse.Namespace) -> int:
     return _refine(client, paths, options) or code if options.refine else code
 
 
+def on_disk(hosts: Sequence[Host]) -> tuple[int, int]:
+    """How many old sessions these agents have kept in their usual places, and how many bytes."""
+    known = [host.transcripts for host in hosts if host.transcripts is not None]
+    sizes = [_size(path) for transcripts in known for path in transcripts.find(os.environ)]
+    return len(sizes), sum(sizes)
+
+
+def everything() -> int:
+    """As `claude-mem backfill` does it, with nothing said."""
+    parser = argparse.ArgumentParser()
+    add_commands(parser.add_subparsers())
+    return backfill(parser.parse_args(["backfill"]))
+
+
 def _stop(config: Config) -> int:
     dropped = Client.of(config.data_dir).delete("/api/backfill")["dropped"]
     output.line(f"{dropped} file(s) will not be read; what was begun is finished")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem import process
-from claude_mem.cli import output
+from claude_mem.cli import output, past
 from claude_mem.cli.run import start_current
 from claude_mem.cli.settings import store
 from claude_mem.config import Config, check, load_forgiving, parse
@@ -60,7 +60,21 @@ def install(options: argparse.Namespace) -> int:
     if not options.yes and sys.stdin.isatty():
         _ask_model(config)
     start_current(config.data_dir)
-    return _report(chosen, plans, problems, config)
+    code = _report(chosen, plans, problems, config)
+    _offer_past(chosen, options)
+    return code
+
+
+def _offer_past(chosen: Sequence[Host], options: argparse.Namespace) -> None:
+    """What the agents did before us is on disk; reading it costs nothing but a moment."""
+    count, size = past.on_disk(chosen)
+    if not count:
+        return
+    what = f"{count:,} old session{'s' * (count != 1)} ({output.size(size)}) of these agents on this disk"
+    if not options.yes and output.ask(f"{what}: remember them too?"):
+        past.everything()
+    else:
+        output.line(f"{what}: `claude-mem backfill` remembers them")
 
 
 def _ask_model(config: Config) -> None:
