@@ -16,7 +16,8 @@ from starlette.testclient import TestClient
 from claude_mem.client import Client
 from claude_mem.config import Config
 from claude_mem.errors import Misuse, NotFound
-from claude_mem.worker.api import MAX_BODY, ROUTES, build_app
+from claude_mem.worker.api import ROUTES, build_app
+from claude_mem.worker.requests import MAX_BODY
 from claude_mem.worker.service import Service
 from tests.lab import Lab
 

@@ -1,0 +1,170 @@
+"""What editors tell: prompts, tool calls, ends. As hooks do it, through the spool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from claude_mem import ids, privacy
+from claude_mem.pipeline import ingest
+from claude_mem.records import News, Status
+from claude_mem.store import events, sessions, turns
+from claude_mem.store.database import Connection, Row
+from claude_mem.worker.requests import body_of, row_id, text_in
+from claude_mem.worker.service import Service
+
+INIT_SECONDS = 2.0
+_SESSION_ID = ("contentSessionId", "content_session_id", "claudeSessionId", "sessionId", "session_id")
+
+
+async def _hand_over(
+    service: Service, command: str, payload: dict[str, Any], *, body: dict[str, Any], host: str
+) -> str:
+    """An event from another editor takes the same way as one from a hook, private parts cut out before it is kept."""
+    header = {"command": command, "host": host, "source": "api"}
+    if privacy.hides_all(str(payload.get("prompt", ""))):
+        header["private"] = "yes"
+    if cwd := text_in(body, "cwd", limit=4096):
+        header["project_dir"] = cwd
+    elif name := text_in(body, "project", limit=100):
+        header["project"] = name
+    return await service.take_in(header, msgspec.json.encode(privacy.strip_all(payload)))
+
+
+def _host(body: dict[str, Any]) -> str:
+    return text_in(body, "platformSource", "host", limit=40) or "api"
+
+
+async def init(service: Service, request: Request) -> Any:
+    """A prompt: `{contentSessionId, prompt, project or cwd}` → `{sessionDbId, promptNumber, skipped, reason}`."""
+    body = await body_of(request)
+    return await _init(service, body, text_in(body, *_SESSION_ID, required=True), _host(body))
+
+
+async def _init(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
+    prompt = text_in(body, "prompt", "userPrompt", "user_prompt")
+    payload = {"session_id": session_id, "hook_event_name": "UserPromptSubmit", "prompt": prompt}
+    event_id = await _hand_over(service, "new", payload, body=body, host=host)
+    outcome = await service.taken(event_id, INIT_SECONDS)
+    session = await service.db.read(sessions.find, host, session_id)
+    skipped = outcome is not None and outcome.what != "stored"
+    return {
+        "sessionDbId": session.id if session else None,
+        "promptNumber": session.prompt_counter if session else None,
+        "skipped": skipped,
+        "reason": outcome.rule if outcome and skipped else None,
+        "status": "skipped" if skipped else "initialized",
+    }
+
+
+async def add_tool_use(service: Service, request: Request) -> Any:
+    """A tool call: `{contentSessionId, tool_name, tool_input, tool_response, tool_use_id?}` → `{status}`."""
+    body = await body_of(request)
+    return await _add_tool_use(service, body, text_in(body, *_SESSION_ID, required=True), _host(body))
+
+
+async def _add_tool_use(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
+    payload = {
+        "session_id": session_id,
+        "hook_event_name": "PostToolUse",
+        "tool_name": text_in(body, "tool_name", "toolName", required=True, limit=200),
+        "tool_input": _maybe_json(body.get("tool_input", body.get("toolInput"))),
+        "tool_response": _maybe_json(body.get("tool_response", body.get("tool_output", body.get("toolResponse")))),
+        "tool_use_id": text_in(body, "tool_use_id", "toolUseId", limit=200),
+    }
+    if payload["tool_name"] in service.config.skip_tools:
+        return {"status": "skipped", "reason": "skip_tool"}
+    await _hand_over(service, "save", payload, body=body, host=host)
+    return {"status": "queued", "queueLength": len(service.spool.pending())}
+
+
+def _maybe_json(given: Any) -> Any:
+    """Older clients send JSON as text."""
+    if isinstance(given, str) and given[:1] in "{[":
+        try:
+            return msgspec.json.decode(given)
+        except (msgspec.MsgspecError, RecursionError):
+            return given
+    return given
+
+
+async def summarize(service: Service, request: Request) -> Any:
+    """A turn is over: `{contentSessionId, last_assistant_message?}`."""
+    body = await body_of(request)
+    return await _summarize(service, body, text_in(body, *_SESSION_ID, required=True), _host(body))
+
+
+async def _summarize(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
+    message = text_in(body, "last_assistant_message", "lastAssistantMessage")
+    payload = {"session_id": session_id, "hook_event_name": "Stop", "last_assistant_message": message}
+    await _hand_over(service, "summary", payload, body=body, host=host)
+    return {"status": "queued", "queueLength": len(service.spool.pending())}
+
+
+async def complete(service: Service, request: Request) -> Any:
+    """A session is over: `{contentSessionId, reason?}`."""
+    body = await body_of(request)
+    session_id = text_in(body, *_SESSION_ID, required=True)
+    payload = {"session_id": session_id, "hook_event_name": "SessionEnd", "reason": text_in(body, "reason", limit=100)}
+    await _hand_over(service, "cleanup", payload, body=body, host=_host(body))
+    return {"status": "queued"}
+
+
+async def processing(service: Service, request: Request) -> Any:
+    """An editor tells that it has begun or finished; status lines and the stream show it."""
+    body = await body_of(request)
+    active = body.get("isProcessing") is True
+    service.show_activity(active, text_in(body, "project", limit=100))
+    await service.tell([News("processing_status", {"isProcessing": active})])
+    return {"status": "ok", "isProcessing": active}
+
+
+async def init_by_id(service: Service, request: Request) -> Any:
+    """A prompt in a known session: `{prompt}`."""
+    session = await service.db.read(sessions.get, row_id(request))
+    return await _init(service, await body_of(request), session.content_session_id, session.host)
+
+
+async def add_tool_use_by_id(service: Service, request: Request) -> Any:
+    """A tool call in a known session: `{tool_name, tool_input, tool_output}`."""
+    session = await service.db.read(sessions.get, row_id(request))
+    return await _add_tool_use(service, await body_of(request), session.content_session_id, session.host)
+
+
+async def summarize_by_id(service: Service, request: Request) -> Any:
+    """A turn of a known session is over: `{last_assistant_message?}`."""
+    session = await service.db.read(sessions.get, row_id(request))
+    return await _summarize(service, await body_of(request), session.content_session_id, session.host)
+
+
+async def session_status(service: Service, request: Request) -> Any:
+    """Where a session stands and how much of it still waits."""
+    found = await service.db.read(sessions.show, row_id(request))
+    pending = await service.db.read(turns.undigested, found["id"])
+    waiting = len(service.spool.pending())
+    return {
+        **found,
+        "sessionDbId": found["id"],
+        "contentSessionId": found["content_session_id"],
+        "memorySessionId": found["memory_session_id"],
+        "promptNumber": found["prompt_counter"],
+        "queueLength": waiting + len(pending),
+    }
+
+
+async def delete_session(service: Service, request: Request) -> Any:
+    """Marked, not thrown away: what waits in its queue is still digested."""
+    session_id = row_id(request)
+    await service.db.write(_mark_failed, session_id)
+    service.runner.wake.set()
+    return {"status": "failed", "sessionDbId": session_id, "kept": True}
+
+
+def _mark_failed(conn: Connection, session_id: int) -> None:
+    sessions.get(conn, session_id)
+    now = ids.now()
+    turns.close_open(conn, session_id, by="deleted", at=now)
+    sessions.set_status(conn, session_id, Status.FAILED, at=now)
+    ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now)

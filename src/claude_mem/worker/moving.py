@@ -1,0 +1,116 @@
+"""Old transcripts, imports, exports, backups. Paths that a client names are read, never written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from claude_mem import ids
+from claude_mem.errors import Misuse, NotFound
+from claude_mem.pipeline import bring, carry, hindsight
+from claude_mem.store import backfills, backup, imports
+from claude_mem.text import storable
+from claude_mem.worker.requests import body_of, date_of, row_id, text_in
+from claude_mem.worker.service import Service
+
+# --- old transcripts --------------------------------------------------------------------------------------------------
+
+
+async def ask_backfill(service: Service, request: Request) -> Any:
+    """Read old transcripts, each once: `{path}` or `{paths}`, files on this machine, with their whole paths."""
+    body = await body_of(request)
+    paths = [Path(text_in(body, "path", limit=4096))] if body.get("path") else _paths(body)
+    if body.get("path") and not (paths[0].is_absolute() and paths[0].is_file()):
+        raise NotFound(f"there is no file {paths[0]}", hint="give the whole path of a transcript")
+    return {"status": "queued", **await service.backfill(paths)}
+
+
+async def show_backfill(service: Service, _: Request) -> Any:
+    """How far the latest back-fill is: files, bytes, what is `new`, whether it is `busy`, and what went wrong."""
+    return await service.db.read(backfills.progress)
+
+
+async def drop_backfill(service: Service, _: Request) -> Any:
+    """Leave the files unread that have not been begun; what was begun is finished."""
+    return {"dropped": await service.db.write(backfills.drop)}
+
+
+async def look_backfill(service: Service, request: Request) -> Any:
+    """Which of these files (`{paths}`) were read before and have not changed since."""
+    found = list(backfills.look(_paths(await body_of(request))))
+    return {"unchanged": await service.db.read(backfills.unchanged, found)}
+
+
+async def refine_backfill(service: Service, request: Request) -> Any:
+    """Let a model refine the turns of old transcripts (`{paths}`), within the caps; with `dry_run` only say what it may
+    cost."""
+    body = await body_of(request)
+    paths = [str(path) for path in _paths(body)]
+    if body.get("dry_run") is True:
+        return await hindsight.estimate(service.refiner, paths)
+    asked = await hindsight.ask(service.refiner, paths)
+    service.refining.wake.set()
+    return asked
+
+
+def _paths(body: dict[str, Any]) -> list[Path]:
+    given = body.get("paths")
+    if not isinstance(given, list) or not all(isinstance(path, str) and path.startswith("/") for path in given):
+        raise Misuse("`paths` must be a list of whole paths")
+    return [Path(storable(path)[:4096]) for path in given]
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+async def export_memories(service: Service, request: Request) -> Any:
+    """Everything that is remembered, as JSON Lines: `project`, `query`, `since`, `until` narrow it down."""
+    given = request.query_params
+    wanted = await carry.scope(
+        service.db,
+        service.indexer,
+        project=storable(given.get("project", "")),
+        query=storable(given.get("query", "")),
+        since=date_of(dict(given), "since"),
+        until=date_of(dict(given), "until", end=True),
+    )
+    return StreamingResponse(carry.lines(service.db, wanted), media_type="application/x-ndjson")
+
+
+async def ask_import(service: Service, request: Request) -> Any:
+    """Bring in an export or an older database: `{path, project?, untrusted?, dry_run?}` → `{id, source}`."""
+    body = await body_of(request)
+    path = Path(text_in(body, "path", required=True, limit=4096))
+    if not path.is_absolute() or not path.is_file():
+        raise NotFound(f"there is no file {path}", hint="give the whole path of a file on this machine")
+    source = await asyncio.to_thread(bring.recognise, path)
+    import_id = await service.db.write(
+        imports.start,
+        path,
+        source=source,
+        project=text_in(body, "project", limit=200),
+        untrusted=body.get("untrusted") is True,
+        dry_run=body.get("dry_run") is True,
+        now=ids.now(),
+    )
+    service.runner.wake.set()
+    return {"id": import_id, "source": source}
+
+
+async def show_import(service: Service, request: Request) -> Any:
+    """How far an import is, and what came of it."""
+    found = await service.db.read(imports.get, row_id(request))
+    gone = await service.db.read(imports.given_up, found.id) if found.ended_at is None else None
+    return {**asdict(found), "error": found.error or gone}
+
+
+async def make_backup(service: Service, request: Request) -> Any:
+    """A copy of the database in our own `backups/`: `{digest?}` → where it is and how many rows of what it has."""
+    digest = (await body_of(request)).get("digest") is True
+    folder = service.config.backups
+    return asdict(await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest))

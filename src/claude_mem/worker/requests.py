@@ -1,0 +1,76 @@
+"""What is in a request, or `Misuse` with what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from claude_mem.errors import Misuse, TooLarge
+from claude_mem.text import milliseconds, storable
+from claude_mem.worker.service import Service
+
+Handler = Callable[[Service, Request], Awaitable[Any]]
+
+MAX_BODY = 8 * 1024 * 1024
+
+
+async def raw(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise TooLarge("the body is larger than 8 MB", hint="send the parts that matter")
+    return bytes(body)
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(await raw(request) or b"{}")
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Misuse(f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Misuse("the body is not a JSON object")
+    return found
+
+
+def number(request: Request, name: str, default: int, *, low: int = 0, high: int = 1_000_000_000) -> int:
+    given = request.query_params.get(name, str(default))
+    if not given.isdigit() or not given.isascii() or len(given) > 10 or not low <= int(given) <= high:
+        raise Misuse(f"{name} must be a whole number from {low} to {high}")
+    return int(given)
+
+
+def row_id(request: Request) -> int:
+    given = request.path_params["id"]
+    if not given.isdigit() or not given.isascii() or len(given) > 18:
+        raise Misuse("an id is a whole number")
+    return int(given)
+
+
+def text_in(body: dict[str, Any], *given: str, required: bool = False, limit: int = 1_000_000) -> str:
+    """A text under the first of these names that is there."""
+    for name in given:
+        if isinstance(found := body.get(name), str) and found.strip():
+            return storable(found[:limit])
+    if required:
+        raise Misuse(f"`{given[0]}` is missing", hint="it must be a text that is not empty")
+    return ""
+
+
+def is_id(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and 0 < item < 1 << 62
+
+
+def listed(given: dict[str, str], *names_: str) -> tuple[str, ...]:
+    found = next((given[name] for name in names_ if given.get(name)), "")
+    return tuple(part.strip() for part in storable(found).split(",") if part.strip())
+
+
+def date_of(given: dict[str, str], name: str, *, end: bool = False) -> int | None:
+    try:
+        return milliseconds(given.get(name, ""), end=end)
+    except ValueError as error:
+        raise Misuse(f"{name} is no date", hint="2026-01-31, or milliseconds since 1970") from error

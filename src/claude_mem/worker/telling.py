@@ -1,0 +1,156 @@
+"""What sessions are told and find: context, moments, search, the timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from claude_mem import answers, ids, projects, spool
+from claude_mem.errors import Misuse
+from claude_mem.hosts import payload
+from claude_mem.hosts.registry import of
+from claude_mem.pipeline import context, recall
+from claude_mem.records import SessionStarted
+from claude_mem.store import projects as project_rows
+from claude_mem.store import timeline
+from claude_mem.store.database import Connection
+from claude_mem.store.search import KINDS, Filter
+from claude_mem.text import storable
+from claude_mem.worker.requests import body_of, date_of, is_id, listed, number, raw, text_in
+from claude_mem.worker.service import Service
+
+
+async def inject(service: Service, request: Request) -> Any:
+    """GET: as text, by `cwd=` or by name: `project=` or `projects=` (the last is the session's own)."""
+    if cwd := request.query_params.get("cwd", ""):
+        start, _ = await service.start_context(
+            projects.resolve(cwd, excluded=service.config.excluded_projects),
+            host="",
+            content_session_id="",
+            source="startup",
+        )
+        return PlainTextResponse(start.text)
+    given = request.query_params.get("projects") or request.query_params.get("project") or ""
+    wanted = [name.strip() for name in given.split(",") if name.strip()]
+    if not wanted:
+        raise Misuse("`project` is missing", hint="/api/context/inject?project=NAME")
+    known = await service.db.read(_gather_named, wanted, limit=service.config.context_observations)
+    known = known or context.Known(wanted[-1], (), None, 0)
+    text = context.render(known, budget_tokens=service.config.context_tokens, icons=service.icons)
+    return PlainTextResponse(text)
+
+
+def _gather_named(conn: Connection, wanted: list[str], *, limit: int) -> context.Known | None:
+    found = [project_id for name in wanted for project_id in project_rows.by_name(conn, name)]
+    return context.gather(conn, found, limit=limit)
+
+
+async def inject_start(service: Service, request: Request) -> Any:
+    """POST: a hook's own record; the answer is what the host wants on stdout."""
+    event = payload.read(spool.parse(ids.new(), await raw(request)))
+    if not isinstance(event.body, SessionStarted):
+        raise Misuse("only the start of a session is given context")
+    project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
+    if not project.enabled:
+        return Response(answers.nod(event.host), media_type="application/json")
+    who = {"host": event.host, "content_session_id": event.content_session_id}
+    start, upto = await service.start_context(project, **who, source=event.body.source)
+    greeting, greeted = await service.greeting(project) if of(event.host).greets else ("", [])
+    notice, keys = await service.notice()
+    note, anew = None, event.body.source != "resume"
+    if not await request.is_disconnected():  # else the hook has given up, and nothing was told
+        note = BackgroundTask(
+            service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=[*greeted, *keys]
+        )
+    answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
+    return Response(answer, media_type="application/json", background=note)
+
+
+async def speak(service: Service, request: Request) -> Any:
+    """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
+    moment = payload.moment(spool.parse(ids.new(), await raw(request)))
+    speech = await service.speak(moment)
+    heard = speech.told and not await request.is_disconnected()
+    note = BackgroundTask(service.spoken, moment, speech) if heard else None
+    answer = answers.answer(moment.host, moment.event, speech.text)
+    return Response(answer, media_type="application/json", background=note)
+
+
+async def semantic(service: Service, request: Request) -> Any:
+    """What would be said at a prompt: `{q, project, limit?}` → `{context, count}`."""
+    body = await body_of(request)
+    question = recall.Question(
+        text=text_in(body, "q", "query", "prompt", required=True, limit=20_000),
+        where=await service.db.read(_where, {"project": text_in(body, "project", limit=200)}),
+        limit=body["limit"] if is_id(body.get("limit")) and body["limit"] <= 50 else 5,
+        floor=recall.PROMPT_FLOOR,
+    )
+    await service.indexer.catch_up()
+    hits = await recall.find(service.db, service.indexer, question)
+    moment = payload.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
+    said = [await service.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
+    text = "\n".join(speech.text for speech in said if speech.text)
+    return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
+
+
+_ORDERS = {"": "relevance", "relevance": "relevance", "date_desc": "date_desc", "date_asc": "date_asc"}
+_PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "summary", "prompts": "prompt"}
+
+
+async def search(service: Service, request: Request) -> Any:
+    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
+    `host`, `session`, `orderBy`, `format`, `explain` → `{items, hasMore, offset, limit}`, best first."""
+    given = request.query_params
+    limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=10_000)
+    if (order := _ORDERS.get(given.get("orderBy", ""))) is None:
+        raise Misuse("orderBy must be relevance, date_desc or date_asc")
+    await service.indexer.catch_up()
+    question = recall.Question(
+        text=storable(given.get("query", given.get("q", ""))[:20_000]),
+        where=await service.db.read(_where, dict(given)),
+        limit=limit + 1,
+        offset=offset,
+        order=order,
+    )
+    hits = await recall.find(service.db, service.indexer, question)
+    if given.get("format") == "text":
+        return PlainTextResponse(recall.listing(hits[:limit]))
+    explain = given.get("explain", "").lower() in ("1", "true", "yes")
+    items = [hit.as_item(explain=explain) for hit in hits[:limit]]
+    return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
+
+
+def _where(conn: Connection, given: dict[str, str]) -> Filter:
+    """The filters of a request."""
+    name = given.get("project", "")
+    kinds = [_PLURALS.get(kind, kind) for kind in listed(given, "kind", "type")]
+    if unknown := set(kinds) - set(KINDS):
+        raise Misuse(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(KINDS))
+    return Filter(
+        project_ids=tuple(project_rows.by_name(conn, name)) if name else None,
+        kinds=tuple(kinds),
+        types=listed(given, "obs_type"),
+        concepts=listed(given, "concepts"),
+        files=listed(given, "files"),
+        since=date_of(given, "dateStart"),
+        until=date_of(given, "dateEnd", end=True),
+        host=given.get("host", ""),
+        session=given.get("session", ""),
+    )
+
+
+async def show_timeline(service: Service, request: Request) -> Any:
+    """What happened around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
+    `project`, `format`."""
+    given = request.query_params
+    before, after = number(request, "depth_before", 5, high=50), number(request, "depth_after", 5, high=50)
+    name = given.get("project", "")
+    ids_ = await service.db.read(project_rows.by_name, name) if name else None
+    middle = await service.anchor(storable(given.get("anchor", "")), storable(given.get("query", "")), ids_)
+    found = await service.db.read(timeline.around, middle, before=before, after=after, project_ids=ids_)
+    if given.get("format") == "text":
+        return PlainTextResponse(context.timeline_text(found, middle, service.icons))
+    return {"items": found, "anchor": {"kind": middle.kind, "id": middle.id, "at": middle.at}}
