@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -118,6 +119,12 @@ def size(count: float) -> str:
             return f"{amount:.0f} {unit}"
         amount /= 1024
     return f"{amount:.1f} GB"
+
+
+def path(found: Path) -> str:
+    """As people write it."""
+    home = Path.home()
+    return f"~/{found.relative_to(home)}" if found.is_relative_to(home) and found != home else str(found)
 
 
 def choose(question: str, choices: Sequence[tuple[str, str]]) -> str:

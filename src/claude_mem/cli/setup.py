@@ -141,7 +141,8 @@ def _show(chosen: Sequence[Host], plans: Mapping[str, list[Change]], problems: M
         else:
             output.say(f"{host.label}{'' if host.tested else ' (by its documents; not tried with the program itself)'}")
             for change in plans[host.name]:
-                output.say(f"  {'change' if change.before is not None else 'make'} {change.path}: {change.what}")
+                verb = "change" if change.before is not None else "make"
+                output.say(f"  {verb} {output.path(change.path)}: {change.what}")
 
 
 def _report(
@@ -191,7 +192,7 @@ def uninstall(options: argparse.Namespace) -> int:
     for host in HOSTS.values():
         try:
             for path in take_out(host, ours, record):
-                output.say(f"{host.label}: taken out of {path}")
+                output.say(f"{host.label}: taken out of {output.path(path)}")
         except CannotDo as problem:
             problems.append(problem)
             output.error(f"{host.label}: {problem}", problem.hint)
