@@ -500,32 +500,49 @@ def _running(lab: Lab) -> bool:
         return False
 
 
+HELD = """
+import os, time
+right, count = b.read, 0
+def read(*given):
+    global count
+    count += 1
+    while count > 2 and os.path.exists(os.environ["HOLD"]):
+        time.sleep(0.01)
+    return right(*given)
+b.read = read
+"""
+
+
 def test_interrupted_it_says_that_the_rest_goes_on_and_how_to_stop_it(lab: Lab) -> None:
-    """A file that never ends keeps it busy: its parts are read one after the other for as long as we like."""
-    files = _history(lab)
-    code = SMALL_PARTS + SLOWLY + "from claude_mem.cli.main import main\nraise SystemExit(main(['serve']))\n"
-    worker = subprocess.Popen([sys.executable, "-c", code], env=lab.env(), stderr=subprocess.DEVNULL)
+    """Held in the middle of the first file, so that there is a rest."""
+    files, hold = _history(lab), lab.folder / "hold"
+    hold.touch()
+    code = SMALL_PARTS + HELD + "from claude_mem.cli.main import main\nraise SystemExit(main(['serve']))\n"
+    worker = subprocess.Popen([sys.executable, "-c", code], env=lab.env(HOLD=str(hold)), stderr=subprocess.DEVNULL)
     try:
         while process.running(lab.data) is None:
             time.sleep(0.02)
         command = subprocess.Popen(
             [*MEM, "backfill", str(files[0].parent)], env=lab.env(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
-        while not _running(lab):
+        while not _running(lab) or not lab.client().get("/api/backfill")["bytes_done"]:
             time.sleep(0.02)
         command.send_signal(signal.SIGINT)
         said = command.communicate(timeout=20)[1].decode()
         assert (command.returncode, "--stop" in said, "background" in said) == (130, True, True)
-        stopped = lab.mem("backfill", "--stop").stdout
-        assert int(stopped.split()[0]) >= 1
+        assert lab.mem("backfill", "--stop").stdout.startswith("3 file(s)")
+        hold.unlink()
         while lab.client().get("/api/backfill")["busy"]:
             time.sleep(0.05)
     finally:
+        hold.unlink(missing_ok=True)
         worker.terminate()
         worker.wait(20)
+    assert lab.rows("select path, state from backfill_files") == [(str(files[0]), "read")]
     assert lab.rows("select count(*) from jobs where kind = 'backfill'") == [(0,)]
     assert lab.rows("select count(*) from turns where digested_at is null") == [(0,)]
-    assert added(lab, files[0].parent)["problems"] == []
+    again = added(lab, files[0].parent)
+    assert (again["read"], again["unchanged"], again["problems"]) == (3, 1, [])
 
 
 def test_a_live_session_goes_before_what_is_long_past(lab: Lab, config: Config) -> None:

@@ -186,9 +186,9 @@ def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Ho
             raise NotFound(f"no transcripts in {path}", hint="there is no such file or folder")
         yield path, None
         return
-    found = list(_named(_files_in(path, left_out), left_out))
-    parts = {part for file in found for part in _parts(file)}
-    yield from ((file, None) for file in found if file not in parts)
+    found = {file: registry.whose(file) for file in _named(_files_in(path, left_out), left_out)}
+    parts = {part for file, host in found.items() for part in _parts(file, host)}
+    yield from ((file, host) for file, host in found.items() if file not in parts)
 
 
 def _named(files: Iterable[Path], left_out: LeftOut) -> Iterator[Path]:
@@ -214,10 +214,9 @@ def _files_in(folder: Path, left_out: LeftOut) -> Iterator[Path]:
         left_out.because("unreadable", Path(problem.filename))
 
 
-def _parts(file: Path) -> Iterator[Path]:
-    for host in registry.HOSTS.values():
-        if host.transcripts is not None:
-            yield from (path for _, path in host.transcripts.agents(file))
+def _parts(file: Path, host: Host | None) -> Iterator[Path]:
+    if host is not None and host.transcripts is not None:
+        yield from (path for _, path in host.transcripts.agents(file))
 
 
 # --- what would be read ----------------------------------------------------------------------------------------------

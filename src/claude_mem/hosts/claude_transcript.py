@@ -7,28 +7,21 @@ offset, so each line is read once; a file of any size can be read in parts.
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
-import stat
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import msgspec
 
 from claude_mem import privacy
+from claude_mem.hosts import lines
 from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
 
-_MAX_LINE = 64 << 20
-_PIECE = 1 << 20
-_HEAD_LINES, _TAIL_BYTES = 200, 1 << 16
+_HEAD_LINES = 200
 _MOST_AGAIN = 200
 
 
@@ -54,11 +47,11 @@ class _Mark(msgspec.Struct):
 def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
     reader = _Reader(host, content_session_id, agent_id)
     found = reader.found
-    with _problems(found), _opened(path) as file:
+    with lines.problems(found), lines.opened(path) as file:
         start = offset if offset <= path.stat().st_size else 0  # a shorter file is another file
         file.seek(start)
         reader.position = start
-        for size, line in _lines(file):
+        for size, line in lines.each(file):
             reader.line(size, line)
     unanswered = [call.line for call in reader.calls.values()]
     found.offset = offset if found.problem else min([reader.position, *unanswered])
@@ -69,19 +62,19 @@ def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> 
     start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark()
     reader = _Reader(host, start.session, agent_id)
     found = reader.found
-    with _problems(found), _opened(path) as file:
+    with lines.problems(found), lines.opened(path) as file:
         reader.resume(start)
         for line in start.lines:
             file.seek(line)
-            reader.again(file.readline(_MAX_LINE), line)
+            reader.again(file.readline(lines.MAX_LINE), line)
         file.seek(start.offset)
-        for size, raw in _lines(file):
+        for size, raw in lines.each(file):
             reader.line(size, raw)
             if reader.position - start.offset >= most:
                 found.offset = reader.position
                 return found, msgspec.json.encode(reader.mark()).decode()
         file.seek(reader.position)
-        if (rest := file.readline(_MAX_LINE)) and not reader.line(len(rest), rest):
+        if (rest := file.readline(lines.MAX_LINE)) and not reader.line(len(rest), rest):
             found.problem = "truncated"  # its last line has no end
     found.offset = reader.position
     return found, ""
@@ -90,16 +83,16 @@ def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> 
 def head(path: Path) -> Head:
     found = Found()
     began = ended = 0
-    with _problems(found), _opened(path) as file:
-        for _, line in islice(_lines(file), _HEAD_LINES):
-            record = _decoded(line) or {}
+    with lines.problems(found), lines.opened(path) as file:
+        for _, line in islice(lines.each(file), _HEAD_LINES):
+            record = lines.record(line) or {}
             found.content_session_id = found.content_session_id or string_of(record, "sessionId")
             found.cwd = found.cwd or string_of(record, "cwd")
             began = began or milliseconds(record.get("timestamp"))
             if found.content_session_id and found.cwd and began:
                 break
-        for line in reversed(_tail(file).splitlines()):
-            ended = ended or milliseconds((_decoded(line) or {}).get("timestamp"))
+        for line in reversed(lines.tail(file).splitlines()):
+            ended = ended or milliseconds((lines.record(line) or {}).get("timestamp"))
     return Head(found.content_session_id, found.cwd, began, max(began, ended))
 
 
@@ -132,75 +125,6 @@ def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
     return found
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise IsADirectoryError("not a file")  # opening a pipe would wait for ever
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        yield cast("IO[bytes]", file)
-
-
-@contextmanager
-def _problems(found: Found) -> Iterator[None]:
-    """Gone, unreadable, or no name a file can have: it tells nothing more, and says why."""
-    try:
-        yield
-    except FileNotFoundError:
-        found.problem = "gone"
-    except IsADirectoryError:
-        found.problem = "not_a_file"
-    except EOFError:
-        found.problem = "truncated"
-    except (gzip.BadGzipFile, zlib.error):
-        found.problem = "broken"
-    except (OSError, ValueError):
-        found.problem = "unreadable"
-
-
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Each whole line with its length; of one that is too long, its length alone. What has no end yet is left."""
-    while line := file.readline(_MAX_LINE):
-        size = len(line)
-        if size == _MAX_LINE and not line.endswith(b"\n"):
-            more = line = b"-"
-            while more and not more.endswith(b"\n"):
-                more = file.readline(_PIECE)
-                size += len(more)
-            if not more:
-                return
-        elif not line.endswith(b"\n"):
-            return
-        yield size, line
-
-
-def _tail(file: IO[bytes]) -> bytes:
-    """The end of a file. A packed one has to be gone through."""
-    if not isinstance(file, gzip.GzipFile):
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return file.read()
-    kept = b""
-    while piece := file.read(_PIECE):
-        kept = (kept + piece)[-_TAIL_BYTES:]
-    return kept
-
-
-def _decoded(raw: bytes) -> dict[str, Any] | None:
-    """A record, or None. Half a surrogate or a stray byte is no reason to lose one."""
-    try:
-        record = msgspec.json.decode(raw)
-    except RecursionError:
-        return None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        try:
-            record = json.loads(raw.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            return None
-    return record if isinstance(record, dict) else None
-
-
 class _Reader:
     def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
         self.host = host
@@ -220,7 +144,7 @@ class _Reader:
             self.found.private.add(mark.prompt_id)
 
     def mark(self) -> _Mark:
-        lines = {call.line for call in self.calls.values()} | {self.closing_line}
+        again = {call.line for call in self.calls.values()} | {self.closing_line}
         return _Mark(
             offset=self.position,
             session=self.content_session_id,
@@ -228,19 +152,19 @@ class _Reader:
             prompt_id=self.prompt_id,
             private=self.prompt_id in self.found.private,
             at=self.at,
-            lines=sorted(lines - {-1})[-_MOST_AGAIN:],
+            lines=sorted(again - {-1})[-_MOST_AGAIN:],
         )
 
     def again(self, raw: bytes, line: int) -> None:
         """A line of an earlier part that was not done with."""
-        record = _decoded(raw)
+        record = lines.record(raw)
         if record is not None and isinstance(record.get("message"), dict):
             self._assistant(record, line)
 
     def line(self, size: int, raw: bytes) -> bool:
         """False if it could not be understood: one bad line says nothing about the next."""
         start, self.position = self.position, self.position + size
-        record = _decoded(raw)
+        record = lines.record(raw)
         try:
             if record is not None:
                 self._record(record, start)

@@ -64,7 +64,7 @@ def _first_lines(path: Path) -> Iterator[bytes]:
     if not path.is_file():
         return  # opening a pipe would wait for ever
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        if path.suffix == ".json":  # one record, over many lines
+        if path.name.removesuffix(".gz").endswith(".json"):  # one record, over many lines
             yield file.read(MOST_JSON)
             return
         left = FIRST_BYTES

@@ -16,15 +16,16 @@ MAX_ATTEMPTS = 3
 REFINE = "refine"  # its attempts are counted by the ledger
 IMPORT = "import"
 BACKFILL, PAST = "backfill", "past"  # a part of an old transcript; the digest of a turn that was in one
-IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST)  # nobody waits for them but whoever asked
+IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST)  # nobody waits for these but whoever asked
 
 
 class Order(StrEnum):
-    """Which of the jobs that are due comes first: the one that has been so for longest, or by when it was asked for."""
+    """Which of the jobs that are due comes first: the one that has been so for longest, the one asked for last,
+    or by the number of what they are about: file after file, turn after turn."""
 
     DUE = "due_at, id"
     NEWEST = "id desc"
-    AS_ASKED = "id"
+    SUBJECT = "cast(subject as integer), id"
 
 
 def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:

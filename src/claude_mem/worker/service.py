@@ -144,7 +144,7 @@ class Service:
         # What is long past waits for everyone else. One part or turn at a time and in order, since a turn knows what
         # those before it were remembered for; reading and digesting side by side.
         self.past = tuple(
-            Runner(self.db, {kind: stage}, self._tell_past, order=Order.AS_ASKED, gate=self._others_first)
+            Runner(self.db, {kind: stage}, self._tell_past, order=Order.SUBJECT, gate=self._others_first)
             for kind, stage in (
                 (jobs.BACKFILL, partial(backfill, db=self.db, config=config)),
                 (jobs.PAST, partial(digest, past=True)),
