@@ -25,6 +25,7 @@ ANSWER_SECONDS = 60.0
 SAME_SECONDS = 2.0  # for what is the same every time, and not known yet
 SAME = ("initialize", "tools/list", "server/discover", "prompts/list", "resources/list")
 KEPT = "mcp-answers.json"
+LAUNCHER = "claude-mem-hook"  # as in `process.py`, which would cost too much here
 AGAIN_SECONDS = 3  # a worker that is just starting is left alone so long
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603
 
@@ -37,6 +38,8 @@ class Bridge:
     def __init__(self, home: str) -> None:
         self.home = home
         self.version = ""
+        self.installed = _is_there(f"{home}/{LAUNCHER}")
+        self.of = ""  # the version of the worker that answered last
         folder = posix.environ.get(b"CLAUDE_PROJECT_DIR") or posix.getcwdb()
         self.folder = "".join(chr(byte) if 32 < byte < 127 and byte != 37 else f"%{byte:02X}" for byte in folder)
 
@@ -90,7 +93,7 @@ class Bridge:
     def _keep(self, message: "dict[str, object]", answer: "dict[str, object]") -> None:
         error = answer.get("error")
         passing = isinstance(error, dict) and error.get("code") != METHOD_NOT_FOUND  # tomorrow it may be well
-        if message.get("method") not in SAME or passing:
+        if message.get("method") not in SAME or passing or self.of != __version__:
             return
         self._agreed(message, answer)
         path, said = f"{self.home}/{KEPT}", {name: answer[name] for name in ("result", "error") if name in answer}
@@ -118,6 +121,9 @@ class Bridge:
                 channel, head = self._connect(seconds)
                 break
             except (OSError, ValueError, KeyError):  # none, or its file is gone or not whole
+                if self.installed and not _is_there(f"{self.home}/{LAUNCHER}"):
+                    raise Unanswered("claude-mem was uninstalled") from None
+                _bury()
                 if time.monotonic() > deadline:
                     raise
                 hook.start_worker(self.home, pause=AGAIN_SECONDS)
@@ -130,6 +136,9 @@ class Bridge:
     def _connect(self, seconds: float) -> "tuple[_socket.socket, bytes]":
         with open(self.home + "/worker.json", "rb") as file:  # noqa: PTH123 -- pathlib would cost more than all the rest
             worker = json.loads(file.read())
+        self.of = str(worker.get("version"))
+        # Is it there? Only its pipe tells: after a crash its file may name a port that is someone else's by now.
+        posix.close(posix.open(self.home + "/worker.fifo", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC))
         channel = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         try:
             channel.settimeout(seconds)
@@ -165,6 +174,23 @@ def _post(channel: "_socket.socket", request: bytes) -> "tuple[int, bytes]":
     return int(status), body
 
 
+def _is_there(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def _bury() -> None:
+    """A worker that we started and that has ended."""
+    try:
+        while posix.waitpid(-1, posix.WNOHANG)[0]:
+            pass
+    except OSError:
+        pass  # there is none
+
+
 def _key(message: "dict[str, object]") -> str:
     """An answer depends on what the client is, nothing else: which version it speaks, which page it wants."""
     params = message.get("params")
@@ -188,6 +214,7 @@ def main(argv: "list[str]") -> None:
     bridge = Bridge(hook.data_dir(argv[1] if len(argv) > 1 else ""))
     try:
         while line := sys.stdin.buffer.readline():
+            _bury()
             if line.strip() and (answer := bridge.answer(line)) is not None:
                 sys.stdout.buffer.write(json.dumps(answer).encode("ascii") + b"\n")
                 sys.stdout.buffer.flush()

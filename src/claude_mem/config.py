@@ -17,6 +17,7 @@ from typing import Any
 
 from claude_mem import hook
 from claude_mem.errors import BadSetting
+from claude_mem.text import storable
 
 PREFIX = "CLAUDE_MEM_"
 
@@ -294,6 +295,8 @@ def check(name: str, raw: Any, where: str) -> Any:
 
 
 def _check_text(name: str, value: str, where: str, *, most: float) -> None:
+    if storable(value) != value:
+        raise BadSetting(f"{where}: {name} is not text in UTF-8", hint="type it again")
     if len(value) > most:
         raise BadSetting(f"{where}: {name} is too long", hint=f"use at most {most:g} characters")
     if name in URLS and value and not re.fullmatch(r"https?://[^\s/]+\S*", value):

@@ -55,6 +55,8 @@ _RUN_IN_PROJECT = ("windsurf",)
 # Who takes no text at a moment need not wait for it.
 _DEAF = {"cursor": ("new", "fail"), "windsurf": ("new",)}
 
+_FORGETFUL = ("qwen", "copilot", "opencode")  # a session that they resume has lost what it was told at its start
+
 _FAILPOINT = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
 
 
@@ -105,7 +107,7 @@ def _capture(argv: "list[str]", host: str) -> bytes:
     except OSError:
         if argv[1] != "context":
             raise
-        return _warning(home)
+        return _warning(home, host)
     alive = nudge(home)
     _point(b"hook.nudged")
     asks = alive and argv[1] in ASKS and argv[1] not in _DEAF.get(host, ())
@@ -416,7 +418,7 @@ def _left_on_disk(home: str, host: str, payload: bytes) -> bytes:
 
     try:
         fields = json.loads(payload)
-        if fields.get("source", "startup") not in ("startup", "clear", "compact", "new"):
+        if fields.get("source", "startup") not in ("startup", "clear", "compact", "new") and host not in _FORGETFUL:
             return b""  # what is new to a resumed session, only the worker knows
         said = dict(_SAYS.get(host, ())).get(b"project_dir", b"")
         folder = posix.environ.get(said, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
@@ -443,12 +445,13 @@ def start_name(folder: str) -> str:
     return hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
 
-def _warning(home: str) -> bytes:
+def _warning(home: str, host: str) -> bytes:
     """The one moment when a person can be told that nothing is being captured."""
-    import json
+    _find_ourselves()
+    from claude_mem import answers
 
     text = f"claude-mem cannot write to {home}: nothing is being remembered. `claude-mem doctor` says why."
-    return json.dumps({"continue": True, "suppressOutput": True, "systemMessage": text}).encode()
+    return answers.answer(host, "SessionStart", "", notice=text)
 
 
 if __name__ == "__main__":

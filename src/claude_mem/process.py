@@ -131,7 +131,7 @@ esac
     hook.make_private(str(data_dir))
     if _text(path) != text:
         temp = path.with_name(f".{path.name}.{os.getpid()}")
-        temp.write_text(text, "utf-8")
+        temp.write_bytes(os.fsencode(text))  # a folder's name is bytes, and need not be text
         temp.chmod(0o700)
         temp.rename(path)  # all at once: an agent may be running it this moment
     return path
@@ -148,8 +148,8 @@ def launcher(data_dir: Path) -> Path:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, ValueError):
+        return os.fsdecode(path.read_bytes())
+    except OSError:
         return ""
 
 

@@ -97,15 +97,22 @@ def _override(start: Path) -> dict[str, Any]:
         path = folder / OVERRIDE
         try:
             said: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        except OSError:
-            continue  # absent, or no folder that could have one
-        except ValueError:
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            said = {"enabled": False, "problem": f"{path} can't be read: {error.strerror}"} if _is_there(path) else {}
+        except (ValueError, RecursionError):
             said = {"enabled": False, "problem": f"{path} is not TOML"}
         wrong = [name for name, given in said.items() if name != "problem" and not _makes_sense(name, given)]
         if wrong:
             said = {"enabled": False, "problem": f"{path}: {SAYS.get(wrong[0], f'there is no setting {wrong[0]!r}')}"}
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
+
+
+def _is_there(path: Path) -> bool:
+    """A name that is too long, or a folder that no one may enter, hides no file of anyone's."""
+    return os.path.lexists(path)
 
 
 def _makes_sense(name: str, given: Any) -> bool:
@@ -164,6 +171,6 @@ def normal_remote(url: str) -> str:
     """`git@host:a/b.git`, `https://user:key@host/a/b` and `ssh://git@host:22/a/b` are one place."""
     url = url.strip().rstrip("/").removesuffix(".git")
     url = re.sub(r"^[a-z+]+://", "", url, flags=re.IGNORECASE)
-    url = re.sub(r"^[^/@]*@", "", url)
+    url = re.sub(r"^[^/]*@", "", url)
     host, separator, path = re.sub(r"^([^/:]+):(?:\d+(?=/))?/?", r"\1/", url).partition("/")
     return f"{host.lower()}/{path}" if separator else url

@@ -19,7 +19,7 @@ from claude_mem.config import Config, load, load_forgiving
 from claude_mem.errors import MemError, WorkerDown, WorkerHeld
 
 LINE_SECONDS = 0.5
-STDIN_SECONDS = 0.1
+STDIN_SECONDS, STDIN_BYTES = 0.1, 1 << 20
 
 
 def add_commands(commands: Any) -> None:
@@ -139,12 +139,17 @@ def status_line(config: Config, folder: str) -> str:
 
 def _stdin_folder() -> str:
     """Claude Code tells its status line where it is at work."""
-    if sys.stdin is None or sys.stdin.isatty() or not select.select([sys.stdin], [], [], STDIN_SECONDS)[0]:
+    if sys.stdin is None or sys.stdin.isatty():
         return ""
+    given = b""
     try:
-        fields = json.loads(os.read(sys.stdin.fileno(), 1 << 16))
+        while len(given) < STDIN_BYTES and select.select([sys.stdin], [], [], STDIN_SECONDS)[0]:
+            if not (chunk := os.read(sys.stdin.fileno(), 1 << 16)):
+                break
+            given += chunk
+        fields = json.loads(given)
         return str(fields["workspace"].get("project_dir") or fields["workspace"]["current_dir"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
 
 

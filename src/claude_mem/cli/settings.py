@@ -126,7 +126,7 @@ def _read(path: Path) -> TOMLDocument:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        return tomlkit.parse(path.read_text("utf-8"))
+        return tomlkit.parse(path.read_bytes().decode("utf-8"))  # with their ends of lines
     except (FileNotFoundError, NotADirectoryError):
         return tomlkit.document()
     except (UnicodeDecodeError, TOMLKitError) as error:
@@ -137,7 +137,7 @@ def _write(path: Path, document: TOMLDocument) -> None:
     import tomlkit
 
     hook.make_private(str(path.parent))
-    write_private(path, tomlkit.dumps(document).encode())
+    write_private(Path(os.path.realpath(path)), tomlkit.dumps(document).encode())  # theirs may be a link
 
 
 def _edit(path: Path) -> int:

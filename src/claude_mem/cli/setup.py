@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from claude_mem.cli import output, past
 from claude_mem.cli.run import start_current
 from claude_mem.cli.settings import store
 from claude_mem.config import Config, check, load_forgiving, parse
-from claude_mem.errors import BadSetting, CannotDo, Misuse, NotFound
-from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, standing, take_out
+from claude_mem.errors import BadSetting, CannotDo, MemError, Misuse, NotFound
+from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, removal, standing, take_out
 from claude_mem.hosts.edits import SERVER
 from claude_mem.hosts.host import Host, Ours
 from claude_mem.hosts.registry import HOSTS
+
+ENDINGS, END_SECONDS = 5, 0.3
 
 
 def add_commands(commands: Any) -> None:
@@ -52,6 +55,8 @@ def install(options: argparse.Namespace) -> int:
         return 1
     process.write_launcher(config.data_dir)
     record = Record(config.data_dir)
+    if changes and not options.yes:
+        plans, problems = _plans(chosen, ours)  # while the person was reading, an agent may have written its files
     for name, found in plans.items():
         try:
             put_in(found, record)
@@ -80,7 +85,8 @@ def _offer_past(chosen: Sequence[Host], options: argparse.Namespace) -> None:
 def _ask_model(config: Config) -> None:
     """Once, and only if nothing was said before: memories are made without a model too."""
     path = config.data_dir / "config.toml"
-    if load_forgiving().sources["provider"] != "default":
+    loaded = load_forgiving()
+    if loaded.problems or loaded.sources["provider"] != "default":
         return
     provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
     store(path, "provider", provider)
@@ -188,21 +194,38 @@ def uninstall(options: argparse.Namespace) -> int:
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
     record = Record(config.data_dir)
-    problems = []
+    troubled = False
     for host in HOSTS.values():
-        try:
-            for path in take_out(host, ours, record):
-                output.say(f"{host.label}: taken out of {output.path(path)}")
-        except CannotDo as problem:
-            problems.append(problem)
+        done, problems = take_out(host, ours, record)
+        for path in done:
+            output.say(f"{host.label}: taken out of {output.path(path)}")
+        for problem in problems:
             output.error(f"{host.label}: {problem}", problem.hint)
-    stopped = process.stop(config.data_dir)
-    ours.launcher.unlink(missing_ok=True)
+        troubled = troubled or bool(problems)
     delete = options.delete_data or (not options.yes and output.ask(f"also delete all memories in {config.data_dir}?"))
-    if delete:
-        _delete_ours(config.data_dir)
+    stopped = _end(config.data_dir, ours, delete=delete, keep=(RECORD, "backups") if troubled else ())
     _prove(config, ours, stopped=stopped, deleted=delete)
-    return 1 if problems else 0
+    return 1 if troubled else 0
+
+
+def _end(data_dir: Path, ours: Ours, *, delete: bool, keep: Sequence[str]) -> bool:
+    """Stop the worker, and delete. First the launcher: then no session that still runs can start another one. What was
+    on its way in that moment may have; so it is looked at again."""
+    ours.launcher.unlink(missing_ok=True)
+    stopped = False
+    for _ in range(ENDINGS):
+        stopped = process.stop(data_dir) or stopped
+        ours.launcher.unlink(missing_ok=True)
+        if delete:
+            _delete_ours(data_dir, keep=keep)
+        time.sleep(END_SECONDS)
+        if process.holder(data_dir) is None and not ours.launcher.exists() and not (delete and _spooled(data_dir)):
+            break
+    return stopped
+
+
+def _spooled(data_dir: Path) -> bool:
+    return (data_dir / "spool").exists()
 
 
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
@@ -215,13 +238,15 @@ OURS = (
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 
 
-def _delete_ours(folder: Path) -> None:
+def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
+    """Except what is still needed to take us out of a file that could not be read today."""
     from claude_mem.store.database import SECOND_NAME, is_foreign
 
     own = "claude-mem.db"
     databases = (SECOND_NAME,) if is_foreign(folder / own) else (SECOND_NAME, own)
     patterns = (*OURS, *(name + side for name in databases for side in ("", "-wal", "-shm")))
-    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+    kept = [pattern for pattern in patterns if pattern.partition("/")[0] not in keep]
+    for path in [path for pattern in kept for path in folder.glob(pattern)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -245,4 +270,7 @@ def _prove(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:
 
 
 def _is_left(host: Host, ours: Ours) -> bool:
-    return standing(host, ours)[0] in ("connected", "partly", "broken")
+    try:
+        return bool(removal(host, ours))
+    except MemError:
+        return True  # it can't be told

@@ -1,4 +1,4 @@
-// claude-mem for OpenCode: hands over what happens, and gives the model what is remembered.
+// claude-mem for OpenCode (put here by claude-mem): hands over what happens, and gives the model what is remembered.
 //
 // A guest here: it writes nothing to the terminal and nothing into OpenCode's own records, swallows every error, and
 // waits in one place only, before a request to the model, and not long. What it hands over goes through the same

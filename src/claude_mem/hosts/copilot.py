@@ -19,6 +19,7 @@ from claude_mem.hosts.copilot_words import call_id, outcome, prompt_id, tool
 from claude_mem.hosts.dialect import Fields, milliseconds, string
 from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
 from claude_mem.hosts.host import Host, Ours, Transcripts
+from claude_mem.process import LAUNCHER
 
 NAME = "copilot"
 TIMEOUT_SECONDS = 5
@@ -104,6 +105,8 @@ def edits(ours: Ours) -> Sequence[Edit]:
             at / "hooks" / "claude-mem.json",
             f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s",
             json.dumps(hooks(ours), indent=2) + "\n",
+            mark=LAUNCHER,
+            needed=True,
         ),
         JsonEdit(
             at / "mcp-config.json",

@@ -18,6 +18,7 @@ from claude_mem.process import LAUNCHER
 
 SERVER = "claude-mem"  # the name of our tools in every agent's settings
 _MARKS = (LAUNCHER, "claude_mem/launch.py")  # the second is how the first version called itself
+MARK = "put here by claude-mem"  # in every file that is all ours
 _BEGIN, _END = "# >>> claude-mem >>>", "# <<< claude-mem <<<"
 
 Settings = dict[str, Any]
@@ -63,7 +64,7 @@ class JsonEdit:
 
     def _read(self, text: str) -> Settings:
         try:
-            found = json.loads(text) if text.strip() else {}
+            found = json.loads(text, parse_float=_as_it_is, parse_constant=_as_it_is) if text.strip() else {}
         except ValueError as error:
             raise CannotDo(
                 f"{self.path} is not valid JSON: {error}", hint="mend it first (it may not have comments in it)"
@@ -79,11 +80,19 @@ class JsonEdit:
             raise CannotDo(f"{self.path} has an unexpected shape", hint="mend it first") from error
 
 
+def _as_it_is(number: str) -> str:
+    """A number that a computer would round, or that is none: it goes back as it came."""
+    return f"\0{number}\0"
+
+
 def _dump(settings: Settings, *, like: str) -> str:
-    """As the person's editor wrote it: their indentation, their last line."""
+    """As the person's editor wrote it: their indentation, their ends of lines, their last line, their numbers."""
     indent = re.search(r"^([ \t]+)\S", like, re.MULTILINE)
-    end = "\n" if like.endswith("\n") or not like else ""
-    return json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False) + end
+    text = json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False)
+    text = re.sub(r'"\\u0000([^"\\]*)\\u0000"', r"\1", text)
+    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)  # of a character that someone cut
+    text += "\n" if like.endswith("\n") or not like else ""
+    return text.replace("\n", "\r\n") if "\r\n" in like else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +201,21 @@ def unmarked(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """`mark` tells it from someone else's file of the same name."""
+    """`mark` tells it from someone else's file of the same name. Theirs stays what it is: where we can do without ours
+    (`needed` is false) in silence, else with a word."""
 
     path: Path
     what: str
     content: str
-    mark: str = SERVER
+    mark: str = MARK
+    needed: bool = False
 
     def with_ours(self, text: str) -> str:
-        if text and self.mark not in text:
+        if not text or self.mark in text:
+            return self.content
+        if self.needed:
             raise CannotDo(f"{self.path} is there and not ours", hint="move it away first")
-        return self.content
+        return text
 
     def without_ours(self, text: str) -> str:
         return "" if self.mark in text else text

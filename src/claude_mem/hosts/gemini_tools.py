@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +26,7 @@ _TOOLS = {
     "list_mcp_resources": "ListMcpResourcesTool",
 }
 _KEYS = {"dir_path": "path", "absolute_path": "file_path", "include_pattern": "glob"}
-_HOOKED = re.compile(r"\s*<hook_context>.*?</hook_context>\s*\Z", re.DOTALL)
-_FENCED = re.compile(r"\s*<untrusted_context>\n?(.*?)\n?</untrusted_context>\s*", re.DOTALL)
+_HOOKED, _FENCE = ("<hook_context>", "</hook_context>"), ("<untrusted_context>", "</untrusted_context>")
 # What stands below a command's output, from the last line up.
 _FOOT = ("Process Group PGID", "Background PIDs", "Signal", "Exit Code")
 _CANCELLED = ("Command was automatically cancelled", "Command was cancelled by user")
@@ -90,9 +88,12 @@ def text_of(content: Any) -> str:
 
 def _unfenced(text: str) -> str:
     """Without the fence around what comes from outside, and without what hooks have added."""
-    text = _HOOKED.sub("", text) if text.rstrip().endswith("</hook_context>") else text
-    fenced = _FENCED.fullmatch(text)
-    return fenced[1] if fenced else text
+    bare = text.strip()
+    if bare.endswith(_HOOKED[1]) and _HOOKED[0] in bare:
+        text = bare = bare[: bare.index(_HOOKED[0])].rstrip()
+    if bare.startswith(_FENCE[0]) and bare.endswith(_FENCE[1]):
+        return bare.removeprefix(_FENCE[0]).removesuffix(_FENCE[1]).removeprefix("\n").removesuffix("\n")
+    return text
 
 
 def _shell(text: str) -> tuple[str, str]:

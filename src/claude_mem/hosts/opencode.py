@@ -96,7 +96,12 @@ def edits(ours: Ours) -> Sequence[Edit]:
     plugin = (DATA / "opencode.js").read_text("utf-8").replace('"@LAUNCHER@"', json.dumps(str(ours.launcher)))
     skill = (DATA / "plugin" / SKILL).read_text("utf-8")
     return (
-        FileEdit(at / "plugins" / "claude-mem.js", "a plugin that hands events over and brings the tools", plugin),
+        FileEdit(
+            at / "plugins" / "claude-mem.js",
+            "a plugin that hands events over and brings the tools",
+            plugin,
+            needed=True,
+        ),
         FileEdit(at / SKILL, "a skill: when and how to search", skill),
     )
 

@@ -7,7 +7,6 @@ content.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,10 +65,6 @@ _TOOLS = {
     "ask_user_question": "AskUserQuestion",
     "tool_search": "ListMcpResourcesTool",
 }
-_PRINTED = re.compile(
-    r"^Command: .*?\nDirectory: .*?\nOutput: (?P<out>.*)\nError: (?P<err>.*?)\nExit Code: (?P<code>\S+)\nSignal: ",
-    re.DOTALL,
-)
 
 
 # --- its words in ours -----------------------------------------------------------------------------------------------
@@ -115,12 +110,15 @@ def _failure(error: str) -> str:
 
 
 def _printed(text: str) -> tuple[str, str]:
-    """What a command printed, and its exit code, if this is a report about one."""
-    report = _PRINTED.match(text)
-    if report is None:
+    """What a command printed, and its exit code, if this is a report about one. Part by part, from both ends: what was
+    printed may look like a report itself, and a pattern would try every way to read it."""
+    about, _, rest = text.partition("\nOutput: ")
+    rest, signal, _ = rest.rpartition("\nSignal: ")
+    rest, exited, code = rest.rpartition("\nExit Code: ")
+    out, failed, err = rest.rpartition("\nError: ")
+    if not (about.startswith("Command: ") and "\nDirectory: " in about and signal and exited and failed):
         return text, ""
-    parts = [part for part in (report["out"], report["err"]) if part not in ("(empty)", "(none)")]
-    return "\n".join(parts), report["code"]
+    return "\n".join(part for part in (out, err) if part not in ("(empty)", "(none)")), code.strip()
 
 
 # --- our lines in its files ------------------------------------------------------------------------------------------
