@@ -6,13 +6,18 @@ import json
 import os
 import shlex
 import subprocess
+import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from claude_mem import process
+from claude_mem.errors import CannotDo
 from claude_mem.hosts import claude
+from claude_mem.hosts.connect import Record, plan, put_in
 from claude_mem.hosts.host import Ours
 from tests.lab import MEM, Lab
 
@@ -283,3 +288,125 @@ def test_old_sessions_are_offered_and_read(lab: Lab, settings: Path) -> None:
     assert lab.client().get("/api/prompts")["items"] == []
     talk(lab, "y\n", "install", "--host", "claude")
     assert [row["text"] for row in lab.client().get("/api/prompts")["items"]] == ["paint the shed green"]
+
+
+# --- what was found in a review --------------------------------------------------------------------------------------
+
+
+def test_a_file_of_theirs_is_never_deleted_because_we_once_made_it(lab: Lab, settings: Path) -> None:
+    """We made it; then the agent wrote its login into it, and our part was taken out by hand and put in again."""
+    state = settings.parent.parent / ".claude.json"
+    lab.mem("install", "--yes")
+    state.write_text('{"login": true}')
+    lab.mem("install", "--yes")
+    lab.mem("uninstall", "--yes")
+    assert json.loads(state.read_text()) == {"login": True}
+
+
+def test_a_failed_install_leaves_no_wrong_memory_of_itself(lab: Lab, settings: Path) -> None:
+    state = settings.parent.parent / ".claude.json"
+    (settings.parent / "commands").write_text("in the way")
+    assert lab.mem("install", "--yes", ok=False).returncode == 1
+    state.write_text('{"login": true}')
+    (settings.parent / "commands").unlink()
+    lab.mem("install", "--yes")
+    lab.mem("uninstall", "--yes")
+    assert state.read_text() == '{"login": true}'
+
+
+def test_a_file_of_theirs_with_our_name_in_it_stays(lab: Lab, settings: Path) -> None:
+    theirs = settings.parent / "commands" / "remember.md"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("Save this with claude-mem and in NOTES.md.\n")
+    lab.mem("install", "--yes")
+    assert "claude-mem-hook" in settings.read_text()
+    assert "none" in lab.mem("uninstall", "--yes").stdout.splitlines()[0]
+    assert theirs.read_text() == "Save this with claude-mem and in NOTES.md.\n"
+
+
+def test_what_is_written_between_looking_and_writing_is_not_lost(tmp_path: Path) -> None:
+    ours = Ours(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)})
+    (tmp_path / ".claude").mkdir()
+    changes = plan(claude.HOST, ours)
+    (tmp_path / ".claude.json").write_text('{"login": true}')
+    with pytest.raises(CannotDo, match="changed in this very moment"):
+        put_in(changes, Record(tmp_path / "data"))
+    assert (tmp_path / ".claude.json").read_text() == '{"login": true}'
+    assert not (tmp_path / ".claude" / "settings.json").exists()
+    assert Record(tmp_path / "data").entries() == {}
+
+
+@pytest.mark.parametrize(
+    "theirs", ['{"a": "cut \\ud83d"}', '{"a": 1e999}', '{"a": 12345678901234567890.123456789}', '{\r\n "a": 1\r\n}\r\n']
+)
+def test_what_json_can_say_comes_back_as_it_was(tmp_path: Path, theirs: str) -> None:
+    edit = claude.edits(Ours(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)}))[0]
+    inside = edit.with_ours(theirs)
+    inside.encode()
+    assert "Infinity" not in inside
+    assert ("\r\n" in inside) == ("\r\n" in theirs)
+    for text in ("999", "ud83d", "123456789}"):
+        assert (text in theirs) <= (text.rstrip("}") in inside)
+    assert json.loads(edit.without_ours(inside)) == json.loads(theirs)
+
+
+def test_a_link_stays_a_link_even_if_we_made_what_it_leads_to(lab: Lab, settings: Path) -> None:
+    real = lab.folder / "dotfiles" / "settings.json"
+    real.parent.mkdir()
+    settings.symlink_to(real)
+    lab.mem("install", "--yes")
+    lab.mem("uninstall", "--yes")
+    assert settings.is_symlink()
+    assert not real.exists()
+
+
+def test_moving_our_data_leaves_no_lines_of_the_old_place(lab: Lab, settings: Path) -> None:
+    settings.write_text('{"model": "opus"}')
+    lab.mem("install", "--yes")
+    lab.mem("stop")
+    lab.data = lab.folder / "elsewhere"
+    lab.mem("install", "--yes")
+    lab.mem("uninstall", "--yes")
+    assert json.loads(settings.read_text()) == {"model": "opus"}
+
+
+def test_one_broken_file_does_not_keep_us_in_the_others(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    settings.write_text("{ not json")
+    done = lab.mem("uninstall", "--yes", "--delete-data", ok=False)
+    assert done.returncode == 1
+    assert "not valid JSON" in done.stderr
+    assert not (settings.parent / "commands").exists()
+    assert not (settings.parent.parent / ".claude.json").exists()
+    assert (lab.data / "connected.json").exists()  # the way back for the one that is left
+
+
+def test_a_place_that_a_variable_named_is_remembered(lab: Lab, settings: Path, tmp_path: Path) -> None:
+    other = tmp_path / "work"
+    lab.env, plain = partial(lab.env, CLAUDE_CONFIG_DIR=str(other)), lab.env  # type: ignore[method-assign]
+    lab.mem("install", "--yes", "--host", "claude")
+    assert (other / "settings.json").exists()
+    lab.env = plain  # type: ignore[method-assign]
+    lab.mem("uninstall", "--yes")
+    assert not other.exists()
+
+
+def test_sessions_that_still_run_do_not_bring_us_back(lab: Lab, settings: Path) -> None:
+    lab.mem("install", "--yes")
+    command = json.loads(settings.read_text())["hooks"]["PostToolUse"][0]["hooks"][0]["command"]
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            subprocess.run(["sh", "-c", command], input=b'{"session_id": "s"}', stdout=subprocess.DEVNULL, check=True)
+
+    busy = threading.Thread(target=work)
+    busy.start()
+    try:
+        lab.mem("uninstall", "--yes", "--delete-data")
+    finally:
+        time.sleep(0.5)
+        stop.set()
+        busy.join()
+    assert process.holder(lab.data) is None
+    assert not lab.data.exists()

@@ -25,7 +25,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from starlette.testclient import TestClient
 
-from claude_mem import bridge, process
+from claude_mem import bridge, hook, process
 from claude_mem.config import Config
 from claude_mem.worker.api import build_app
 from claude_mem.worker.mcp import INSTRUCTIONS
@@ -521,11 +521,42 @@ def test_a_message_the_worker_may_have_acted_on_is_not_sent_twice(lab: Lab) -> N
         lab.data.mkdir(mode=0o700)
         port = listener.getsockname()[1]
         (lab.data / "worker.json").write_text(json.dumps({"port": port, "token": "x"}))
+        os.mkfifo(lab.data / "worker.fifo")
+        pipe = os.open(lab.data / "worker.fifo", os.O_RDONLY | os.O_NONBLOCK)
         answer = bridge.Bridge(str(lab.data)).answer(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}')
+        os.close(pipe)
         thread.join()
     assert len(heard) == 1
     assert answer
     assert "in the middle" in json.dumps(answer)
+
+
+def test_the_token_is_not_shown_to_whoever_has_a_dead_workers_port(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "START_SECONDS", 0.2)
+    monkeypatch.setattr(hook, "start_worker", lambda *_, **__: False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.5)
+        lab.data.mkdir(mode=0o700)
+        (lab.data / "worker.json").write_text(json.dumps({"port": listener.getsockname()[1], "token": "secret"}))
+        os.mkfifo(lab.data / "worker.fifo")
+        answer = bridge.Bridge(str(lab.data)).answer(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}')
+        with pytest.raises(TimeoutError):
+            listener.accept()
+    assert "does not answer" in json.dumps(answer)
+
+
+def test_a_bridge_that_outlives_us_starts_nothing(lab: Lab) -> None:
+    lab.mem("install", "--yes", "--host", "claude")
+    with subprocess.Popen(BRIDGE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env()) as left:
+        assert left.stdin and left.stdout
+        left.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        left.stdin.flush()
+        left.stdout.readline()
+        lab.mem("uninstall", "--yes", "--delete-data")
+        left.stdin.write(b'{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "search"}}\n')
+        left.stdin.flush()
+        assert b"uninstalled" in left.stdout.readline()
+    assert not lab.data.exists()
 
 
 ASKED = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -136,3 +137,22 @@ def test_tools_and_subagents_can_be_left_out(repo: Path) -> None:
 def test_folders_are_excluded_by_globs(glob: str, hit: bool) -> None:
     found: Project = resolve("/a/b/c", excluded=(glob,))
     assert found.enabled is not hit
+
+
+def test_a_password_with_an_at_sign_is_not_part_of_an_identity() -> None:
+    assert normal_remote("https://user:p@ss@host/a/b.git") == "host/a/b"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; a loop of links is the test for root")
+def test_a_file_that_may_not_be_read_switches_off(repo: Path) -> None:
+    (repo / ".claude-mem.toml").write_text("enabled = true\n")
+    (repo / ".claude-mem.toml").chmod(0)
+    assert resolve(str(repo)).enabled is False
+
+
+def test_a_file_that_leads_nowhere_or_too_deep_switches_off(repo: Path) -> None:
+    (repo / ".claude-mem.toml").symlink_to(repo / ".claude-mem.toml")
+    assert resolve(str(repo)).enabled is False
+    (repo / ".claude-mem.toml").unlink()
+    (repo / ".claude-mem.toml").write_text("skip_tools = " + "[" * 3_000)
+    assert resolve(str(repo)).enabled is False

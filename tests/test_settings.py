@@ -107,3 +107,12 @@ def test_where_the_file_is_and_what_is_in_it(lab: Lab, file: Path) -> None:
     assert lab.mem("config", "path").stdout == f"{file}\n"
     rows = [json.loads(line) for line in lab.mem("config", "--json").stdout.splitlines()]
     assert {"name", "value", "source", "reason"} == set(rows[0])
+
+
+def test_a_linked_file_stays_a_link_and_keeps_its_ends_of_lines(lab: Lab, file: Path) -> None:
+    real = lab.folder / "dotfiles.toml"
+    real.write_bytes(b"# mine\r\ncontext_tokens = 900\r\n")
+    file.symlink_to(real)
+    lab.mem("config", "set", "context_tokens", "1000")
+    assert file.is_symlink()
+    assert real.read_bytes() == b"# mine\r\ncontext_tokens = 1000\r\n"

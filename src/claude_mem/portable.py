@@ -15,11 +15,9 @@ from typing import Annotated, Any
 import msgspec
 
 from claude_mem.errors import BadRecord, TooNew
+from claude_mem.text import LATEST
 
 FORMAT = 1
-LATEST = (
-    4_102_444_800_000  # the year 2100: what is later is no time of ours, and dates can't be made of much later ones
-)
 IMPORTED = "import"  # the trust and, where nothing better is known, the provider of what came from elsewhere
 
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]

@@ -14,6 +14,10 @@ _INVISIBLE = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 
+LATEST = (
+    4_102_444_800_000  # the year 2100: what is later is no time of ours, and of much later ones no date can be made
+)
+
 
 def clip(text: str, limit: int) -> str:
     """At most about `limit` characters: the head and the tail, and in between how much was left out."""
@@ -66,6 +70,11 @@ def milliseconds(text: str, *, end: bool = False) -> int | None:
         return int(when.timestamp() * 1000)
     except (OverflowError, OSError) as error:
         raise ValueError(text) from error
+
+
+def local(milliseconds: int) -> datetime:
+    """For people, where they are. A time that can't be is the nearest that can: a row may say anything."""
+    return datetime.fromtimestamp(min(max(milliseconds, 0), LATEST) / 1000).astimezone()
 
 
 def first_sentence(text: str, limit: int = 160) -> str:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import CannotDo, Misuse, NotFound
+from claude_mem.text import local
 
 TEXTS = ("type", "title", "subtitle", "narrative")
 LISTS = {"facts": "fact", "concepts": "concept"}
@@ -129,7 +129,7 @@ def forget(options: argparse.Namespace) -> int:
     client = _client()
     items = _found(client, options.ids)
     for item in items:
-        day = datetime.fromtimestamp(item["created_at"] / 1000)
+        day = local(item["created_at"])
         output.say(f"{item['id']:>6}  {day:%Y-%m-%d}  {item['title']}")
     output.say(STAYS)
     if not options.yes and not output.ask(f"erase {'it' if len(items) == 1 else 'them'} for good?", default=False):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from claude_mem.records import Event, ToolUsed
-from claude_mem.text import storable
+from claude_mem.text import LATEST, storable
 
 Fields = dict[str, Any]
 
@@ -55,10 +55,12 @@ def string_of(record: Fields, name: str) -> str:
 
 
 def milliseconds(timestamp: Any) -> int:
+    """0 for what is no time, or none of ours: some programs write the year 1 for nothing."""
     try:
-        return int(datetime.fromisoformat(str(timestamp).replace("Z", "+00:00")).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        at = int(datetime.fromisoformat(str(timestamp).replace("Z", "+00:00")).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
         return 0
+    return at if 0 < at < LATEST else 0
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

@@ -197,6 +197,8 @@ def _take(conn: Connection, *, file: File, part: Part, config: Config) -> Sequen
         sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened=opened)
         if not part.mark:  # the end of its own file
             _close(conn, session_id, opened=opened)
+            if opened and not file.path.endswith(".gz"):  # should it be resumed, there is no need to read it all again
+                sessions.set_offset(conn, session_id, part.offset)
         reconcile.add_last_words(conn, sessions.get(conn, session_id), part.closings, news, now=now)
     failpoint("backfill.added")
     if part.problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from claude_mem import ids
@@ -43,7 +44,10 @@ def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool, pas
     if not turns.may_keep(conn, turn.id):
         return ()  # it turned out to be private while we were at it
     now = ids.now()
-    last = turns.is_imported(conn, turn.id) or not ledger.tries(conn, turn.id).left
+    imported = turns.is_imported(conn, turn.id)
+    if imported and observations.has_other_summary(conn, turn.id, "local"):
+        made = replace(made, summary=None)
+    last = past or imported or not ledger.tries(conn, turn.id).left
     refined = last and observations.is_refined(conn, turn.id)
     news = [] if refined else keep(conn, turn, made, now=now, past=past)  # better words that can't be had again stay
     turns.digested(conn, turn, now=now)

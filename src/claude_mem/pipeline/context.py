@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -20,7 +19,7 @@ from claude_mem.pipeline import choose
 from claude_mem.store import observations, projects, timeline
 from claude_mem.store.database import Connection
 from claude_mem.store.timeline import Anchor
-from claude_mem.text import plain, shorten, tokens
+from claude_mem.text import local, plain, shorten, tokens
 
 ICONS = modes.icons(modes.load(modes.DEFAULT, modes.SHIPPED))
 _TAG_LIKE = re.compile(r"<(?=\s*[/!?a-zA-Z])")
@@ -203,10 +202,6 @@ def _fence(lines: list[str]) -> str:
 def fenced(lines: Iterable[str]) -> str:
     """As everything is told that comes from memory: our own capture cuts it out again."""
     return "<claude-mem-context>\n" + "\n".join(lines) + "\n</claude-mem-context>"
-
-
-def local(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000).astimezone()
 
 
 def timeline_text(found: Sequence[dict[str, Any]], middle: Anchor, icons: Icons = ICONS) -> str:

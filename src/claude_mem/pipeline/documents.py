@@ -6,10 +6,10 @@ tools printed is left out: it is nine tenths of the bytes and makes the right tu
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -19,6 +19,9 @@ from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Document, Passage
+from claude_mem.text import local
+
+log = logging.getLogger(__name__)
 
 NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters of neighbours that count
 SPEAKS_FOR_ITSELF = 500
@@ -35,7 +38,11 @@ def refresh(conn: Connection, *, limit: int) -> int:
     """Index what waits, the newest first; how many it were. One transaction: the index never says half."""
     waiting = search.stale(conn, limit=limit)
     for kind, row_id in waiting:
-        _refresh(conn, kind, row_id)
+        try:
+            with conn:  # a savepoint
+                _refresh(conn, kind, row_id)
+        except (ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError):
+            log.exception("%s %s can't be found by its words", kind, row_id)  # one odd row is not worth the others
         search.settled(conn, kind, row_id)
     return len(waiting)
 
@@ -201,7 +208,7 @@ def _pieces(text: str, size: int) -> Iterator[str]:
 
 def day(milliseconds: int) -> str:
     """As people write it: a question says "in May", not a number."""
-    when = datetime.fromtimestamp(milliseconds / 1000).astimezone()
+    when = local(milliseconds)
     return f"{when.day} {when:%B %Y}"
 
 

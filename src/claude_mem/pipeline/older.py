@@ -22,11 +22,11 @@ from claude_mem import privacy
 from claude_mem import projects as projects_
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo
-from claude_mem.portable import IMPORTED, LATEST, Batch, Item, Observation, Project, Prompt, Session, Summary
+from claude_mem.portable import IMPORTED, Batch, Item, Observation, Project, Prompt, Session, Summary
 from claude_mem.records import Type
 from claude_mem.store import foreign
 from claude_mem.store.foreign import Older, Row
-from claude_mem.text import first_sentence, shorten, storable
+from claude_mem.text import LATEST, first_sentence, shorten, storable
 
 ATTEMPTS = 3
 SESSIONS = 4  # a batch, and as many of the groups that have lost their session

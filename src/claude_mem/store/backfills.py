@@ -88,8 +88,12 @@ def _current(conn: Connection, *, now: int) -> int:
 
 
 def _is_busy(conn: Connection, run: int) -> bool:
-    waiting = "select 1 from backfill_files where backfill_id = ? and state = 'waiting' limit 1"
-    return bool(value(conn, waiting, (run,))) or jobs.count(conn, jobs.PAST) > 0
+    """A file whose job was given up is waited for by nobody."""
+    waiting = (
+        "select 1 from backfill_files f join jobs j on j.kind = ? and j.subject = f.id || '.' || f.parts"
+        " where f.backfill_id = ? and f.state = 'waiting' and not j.dead limit 1"
+    )
+    return bool(value(conn, waiting, (jobs.BACKFILL, run))) or jobs.count(conn, jobs.PAST) > 0
 
 
 def _begin(conn: Connection, file: Asked, run: int, *, now: int) -> None:

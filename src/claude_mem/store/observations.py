@@ -344,6 +344,12 @@ def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[t
     return [(row["created_at"], row["completed"]) for row in found]
 
 
+def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:
+    """One that someone else made."""
+    sql = "select 1 from session_summaries where turn_id = ? and provider != ?"
+    return bool(value(conn, sql, (turn_id, provider)))
+
+
 def count(conn: Connection) -> int:
     return int(value(conn, "select count(*) from observations where not forgotten"))
 

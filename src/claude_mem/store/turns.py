@@ -12,6 +12,8 @@ from claude_mem.store import jobs, sessions
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
+SAME_MS, AFTER_MS = 10_000, 3_600_000  # how far two clocks may be apart about a prompt, and its first memory after it
+
 _DECODE = msgspec.json.Decoder(Body)
 
 
@@ -104,7 +106,9 @@ def silent(conn: Connection, *, before: int) -> list[Row]:
         conn,
         """
         select id, session_id, last_at from turns where closed_at is null and last_at < ?
-           and session_id not in (select session_id from backfill_files where state = 'waiting' and session_id > 0)
+           and session_id not in (select f.session_id from backfill_files f
+                                    join jobs j on j.kind = 'backfill' and j.subject = f.id || '.' || f.parts
+                                   where f.state = 'waiting' and f.session_id > 0 and not j.dead)
          order by id
         """,
         (before,),
@@ -191,15 +195,20 @@ def hide(conn: Connection, turn_id: int) -> None:
 
 
 def untold(conn: Connection, session_id: int, text: str, at: int) -> TurnState | None:
-    """The turn of a prompt whose host gives no prompt ids: same words, nearest in time."""
+    """The turn of a prompt whose host gives no prompt ids: same words, nearest in time. One that was imported may have
+    other words, or none: there the time decides."""
     return _row(
         one(
             conn,
-            """
-            select t.* from turns t join user_prompts p on p.turn_id = t.id
-             where t.session_id = ? and t.prompt_id is null and p.text = ? order by abs(p.created_at - ?) limit 1
+            f"""
+            select t.* from turns t left join user_prompts p on p.turn_id = t.id
+             where t.session_id = :session and t.prompt_id is null
+               and (trim(p.text) = trim(:text) or (t.closed_by = 'import' and (
+                    abs(p.created_at - :at) <= {SAME_MS}
+                    or (p.id is null and t.opened_at between :at - {SAME_MS} and :at + {AFTER_MS}))))
+             order by abs(coalesce(p.created_at, t.opened_at) - :at) limit 1
             """,
-            (session_id, text, at),
+            {"session": session_id, "text": text, "at": at},
         )
     )
 

@@ -19,14 +19,14 @@ from msgspec import Meta
 from claude_mem import projects
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.pipeline import context, recall
-from claude_mem.pipeline.context import fenced, local, safe
+from claude_mem.pipeline.context import fenced, safe
 from claude_mem.projects import Project
 from claude_mem.store import observations, timeline
 from claude_mem.store import projects as project_rows
 from claude_mem.store import search as documents
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
-from claude_mem.text import first_sentence, milliseconds, shorten, storable, tokens
+from claude_mem.text import first_sentence, local, milliseconds, shorten, storable, tokens
 from claude_mem.worker.service import Service, keepable
 
 MOST_CHARS = 60_000  # of one answer: hosts cut at about 25,000 tokens
