@@ -294,9 +294,9 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     return set(known)
 
 
-def _some(paths: Iterable[str]) -> Iterator[list[str]]:
+def _some(paths: Iterable[str]) -> list[list[str]]:
     listed = list(paths)
-    yield from (listed[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(listed), PATHS_AT_ONCE))
+    return [listed[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(listed), PATHS_AT_ONCE)]
 
 
 # --- doing it --------------------------------------------------------------------------------------------------------
@@ -383,7 +383,11 @@ def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
 
 
 def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = client.post("/api/backfill/refine", {"paths": list(paths), "dry_run": True})
+    """Of all of them: a request has room for some thousand paths."""
+    parts = [client.post("/api/backfill/refine", {"paths": some, "dry_run": True}) for some in _some(paths) or [[]]]
+    found: dict[str, Any] = parts[0]
+    for name in ("turns", "tokens", "cost", "days"):
+        found[name] = sum(part[name] for part in parts)
     return found
 
 
@@ -400,6 +404,6 @@ def _refine(client: Client, paths: Sequence[str], options: argparse.Namespace) -
     if not options.yes and not output.ask("send them?", default=False):
         output.say("nothing was sent (`--yes` sends without asking)")
         return 1
-    asked = client.post("/api/backfill/refine", {"paths": list(paths)})
-    output.say(f"{asked['turns']:,} turns will be refined, one after the other; `claude-mem cost` shows how far it is")
+    asked = sum(client.post("/api/backfill/refine", {"paths": some})["turns"] for some in _some(paths))
+    output.say(f"{asked:,} turns will be refined, one after the other; `claude-mem cost` shows how far it is")
     return 0
