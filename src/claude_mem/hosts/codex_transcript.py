@@ -8,7 +8,6 @@ code: all that stands here. A subagent has a rollout of its own, which names its
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 from claude_mem import privacy
 from claude_mem.hosts import codex_tools, lines
-from claude_mem.hosts.dialect import Fields, Found, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.hosts.dialect import Fields, Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped, ToolUsed
 
 # What Codex says in the user's place: the folder, AGENTS.md, a skill, a subagent's end, an interruption.
@@ -41,19 +40,30 @@ class _Call:
     line: int
 
 
-def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
-    reader = _Reader(host, content_session_id, agent_id, position=offset)
-    try:
-        if offset:
-            reader.begin(path)
-        for start, line in lines.read_lines(path, offset):
-            reader.line(start, line)
-    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
-        reader.found.offset = offset
-        return reader.found
+def read(
+    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
+) -> Found:
+    reader = _Reader(host, content_session_id, agent_id)
+    found = reader.found
+    if offset:
+        reader.begin(_meta(path))  # what the first line says holds for the rest
+    lines.read(path, found, reader.take, offset=offset, over=over)
     unanswered = [call.line for call in reader.calls.values()]
-    reader.found.offset = min([reader.position, *unanswered])
-    return reader.found
+    found.offset = offset if found.problem else min([found.offset, *unanswered])
+    return found
+
+
+def head(path: Path) -> Head:
+    return lines.head(path, _learn)
+
+
+def _learn(found: Found, record: Fields) -> None:
+    about = payload if isinstance(payload := record.get("payload"), dict) else record
+    if not found.content_session_id:
+        reader = _Reader("", "", "")
+        reader.begin(about)
+        found.content_session_id = reader.content_session_id
+    found.cwd = found.cwd or string_of(about, "cwd")
 
 
 def said_by_user(text: str) -> bool:
@@ -84,16 +94,15 @@ def parent(about: Fields) -> str:
 
 def _meta(path: Path) -> Fields:
     """The first record of a rollout."""
-    try:
-        _, line = next(lines.read_lines(path, 0), (0, b""))
-    except (OSError, ValueError, EOFError, zlib.error):
-        return {}
-    found = lines.record(line) or {}
+    found: Fields = {}
+    with lines.problems(Found()), lines.opened(path) as file:
+        _, line = next(lines.each(file, over=True), (0, b""))
+        found = lines.record(line) or {}
     return payload if isinstance(payload := found.get("payload"), dict) else found
 
 
 class _Reader:
-    def __init__(self, host: str, content_session_id: str, agent_id: str, *, position: int) -> None:
+    def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
@@ -105,18 +114,9 @@ class _Reader:
         self.turn_id = ""
         self.cwd = ""
         self.at = 0
-        self.position = position
         self.begun = False
 
-    def begin(self, path: Path) -> None:
-        """What the first line says holds for the rest."""
-        self._session(_meta(path))
-
-    def line(self, start: int, raw: bytes) -> None:
-        self.position = start + len(raw)
-        record = lines.record(raw)
-        if record is None:
-            return
+    def take(self, start: int, record: Fields) -> None:
         self.at = milliseconds(record.get("timestamp")) or self.at
         payload = record.get("payload")
         kind = string(record.get("type"))
@@ -124,7 +124,7 @@ class _Reader:
             payload, kind = record, "response_item" if kind else "session_meta"
         match kind:
             case "session_meta" if not self.begun and "id" in payload:
-                self._session(payload)
+                self.begin(payload)
             case "turn_context":
                 self._turn(payload)
                 self.cwd = string_of(payload, "cwd") or self.cwd
@@ -135,7 +135,7 @@ class _Reader:
                 self._item(payload, record, start)
                 self.found.lines.setdefault(self.turn_id, start)
 
-    def _session(self, about: Fields) -> None:
+    def begin(self, about: Fields) -> None:
         self.begun = True
         if parent(about) and not self.agent_id:  # read by itself, as a part of its parent's session
             self.agent_id = string_of(about, "id")
