@@ -18,6 +18,7 @@ from claude_mem.hosts.dialect import Found, Head
 from claude_mem.pipeline import backfill
 from claude_mem.records import Prompted, ToolUsed
 from claude_mem.store.backfills import File
+from tests.lab import Lab
 
 Record = dict[str, Any]
 SAID = "please mend the till in here"
@@ -96,6 +97,7 @@ from claude_mem.config import load_forgiving
 from claude_mem.hosts import registry
 from claude_mem.pipeline import backfill
 from claude_mem.store.backfills import File
+from tests.lab import Lab
 path = Path(sys.argv[1])
 about = dict(host="", size=0, session_id=None, opened=False, parts=1, agent="", mark="")
 found = backfill.read(File(id=1, path=str(path), **about), load_forgiving().config)
@@ -216,3 +218,38 @@ def test_a_packed_file_is_read_and_its_damage_named(tmp_path: Path, host: str) -
     for damaged, problem in ((packed[:-30], "truncated"), (packed[:-6] + b"\0\0" + packed[-4:], "broken")):
         path.write_bytes(damaged)
         assert read(host, path, over=True).problem == problem
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def _calls(lab: Lab) -> list[tuple[str, str]]:
+    return lab.rows(
+        "select s.content_session_id, json_extract(e.body, '$.input.command') from events e"
+        " join sdk_sessions s on s.id = e.session_id where e.kind = 'tool' order by 1, 2"
+    )
+
+
+@every_host
+def test_calls_that_are_only_numbered_are_kept_in_each_session(lab: Lab, host: str) -> None:
+    for session in ("s1", "s2"):
+        path = lab.folder / "old" / f"{session}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text(host, session, str(lab.project)).replace(b"T10:", b"T1" + session[-1:].encode() + b":"))
+    lab.mem("backfill", str(lab.folder / "old"))
+    lab.mem("stop")
+    assert _calls(lab) == [("s1", "make s1"), ("s2", "make s2")]
+    assert lab.rows("select count(*) from events where kind = 'stop'") == [(2,)]
+
+
+def test_a_forked_rollout_does_not_repeat_what_it_was_forked_from(lab: Lab) -> None:
+    """Its copies may have new times; then the input tells."""
+    for session, hour in (("s1", b"T10:"), ("s2", b"T12:")):
+        copied = text("codex", "s1", str(lab.project)).replace(b'"id": "s1"', f'"id": "{session}"'.encode())
+        own = text("codex", session, str(lab.project)).replace(b"call_0", f"call-of-{session}".encode())
+        path = lab.folder / "old" / f"{session}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(copied.replace(b"T10:", hour) + own)
+    lab.mem("backfill", str(lab.folder / "old"))
+    lab.mem("stop")
+    assert _calls(lab) == [("s1", "make s1"), ("s1", "make s1"), ("s2", "make s2")]

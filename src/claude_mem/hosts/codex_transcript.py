@@ -203,7 +203,7 @@ class _Reader:
             self.turn_id = f"{self.content_session_id}.{start}"
         if privacy.hides_all(text):
             self.found.private.add(self.turn_id)
-        self._say(privacy.strip(text), string(item.get("id")) or f"{self.content_session_id}-{start}")
+        self._say(privacy.strip(text), string(item.get("id")) or str(start))
 
     def _say(self, text: str, name: str) -> None:
         """The user may say more while the agent is at work: that is one prompt."""
@@ -219,9 +219,7 @@ class _Reader:
         about = record.get("metadata")
         text = _text(item)
         if text.strip() and not (isinstance(about, dict) and about.get("compaction_output")):
-            last = self._event(
-                Stopped(privacy.strip(text)), string(item.get("id")) or f"{self.content_session_id}-{start}"
-            )
+            last = self._event(Stopped(privacy.strip(text)), string(item.get("id")) or str(start))
             self.found.closings[self.turn_id] = last
 
     # --- notices -----------------------------------------------------------------------------------------------------
@@ -253,7 +251,7 @@ class _Reader:
 
     def _event(self, body: Any, name: str, *, tool_use_id: str = "") -> Event:
         return Event(
-            id=f"t-{name}",
+            id=f"t-{self.content_session_id}.{name}",  # what some models call a call is only its number
             host=self.host,
             content_session_id=self.content_session_id,
             at=self.at,

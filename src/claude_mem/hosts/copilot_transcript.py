@@ -138,7 +138,7 @@ class _Reader:
 
     def _event(self, record: Record, body: Any, *, tool_use_id: str = "") -> Event:
         return Event(
-            id=f"t-{tool_use_id or record.get('id')}",
+            id=f"t-{self.content_session_id}.{tool_use_id or record.get('id')}",
             host=self.host,
             content_session_id=self.content_session_id,
             at=milliseconds(record.get("timestamp")),
