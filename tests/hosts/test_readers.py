@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from claude_mem.config import Config
-from claude_mem.hosts import lines, registry
+from claude_mem.hosts import codex_transcript, lines, registry
 from claude_mem.hosts.dialect import Found, Head
 from claude_mem.pipeline import backfill
 from claude_mem.records import Prompted, ToolUsed
@@ -253,3 +254,51 @@ def test_a_forked_rollout_does_not_repeat_what_it_was_forked_from(lab: Lab) -> N
     lab.mem("backfill", str(lab.folder / "old"))
     lab.mem("stop")
     assert _calls(lab) == [("s1", "make s1"), ("s1", "make s1"), ("s2", "make s2")]
+
+
+# --- subagents of Codex ----------------------------------------------------------------------------------------------
+
+
+def _rollout(folder: Path, day: str, name: str, **meta: Any) -> Path:
+    path = folder / "sessions" / day / f"rollout-{day.replace('/', '-')}T10-00-00-{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"type": "session_meta", "payload": {"id": name, **meta}}) + "\n")
+    return path
+
+
+def test_subagents_are_found_however_many_sessions_came_later(tmp_path: Path) -> None:
+    main = _rollout(tmp_path, "2026/01/31", "s1")
+    agents = {
+        "a1": _rollout(tmp_path, "2026/01/31", "a1", parent_thread_id="s1"),
+        "a2": _rollout(tmp_path, "2026/02/01", "a2", session_id="s1", parent_thread_id="a1"),
+    }
+    for number in range(250):
+        _rollout(tmp_path, "2026/03/01", f"later-{number}")
+    assert dict(codex_transcript.agents(main)) == agents
+    agents["a3"] = _rollout(tmp_path, "2026/02/02", "a3", parent_thread_id="s1")
+    assert dict(codex_transcript.agents(main)) == agents
+
+
+def test_each_rollout_is_looked_at_once_for_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollouts = [_rollout(tmp_path, f"2026/01/{number % 5 + 10}", f"s{number}") for number in range(40)]
+    for path in rollouts:
+        os.utime(path.parent, (BEGAN / 1000, BEGAN / 1000))
+    looks: list[Path] = []
+    opened = lines.opened
+
+    def counted(path: Path) -> Any:
+        looks.append(path)
+        return opened(path)
+
+    monkeypatch.setattr(lines, "opened", counted)
+    for path in rollouts:
+        assert list(codex_transcript.agents(path)) == []
+    assert len(looks) <= 2 * len(rollouts)  # as one that asks for its own, and as one that might be another's
+
+
+def test_beside_a_rollout_that_lies_elsewhere_only_its_own_folder_is_looked_at(tmp_path: Path) -> None:
+    other = _rollout(tmp_path, "a/b/c", "a1", parent_thread_id="s1")
+    main = _rollout(tmp_path, "x/y/z", "s1")
+    assert dict(codex_transcript.agents(main)) == {}
+    beside = other.rename(main.with_name(other.name))
+    assert dict(codex_transcript.agents(main)) == {"a1": beside}

@@ -8,8 +8,12 @@ code: all that stands here. A subagent has a rollout of its own, which names its
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,8 @@ _OF_CODEX = (
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
-MOST_AGENTS = 200  # rollouts looked at for one session's subagents, the newest
+MOST_DAYS = 30  # in whose folders a session's subagents are looked for, from its own on
+SETTLED_SECONDS = 2  # until then a file may have come that the folder's time does not tell, or that is still empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,38 @@ def said_by_user(text: str) -> bool:
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
     """The subagents of a session: their rollouts were begun after its own, maybe on another day."""
+    session = string(_meta(path).get("id"))
+    for day in _days(path.parent) if session else ():
+        with contextlib.suppress(OSError, ValueError):
+            yield from _agents_in(day).get(session, ())
+
+
+def _days(own: Path) -> list[Path]:
+    """A session's folder, `year/month/day`, and those of the days after it. Anywhere else, only its own."""
     try:
-        files = sorted(path.parents[3].glob("*/*/*/rollout-*.jsonl"), key=lambda file: file.name)
-    except (OSError, ValueError, IndexError):
-        return
-    session = _meta(path).get("id")
-    for file in [file for file in files if file.name > path.name][-MOST_AGENTS:]:
+        first = date.fromisoformat("-".join(own.parts[-3:]))
+        days = [first + timedelta(days=number) for number in range(1, MOST_DAYS)]
+    except (ValueError, OverflowError):
+        days = []
+    return [own, *(own.parents[2] / f"{day:%Y/%m/%d}" for day in days)]
+
+
+def _agents_in(folder: Path) -> dict[str, list[tuple[str, Path]]]:
+    changed = folder.stat().st_mtime_ns
+    settled = time.time_ns() - changed > SETTLED_SECONDS * 10**9
+    return _by_session(folder, changed) if settled else _by_session.__wrapped__(folder, changed)
+
+
+@lru_cache(maxsize=1024)
+def _by_session(folder: Path, _: int) -> dict[str, list[tuple[str, Path]]]:
+    """Whose subagents lie in a folder; looked up once, until the folder changes."""
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for file in sorted([*folder.glob("rollout-*.jsonl"), *folder.glob("rollout-*.jsonl.gz")]):
         about = _meta(file)
-        if session and parent(about) and session in (about.get("session_id"), parent(about)):
-            yield string(about.get("id")), file
+        if started_by := parent(about):
+            for session in {string(about.get("session_id")), started_by}:
+                found.setdefault(session, []).append((string(about.get("id")), file))
+    return found
 
 
 def parent(about: Fields) -> str:
