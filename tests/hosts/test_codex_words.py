@@ -313,11 +313,11 @@ def test_rollouts_of_the_first_versions_are_understood(tmp_path: Path) -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from(["type", "payload", "timestamp", "id"]), anything), max_size=6))
 def test_no_rollout_can_crash_the_reader(records: list[Any]) -> None:
-    reader = codex_transcript._Reader("codex", "", "", position=0)
+    reader = codex_transcript._Reader("codex", "", "")
     kinds = ["session_meta", "turn_context", "event_msg", "response_item"]
     for number, record in enumerate(records):
         for line in (record, {"type": kinds[number % 4], "payload": record}, {"type": kinds[number % 4], **record}):
-            reader.line(0, json.dumps(line).encode())
+            reader.take(0, line)
 
 
 ITEMS = st.fixed_dictionaries(
@@ -332,9 +332,9 @@ ITEMS = st.fixed_dictionaries(
 
 @given(st.lists(ITEMS, max_size=6))
 def test_no_item_can_crash_the_reader(items: list[Any]) -> None:
-    reader = codex_transcript._Reader("codex", "s1", "", position=0)
+    reader = codex_transcript._Reader("codex", "s1", "")
     for item in items:
-        reader.line(0, json.dumps({"type": "response_item", "payload": item}).encode())
+        reader.take(0, {"type": "response_item", "payload": item})
 
 
 # --- in the database -------------------------------------------------------------------------------------------------

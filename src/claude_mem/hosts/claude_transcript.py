@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ import msgspec
 
 from claude_mem import privacy
 from claude_mem.hosts import lines
-from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.hosts.dialect import Fields, Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
 
-_HEAD_LINES = 200
 _MOST_AGAIN = 200
 
 
@@ -44,14 +42,16 @@ class _Mark(msgspec.Struct):
     lines: list[int] = []
 
 
-def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
+def read(
+    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
+) -> Found:
     reader = _Reader(host, content_session_id, agent_id)
     found = reader.found
     with lines.problems(found), lines.opened(path) as file:
         start = offset if offset <= path.stat().st_size else 0  # a shorter file is another file
         file.seek(start)
         reader.position = start
-        for size, line in lines.each(file):
+        for size, line in lines.each(file, over=over):
             reader.line(size, line)
     unanswered = [call.line for call in reader.calls.values()]
     found.offset = offset if found.problem else min([reader.position, *unanswered])
@@ -68,32 +68,23 @@ def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> 
             file.seek(line)
             reader.again(file.readline(lines.MAX_LINE), line)
         file.seek(start.offset)
-        for size, raw in lines.each(file):
-            reader.line(size, raw)
+        for size, raw in lines.each(file, over=True):
+            if not reader.line(size, raw) and not raw.endswith(b"\n"):
+                found.problem = "truncated"  # its last line has no end
             if reader.position - start.offset >= most:
                 found.offset = reader.position
                 return found, msgspec.json.encode(reader.mark()).decode()
-        file.seek(reader.position)
-        if (rest := file.readline(lines.MAX_LINE)) and not reader.line(len(rest), rest):
-            found.problem = "truncated"  # its last line has no end
     found.offset = reader.position
     return found, ""
 
 
 def head(path: Path) -> Head:
-    found = Found()
-    began = ended = 0
-    with lines.problems(found), lines.opened(path) as file:
-        for _, line in islice(lines.each(file), _HEAD_LINES):
-            record = lines.record(line) or {}
-            found.content_session_id = found.content_session_id or string_of(record, "sessionId")
-            found.cwd = found.cwd or string_of(record, "cwd")
-            began = began or milliseconds(record.get("timestamp"))
-            if found.content_session_id and found.cwd and began:
-                break
-        for line in reversed(lines.tail(file).splitlines()):
-            ended = ended or milliseconds((lines.record(line) or {}).get("timestamp"))
-    return Head(found.content_session_id, found.cwd, began, max(began, ended))
+    return lines.head(path, _learn)
+
+
+def _learn(found: Found, record: Fields) -> None:
+    found.content_session_id = found.content_session_id or string_of(record, "sessionId")
+    found.cwd = found.cwd or string_of(record, "cwd")
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:

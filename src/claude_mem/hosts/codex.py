@@ -236,6 +236,12 @@ HOST = Host(
     edits=edits,
     elsewhere=_by_plugin,
     waits_for=_untrusted,
-    transcripts=Transcripts(read=codex_transcript.read, find=_find, owns=_owns, agents=codex_transcript.agents),
+    transcripts=Transcripts(
+        read=codex_transcript.read,
+        find=_find,
+        owns=_owns,
+        head=codex_transcript.head,
+        agents=codex_transcript.agents,
+    ),
     note=NOTE,
 )

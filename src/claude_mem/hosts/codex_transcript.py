@@ -8,9 +8,12 @@ code: all that stands here. A subagent has a rollout of its own, which names its
 
 from __future__ import annotations
 
-import zlib
+import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import msgspec
 
 from claude_mem import privacy
 from claude_mem.hosts import codex_tools, lines
-from claude_mem.hosts.dialect import Fields, Found, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.hosts.dialect import Fields, Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped, ToolUsed
 
 # What Codex says in the user's place: the folder, AGENTS.md, a skill, a subagent's end, an interruption.
@@ -30,7 +33,8 @@ _OF_CODEX = (
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
-MOST_AGENTS = 200  # rollouts looked at for one session's subagents, the newest
+MOST_DAYS = 30  # in whose folders a session's subagents are looked for, from its own on
+SETTLED_SECONDS = 2  # until then a file may have come that the folder's time does not tell, or that is still empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,30 @@ class _Call:
     line: int
 
 
-def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
-    reader = _Reader(host, content_session_id, agent_id, position=offset)
-    try:
-        if offset:
-            reader.begin(path)
-        for start, line in lines.read_lines(path, offset):
-            reader.line(start, line)
-    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
-        reader.found.offset = offset
-        return reader.found
+def read(
+    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
+) -> Found:
+    reader = _Reader(host, content_session_id, agent_id)
+    found = reader.found
+    if offset:
+        reader.begin(_meta(path))  # what the first line says holds for the rest
+    lines.read(path, found, reader.take, offset=offset, over=over)
     unanswered = [call.line for call in reader.calls.values()]
-    reader.found.offset = min([reader.position, *unanswered])
-    return reader.found
+    found.offset = offset if found.problem else min([found.offset, *unanswered])
+    return found
+
+
+def head(path: Path) -> Head:
+    return lines.head(path, _learn)
+
+
+def _learn(found: Found, record: Fields) -> None:
+    about = payload if isinstance(payload := record.get("payload"), dict) else record
+    if not found.content_session_id:
+        reader = _Reader("", "", "")
+        reader.begin(about)
+        found.content_session_id = reader.content_session_id
+    found.cwd = found.cwd or string_of(about, "cwd")
 
 
 def said_by_user(text: str) -> bool:
@@ -62,15 +77,38 @@ def said_by_user(text: str) -> bool:
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
     """The subagents of a session: their rollouts were begun after its own, maybe on another day."""
+    session = string(_meta(path).get("id"))
+    for day in _days(path.parent) if session else ():
+        with contextlib.suppress(OSError, ValueError):
+            yield from _agents_in(day).get(session, ())
+
+
+def _days(own: Path) -> list[Path]:
+    """A session's folder, `year/month/day`, and those of the days after it. Anywhere else, only its own."""
     try:
-        files = sorted(path.parents[3].glob("*/*/*/rollout-*.jsonl"), key=lambda file: file.name)
-    except (OSError, ValueError, IndexError):
-        return
-    session = _meta(path).get("id")
-    for file in [file for file in files if file.name > path.name][-MOST_AGENTS:]:
+        first = date.fromisoformat("-".join(own.parts[-3:]))
+        days = [first + timedelta(days=number) for number in range(1, MOST_DAYS)]
+    except (ValueError, OverflowError):
+        days = []
+    return [own, *(own.parents[2] / f"{day:%Y/%m/%d}" for day in days)]
+
+
+def _agents_in(folder: Path) -> dict[str, list[tuple[str, Path]]]:
+    changed = folder.stat().st_mtime_ns
+    settled = time.time_ns() - changed > SETTLED_SECONDS * 10**9
+    return _by_session(folder, changed) if settled else _by_session.__wrapped__(folder, changed)
+
+
+@lru_cache(maxsize=1024)
+def _by_session(folder: Path, _: int) -> dict[str, list[tuple[str, Path]]]:
+    """Whose subagents lie in a folder; looked up once, until the folder changes."""
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for file in sorted([*folder.glob("rollout-*.jsonl"), *folder.glob("rollout-*.jsonl.gz")]):
         about = _meta(file)
-        if session and parent(about) and session in (about.get("session_id"), parent(about)):
-            yield string(about.get("id")), file
+        if started_by := parent(about):
+            for session in {string(about.get("session_id")), started_by}:
+                found.setdefault(session, []).append((string(about.get("id")), file))
+    return found
 
 
 def parent(about: Fields) -> str:
@@ -84,16 +122,15 @@ def parent(about: Fields) -> str:
 
 def _meta(path: Path) -> Fields:
     """The first record of a rollout."""
-    try:
-        _, line = next(lines.read_lines(path, 0), (0, b""))
-    except (OSError, ValueError, EOFError, zlib.error):
-        return {}
-    found = lines.record(line) or {}
+    found: Fields = {}
+    with lines.problems(Found()), lines.opened(path) as file:
+        _, line = next(lines.each(file, over=True), (0, b""))
+        found = lines.record(line) or {}
     return payload if isinstance(payload := found.get("payload"), dict) else found
 
 
 class _Reader:
-    def __init__(self, host: str, content_session_id: str, agent_id: str, *, position: int) -> None:
+    def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
@@ -105,18 +142,9 @@ class _Reader:
         self.turn_id = ""
         self.cwd = ""
         self.at = 0
-        self.position = position
         self.begun = False
 
-    def begin(self, path: Path) -> None:
-        """What the first line says holds for the rest."""
-        self._session(_meta(path))
-
-    def line(self, start: int, raw: bytes) -> None:
-        self.position = start + len(raw)
-        record = lines.record(raw)
-        if record is None:
-            return
+    def take(self, start: int, record: Fields) -> None:
         self.at = milliseconds(record.get("timestamp")) or self.at
         payload = record.get("payload")
         kind = string(record.get("type"))
@@ -124,7 +152,7 @@ class _Reader:
             payload, kind = record, "response_item" if kind else "session_meta"
         match kind:
             case "session_meta" if not self.begun and "id" in payload:
-                self._session(payload)
+                self.begin(payload)
             case "turn_context":
                 self._turn(payload)
                 self.cwd = string_of(payload, "cwd") or self.cwd
@@ -135,7 +163,7 @@ class _Reader:
                 self._item(payload, record, start)
                 self.found.lines.setdefault(self.turn_id, start)
 
-    def _session(self, about: Fields) -> None:
+    def begin(self, about: Fields) -> None:
         self.begun = True
         if parent(about) and not self.agent_id:  # read by itself, as a part of its parent's session
             self.agent_id = string_of(about, "id")
@@ -203,7 +231,7 @@ class _Reader:
             self.turn_id = f"{self.content_session_id}.{start}"
         if privacy.hides_all(text):
             self.found.private.add(self.turn_id)
-        self._say(privacy.strip(text), string(item.get("id")) or f"{self.content_session_id}-{start}")
+        self._say(privacy.strip(text), string(item.get("id")) or str(start))
 
     def _say(self, text: str, name: str) -> None:
         """The user may say more while the agent is at work: that is one prompt."""
@@ -219,9 +247,7 @@ class _Reader:
         about = record.get("metadata")
         text = _text(item)
         if text.strip() and not (isinstance(about, dict) and about.get("compaction_output")):
-            last = self._event(
-                Stopped(privacy.strip(text)), string(item.get("id")) or f"{self.content_session_id}-{start}"
-            )
+            last = self._event(Stopped(privacy.strip(text)), string(item.get("id")) or str(start))
             self.found.closings[self.turn_id] = last
 
     # --- notices -----------------------------------------------------------------------------------------------------
@@ -253,7 +279,7 @@ class _Reader:
 
     def _event(self, body: Any, name: str, *, tool_use_id: str = "") -> Event:
         return Event(
-            id=f"t-{name}",
+            id=f"t-{self.content_session_id}.{name}",  # what some models call a call is only its number
             host=self.host,
             content_session_id=self.content_session_id,
             at=self.at,

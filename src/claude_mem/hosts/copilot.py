@@ -137,5 +137,7 @@ HOST = Host(
     translate=translate,
     present=_present,
     edits=edits,
-    transcripts=Transcripts(read=copilot_transcript.read, find=_find, owns=_owns, late_seconds=0.3),
+    transcripts=Transcripts(
+        read=copilot_transcript.read, find=_find, owns=_owns, head=copilot_transcript.head, late_seconds=0.3
+    ),
 )

@@ -6,72 +6,51 @@ as well. What no hook was called for has an id of Copilot's.
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from claude_mem import privacy
+from claude_mem.hosts import lines
 from claude_mem.hosts.copilot_words import call_id, outcome, prompt_id, tool
-from claude_mem.hosts.dialect import Found, is_said, milliseconds, string, tool_used
+from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
-
-_MAX_LINE = 64 << 20
 
 Record = dict[str, Any]
 
+_SESSION = ("session.start", "session.resume")
 
-def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
+
+def read(
+    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
+) -> Found:
     reader = _Reader(host, content_session_id)
+    found = reader.found
     if agent_id:
-        return reader.found  # subagents have no files of their own
-    try:
-        size = _size(path)
-        reader.position = offset if offset <= size else 0  # a shorter file is another file
-        for raw in _lines(path, reader.position):
-            reader.line(raw)
-    except (OSError, ValueError):
-        reader.found.offset = offset
-        return reader.found
+        return found  # subagents have no files of their own
+    lines.read(path, found, reader.take, offset=offset, over=over)
     unfinished = [call.line for call in reader.calls.values()]
-    if reader.prompt_id not in reader.found.closings:  # read again when its end is there
-        unfinished.append(reader.found.lines.get(reader.prompt_id, reader.position))
-    reader.found.offset = min([reader.position, *unfinished])
-    return reader.found
+    if reader.prompt_id not in found.closings:  # read again when its end is there
+        unfinished.append(found.lines.get(reader.prompt_id, found.offset))
+    found.offset = offset if found.problem else min([found.offset, *unfinished])
+    return found
+
+
+def head(path: Path) -> Head:
+    return lines.head(path, _learn)
+
+
+def _learn(found: Found, record: Record) -> None:
+    if record.get("type") in _SESSION and isinstance(data := record.get("data"), dict):
+        found.content_session_id = found.content_session_id or string_of(data, "sessionId")
+        where = data.get("context")
+        found.cwd = found.cwd or (string_of(where, "cwd") if isinstance(where, dict) else "")
 
 
 def _closing(record: Record) -> str:
     """Words at the end of a turn, not before a tool call."""
     data = record["data"]
     return string(data.get("content")) if record["type"] == "assistant.message" and not data.get("toolRequests") else ""
-
-
-def _size(path: Path) -> int:
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise OSError("not a file")  # opening a pipe would wait for ever
-    return about.st_size
-
-
-def _lines(path: Path, start: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(start)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return  # still being written
-            yield line
-
-
-def _record(raw: bytes) -> Record | None:
-    try:
-        found = msgspec.json.decode(raw) if len(raw) < _MAX_LINE else None
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None  # one bad line says nothing about the next
-    well = isinstance(found, dict) and isinstance(found.get("type"), str) and isinstance(found.get("data"), dict)
-    return found if well else None
 
 
 @dataclass(slots=True)
@@ -91,17 +70,14 @@ class _Reader:
         self.told: list[tuple[int, _Call]] = []  # the ends of calls that a hook was told of, and when
         self.prompt_id = ""
         self.announced = False  # a hook was told of the prompt that comes next
-        self.position = 0
 
-    def line(self, raw: bytes) -> None:
-        start, self.position = self.position, self.position + len(raw)
-        record = _record(raw)
-        if record is None:
+    def take(self, start: int, record: Record) -> None:
+        if not isinstance(record.get("type"), str) or not isinstance(record.get("data"), dict):
             return
         data, agent_id = record["data"], string(record.get("agentId"))
         match record["type"]:
             case "session.start" | "session.resume":
-                self._session(data)
+                self._session(record)
             case "hook.start":
                 self._hook(data, agent_id)
             case "user.message" if not agent_id and not string(data.get("source")).startswith("agent-"):
@@ -114,11 +90,10 @@ class _Reader:
                 self._result(record, data)
         self.found.lines.setdefault(self.prompt_id, start)
 
-    def _session(self, data: Record) -> None:
-        self.content_session_id = self.content_session_id or string(data.get("sessionId"))
+    def _session(self, record: Record) -> None:
         self.found.content_session_id = self.content_session_id
-        where = data.get("context")
-        self.found.cwd = self.found.cwd or (string(where.get("cwd")) if isinstance(where, dict) else "")
+        _learn(self.found, record)
+        self.content_session_id = self.found.content_session_id
 
     def _hook(self, data: Record, agent_id: str) -> None:
         given = data.get("input")
@@ -163,7 +138,7 @@ class _Reader:
 
     def _event(self, record: Record, body: Any, *, tool_use_id: str = "") -> Event:
         return Event(
-            id=f"t-{tool_use_id or record.get('id')}",
+            id=f"t-{self.content_session_id}.{tool_use_id or record.get('id')}",
             host=self.host,
             content_session_id=self.content_session_id,
             at=milliseconds(record.get("timestamp")),

@@ -91,7 +91,7 @@ PROBLEMS = {
     "format": "none of it could be understood; a newer claude-mem may know this format",
     "foreign": "it is not the record of any agent we know",
     "empty": "there is no prompt and no tool call in it",
-    "huge": "its agent's files can only be read whole, and this one is too large for that",
+    "huge": "its agent's files can only be read whole, and this one is too large; at most its first 64 MB were taken",
     "project_off": "memory is switched off in its project (`.claude-mem.toml` or `excluded_projects`)",
     "ours": "it is a conversation of claude-mem's own with a model",
 }
@@ -109,12 +109,22 @@ class Head:
 
 class Reader(Protocol):
     def __call__(
-        self, path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = ""
+        self,
+        path: Path,
+        *,
+        host: str,
+        content_session_id: str = "",
+        offset: int = 0,
+        agent_id: str = "",
+        over: bool = False,
     ) -> Found:
         """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count.
 
         Without `content_session_id` it is the one that the file names. A file that can't be read tells nothing, and its
         offset stays; nothing in it raises. `problem` says what was wrong with the file.
+
+        `over`: nobody writes to it any more. Its last line need not have an end; if that line can't be understood, the
+        file is truncated. It is read whole, as far as memory allows.
         """
 
 

@@ -152,5 +152,11 @@ HOST = Host(
     translate=translate,
     present=_present,
     edits=edits,
-    transcripts=Transcripts(read=gemini_transcript.read, find=_find, owns=gemini_transcript.owns, named=False),
+    transcripts=Transcripts(
+        read=gemini_transcript.read,
+        find=_find,
+        owns=gemini_transcript.owns,
+        head=gemini_transcript.head,
+        named=False,
+    ),
 )

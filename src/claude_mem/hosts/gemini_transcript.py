@@ -7,19 +7,18 @@ passed over. Older versions wrote one JSON object in all. A message does not nam
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
-import stat
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from claude_mem import privacy
-from claude_mem.hosts.dialect import Found, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.hosts import lines
+from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.hosts.gemini_tools import Call, in_our_words, text_of
 from claude_mem.records import Body, Event, Prompted, Stopped
 
@@ -41,18 +40,16 @@ def owns(record: Mapping[str, Any]) -> bool:
     return named and record.get("kind") != "subagent"
 
 
-def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "") -> Found:
+def read(
+    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = True
+) -> Found:
+    """Always as if it were over: it is read whole each time, so nothing is lost by a look too early."""
     found = Found(content_session_id=content_session_id, offset=offset)
-    try:
-        _check(path)
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            text = file.read()
-    except (OSError, ValueError, EOFError, zlib.error):  # gone, unreadable, or no name a file can have
+    if agent_id:
         return found
-    if agent_id or (offset and offset == len(text)):
+    about, messages = _gather(path, found, over=over)
+    if offset and offset == found.offset:
         return found
-    about, messages = _gather(text)
-    found.offset = len(text)
     found.content_session_id = content_session_id or string_of(about, "sessionId")
     found.cwd = _project_root(path, string_of(about, "projectHash"))
     teller = _Teller(found, host)
@@ -61,51 +58,69 @@ def read(path: Path, *, host: str, content_session_id: str = "", offset: int = 0
     return found
 
 
-def _check(path: Path) -> None:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError("not a file")  # opening a pipe would wait for ever
+def head(path: Path) -> Head:
+    """Of the older form there is only the whole."""
+    if path.name.removesuffix(".gz").endswith(".json"):
+        found = read(path, host="")
+        times = [event.at for event in found.events if event.at]
+        return Head(found.content_session_id, found.cwd, min(times, default=0), max(times, default=0))
+    return lines.head(path, partial(_learn, path))
+
+
+def _learn(path: Path, found: Found, record: Record) -> None:
+    if owns(record) and not found.content_session_id:
+        found.content_session_id = string_of(record, "sessionId")
+        found.cwd = _project_root(path, string_of(record, "projectHash"))
 
 
 def last_message(path: str, said: str) -> str:
     """The newest message that `said` ends with: the agent's last words, without what it said on the way."""
     try:
-        _check(Path(path))
-        with Path(path).open("rb") as file:
+        with lines.opened(Path(path)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            lines = file.read().splitlines()
+            newest = reversed(file.read().splitlines())
     except (OSError, ValueError):
         return ""
-    for record in _decoded(reversed(lines)):
+    for record in filter(None, map(lines.record, newest)):
         words = string(record.get("content")).strip()
         if record.get("type") == "gemini" and words and said.rstrip().endswith(words):
             return words
     return ""
 
 
-def _decoded(lines: Iterable[bytes]) -> Iterable[Record]:
-    for line in lines:
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            continue  # still being written, or damaged: one bad line says nothing about the next
-        if isinstance(record, dict):
-            yield record
-
-
-def _gather(text: bytes) -> tuple[Record, list[Record]]:
+def _gather(path: Path, found: Found, *, over: bool) -> tuple[Record, list[Record]]:
     """What the session is, and its messages as they were in the end."""
-    about: Record = {}
-    messages: dict[str, Record] = {}
-    records = [*_decoded(text.splitlines())]
-    for record in records if any(map(owns, records)) else _decoded([text]):
+    gathered = _Gathered()
+    lines.read(path, found, gathered.take, over=over)
+    if not gathered.about and (whole := _document(path, found)):
+        found.problem, found.bad_lines = "", 0
+        gathered.take(0, whole)
+    return gathered.about, list(gathered.messages.values())
+
+
+def _document(path: Path, found: Found) -> Record:
+    """All of a file as one record."""
+    with lines.problems(found), lines.opened(path) as file:
+        text = file.read(lines.MAX_DOCUMENT + 1)
+        if len(text) > lines.MAX_DOCUMENT:
+            raise lines.TooMuch
+        whole = lines.record(text) or {}
+        return whole if owns(whole) else {}
+    return {}
+
+
+class _Gathered:
+    def __init__(self) -> None:
+        self.about: Record = {}
+        self.messages: dict[str, Record] = {}
+
+    def take(self, _: int, record: Record) -> None:
+        found = [record]
         if owns(record):
-            about = about or record
+            self.about = self.about or record
             inside = record.get("messages")
             found = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
-        else:
-            found = [record]
-        messages |= {message["id"]: message for message in found if isinstance(message.get("id"), str)}
-    return about, list(messages.values())
+        self.messages |= {message["id"]: message for message in found if isinstance(message.get("id"), str)}
 
 
 def _project_root(path: Path, project_hash: str) -> str:

@@ -44,13 +44,13 @@ class Transcripts:
     # Its files in their usual place, and what they are: is this the first record of one of them?
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
+    head: Callable[[Path], Head]  # a quick look
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
     # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
     named: bool = True
     late_seconds: float = 0  # how long after a hook its own record of it may be written
-    # For files of any size: without it they are read whole, and a huge one is left out.
+    # For files of any size: without it they are read whole, and of a huge one only the beginning.
     part: PartReader | None = None
-    head: Callable[[Path], Head] | None = None  # a quick look; without it, the whole is read
 
 
 def _same(fields: Fields) -> Fields:

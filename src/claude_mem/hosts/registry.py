@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.hosts import claude, codex, copilot, cursor, gemini, opencode, qwen, windsurf
+from claude_mem.hosts import claude, codex, copilot, cursor, gemini, lines, opencode, qwen, windsurf
 from claude_mem.hosts.dialect import Head
 from claude_mem.hosts.host import Host
 
@@ -20,7 +20,7 @@ _ALL = (
     claude.HOST, codex.HOST, gemini.HOST, opencode.HOST, copilot.HOST, qwen.HOST, cursor.HOST, windsurf.HOST,
 )  # fmt: skip
 HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
-FIRST_BYTES, FIRST_LINES, MOST_JSON = 1 << 20, 1_000, 64 << 20
+FIRST_BYTES, FIRST_LINES = 1 << 20, 1_000
 
 
 def of(name: str) -> Host:
@@ -38,14 +38,7 @@ def whose(path: Path) -> Host | None:
 
 
 def head(host: Host, path: Path) -> Head:
-    """A quick look, where the agent's files allow one."""
-    if host.transcripts is None:
-        return Head()
-    if host.transcripts.head is not None:
-        return host.transcripts.head(path)
-    found = host.transcripts.read(path, host=host.name)
-    times = [event.at for event in found.events if event.at]
-    return Head(found.content_session_id, found.cwd, min(times, default=0), max(times, default=0))
+    return host.transcripts.head(path) if host.transcripts is not None else Head()
 
 
 def _first_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -65,7 +58,7 @@ def _first_lines(path: Path) -> Iterator[bytes]:
         return  # opening a pipe would wait for ever
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         if path.name.removesuffix(".gz").endswith(".json"):  # one record, over many lines
-            yield file.read(MOST_JSON)
+            yield file.read(lines.MAX_DOCUMENT)
             return
         left = FIRST_BYTES
         for _ in range(FIRST_LINES):

@@ -33,7 +33,6 @@ from claude_mem.store.database import Connection, Database
 from claude_mem.text import storable
 
 PART_BYTES = 2 << 20  # a part takes the writer some milliseconds: nobody notices
-WHOLE_BYTES = 64 << 20  # the most of a file whose reader knows no parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +127,7 @@ def _next(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[
 def _part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str]:
     if transcripts.part is not None:
         return transcripts.part(path, host=host, mark=file.mark, most=PART_BYTES, agent_id=file.agent)
-    if path.stat().st_size > WHOLE_BYTES:
-        return Found(problem="huge"), ""
-    found = transcripts.read(path, host=host, agent_id=file.agent)
-    if path.suffix == ".gz" and not found.problem:
-        _go_through(path, found)
-    return found, ""
-
-
-def _go_through(path: Path, found: Found) -> None:
-    """A reader that knows no parts need not say that a packed file is damaged."""
-    with lines.problems(found), lines.opened(path) as file:
-        while file.read(1 << 20):
-            pass
+    return transcripts.read(path, host=host, agent_id=file.agent, over=True), ""
 
 
 def _clean(event: Event, config: Config) -> Event | None:
@@ -169,7 +156,10 @@ def _nobodys(path: Path) -> str:
     """Why no agent knows it."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return "foreign" if file.read(1) else "empty"
+            if not file.read(1):
+                return "empty"
+            file.seek(lines.MAX_DOCUMENT)  # nobody looks at more of a file that is one record
+            return "huge" if path.name.removesuffix(".gz").endswith(".json") and file.read(1) else "foreign"
     except EOFError:
         return "truncated"
     except (OSError, zlib.error):

@@ -135,7 +135,7 @@ def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None
 def _missing(conn: Connection, session: Session, event: Event, config: Config, news: list[News]) -> bool:
     match event.body:
         case ToolUsed(name=name, failed=failed):
-            known = name in config.skip_tools or events.has_tool_use(conn, event.host, event.tool_use_id)
+            known = name in config.skip_tools or events.has_tool_use(conn, session.id, event)
             if known and failed:  # not every hook is told
                 events.note_failure(conn, session.id, event.tool_use_id)
             return not known and not _in_private_turn(conn, session, event)

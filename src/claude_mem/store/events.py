@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from claude_mem.failpoints import failpoint
-from claude_mem.records import Event, Outcome, kind
+from claude_mem.records import Event, Outcome, ToolUsed, kind
 from claude_mem.store.database import Connection, Row, rows, value
 
 
@@ -43,15 +43,29 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
     return conn.last_insert_rowid() if conn.changes() else None
 
 
-def has_tool_use(conn: Connection, host: str, tool_use_id: str) -> bool:
-    """In any session of the host: a forked session's transcript begins with a copy of another's."""
-    return bool(
-        value(
-            conn,
-            "select 1 from events e join sdk_sessions s on s.id = e.session_id where e.tool_use_id = ? and s.host = ?",
-            (tool_use_id, host),
-        )
+def has_tool_use(conn: Connection, session_id: int, event: Event) -> bool:
+    """Here, or as a copy in another session of the host: a forked session's transcript begins with one. The id alone
+    does not tell, since some models just count their calls: a copy has the same tool, and the same input or (as far
+    as a hook can tell) the same time."""
+    assert isinstance(event.body, ToolUsed)
+    found = value(
+        conn,
+        """
+        select 1 from events e join sdk_sessions s on s.id = e.session_id
+         where e.tool_use_id = ? and s.host = ?
+           and (s.id = ? or json_extract(e.body, '$.name') = ?
+                            and (abs(e.at - ?) < 2000 or json_extract(e.body, '$.input') = json(?)))
+        """,
+        (
+            event.tool_use_id,
+            event.host,
+            session_id,
+            event.body.name,
+            event.at,
+            msgspec.json.encode(event.body.input).decode(),
+        ),
     )
+    return bool(found)
 
 
 def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bool:
