@@ -332,6 +332,33 @@ def test_one_repository_under_two_paths_is_one_project_and_two_under_one_are_two
     )
     found = home.bring(write(tmp_path / "x.jsonl", [SHOP, elsewhere, another]))
     assert found.counts == {"added": {"project": 2}, "known": {"project": 1}}
+    assert home.rows("select identity from project_aliases where project_id = 1 order by identity") == [
+        ("git:/w/shop/.git",),
+        ("git:/x/shop/.git",),
+        (SHOP.project,),
+    ]
+    assert home.rows("select identity from project_aliases where project_id = 2") == [(another.project,)]
+    theirs = saved("Of another repository", project=another.project)
+    home.bring(write(tmp_path / "y.jsonl", [another, theirs]))
+    assert home.rows("select project_id from observations") == [(2,)]
+
+
+def test_a_repository_that_claims_anothers_folder_does_not_speak_there(lab: Lab) -> None:
+    (lab.project / ".git" / "config").write_text('[remote "origin"]\n url = https://host/me/shop.git\n')
+    lab.hook("SessionStart", source="startup")
+    lab.mem("save", "Deploys happen on Tuesdays", "--project", "shop")
+    other = Project(
+        project="remote:host/you/other",
+        name="other",
+        root=str(lab.project),
+        identities=(f"git:{lab.project}/.git",),
+        created_at=AT,
+    )
+    theirs = saved("Deploys never happen", project=other.project)
+    lab.mem("import", str(write(lab.folder / "x.jsonl", [other, theirs])))
+    lab.mem("stop")
+    assert lab.rows("select p.name from project_dirs d join projects p on p.id = d.project_id") == [("shop",)]
+    assert "never" not in json.dumps(lab.hook("SessionStart", source="startup", session_id="s2"))
 
 
 def test_someone_elses_is_found_but_never_told_unasked(lab: Lab) -> None:

@@ -268,16 +268,23 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
 
 
 def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
-    """The project that is known by any of the identities; else a new one. All of them are remembered."""
+    """The project that is known by any of the identities; else a new one. All of them are remembered, except, of a new
+    one, what is another's."""
     identities = tuple(dict.fromkeys((record.project, *record.identities)))
     known = _same_project(conn, record, identities)
-    found = projects_.Project(record.name, record.root, identities)
     if known is None:
-        folder = record.root if record.root and Path(record.root).is_dir() else ""
-        return projects.know(conn, found, folder, now=record.created_at or now), ADDED
+        free = tuple(identity for identity in identities if not _is_taken(conn, "project_aliases", identity))
+        found = projects_.Project(record.name, record.root, free)
+        its = record.root and Path(record.root).is_dir() and not _is_taken(conn, "project_dirs", record.root)
+        return projects.know(conn, found, record.root if its else "", now=record.created_at or now), ADDED
     for identity in identities:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
     return known, KNOWN
+
+
+def _is_taken(conn: Connection, table: str, name: str) -> bool:
+    column = {"project_aliases": "identity", "project_dirs": "dir"}[table]
+    return bool(value(conn, f"select 1 from {table} where {column} = ?", (name,)))
 
 
 def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]) -> int | None:
