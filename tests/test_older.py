@@ -381,6 +381,7 @@ def test_a_log_that_was_left_or_copied_along_is_read_too(
         assert added(fresh.bring(copy / "x.db"))["observation"] == 3
         assert (files(copy), names(copy)) == (before, listed)
         assert names(scratch) == []  # no copy is left
+        assert not list(fresh.folder.glob(f"{foreign.READING}*"))
 
 
 def test_a_folder_that_cannot_be_written(home: Home, theirs: OlderDb) -> None:
@@ -491,6 +492,31 @@ def test_looking_at_old_sessions_changes_nothing_of_anyones(lab: Lab, theirs: Ol
     own.execute("drop table backfill_files; pragma user_version = 5")  # as an earlier version left it
     own.close()
     assert waits() == 1
+
+
+def test_no_copy_of_it_is_left_whatever_happens(
+    home: Home, theirs: OlderDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    path = left_by_a_crash(theirs, tmp_path / "left" / "x.db")
+    seen: list[list[str]] = []
+
+    def fail(*_: object, **__: object) -> None:
+        seen.append([path.name[:9] for path in home.folder.glob(".*")])
+        raise CannotDo("by design")
+
+    monkeypatch.setattr(older.Reader, "sessions", fail)
+    assert home.bring(path).error == "by design"
+    assert seen[0] == [foreign.READING]
+    assert not list(home.folder.glob(".*"))
+    assert bring.recognise(path) == "older"
+    assert names(scratch) == []
+    assert not list(home.folder.glob(".*"))
+    (home.folder / f"{foreign.READING}killed").mkdir()
+    home.rows("select 1")
+    assert not list(home.folder.glob(".*"))
 
 
 # --- files that are something else, or broken ------------------------------------------------------------------------

@@ -104,6 +104,7 @@ def read(found: Import, config: Config) -> Batch:
 
 
 def _end(conn: Connection, *, found: Import, error: str) -> Sequence[News]:
+    foreign.drop_copy(Path(found.path))
     imports.fail(conn, found.id, error, now=ids.now())
     return ()
 
