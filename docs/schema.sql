@@ -170,7 +170,7 @@ CREATE TABLE session_summaries (
     provider           text not null,
     created_at         integer not null,
     updated_at         integer not null
-) strict;
+, trust text not null default 'agent') strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
 

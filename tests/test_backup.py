@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
 import pytest
 
+from claude_mem.cli.main import main
 from claude_mem.errors import CannotDo, Misuse, TooNew
 from claude_mem.store import backup, migrate
 from claude_mem.store.database import Database, open_reader
@@ -82,6 +86,38 @@ def test_a_backup_goes_where_it_is_told_and_over_nothing(lab: Lab, tmp_path: Pat
     assert lab.mem("backup", str(target / "mine.db"), ok=False).returncode == 2
     assert lab.mem("backup", str(tmp_path / "nowhere" / "x.db"), ok=False).returncode == 1
     assert list((lab.data / "backups").iterdir()) == []
+
+
+def test_several_at_the_same_time_are_several(home: Home) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        made = list(pool.map(lambda _: backup.make(home.config.database, home.config.backups), range(3)))
+    assert len({copy.path for copy in made}) == 3
+    for copy in made:
+        assert backup.check(Path(copy.path)).counts == copy.counts
+
+
+@pytest.mark.parametrize("problem", [apsw.FullError, apsw.IOError, KeyboardInterrupt])
+def test_one_that_fails_leaves_nothing_and_says_why(
+    home: Home, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+) -> None:
+    class Failing(apsw.Connection):
+        def pragma(self, *_: object, **__: object) -> None:
+            raise problem("by design")
+
+    monkeypatch.setattr("claude_mem.store.migrate.apsw.Connection", Failing)
+    with pytest.raises(
+        (CannotDo, KeyboardInterrupt), match="disk is full" if problem is apsw.FullError else "by design"
+    ):
+        backup.make(home.config.database, home.config.backups)
+    assert list(home.config.backups.iterdir()) == []
+
+
+def test_what_a_killed_one_has_left_is_gone_at_the_next_start(home: Home) -> None:
+    home.config.backups.mkdir(mode=0o700)
+    for name in ("memory-1.db.x.part", "memory-1.db.x.part-journal", "before-0007.part", "theirs.part"):
+        (home.config.backups / name).touch()
+    home.rows("select 1")
+    assert [path.name for path in home.config.backups.iterdir()] == ["theirs.part"]
 
 
 def test_every_kind_of_damage_is_noticed(copy: Path) -> None:
@@ -175,6 +211,23 @@ def test_what_a_session_is_told_at_its_start_is_of_the_restored_state(lab: Lab) 
     assert b"From after" not in b"".join(path.read_bytes() for path in (lab.data / "starts").iterdir())
 
 
+def test_what_lay_ready_to_be_told_is_gone_before_the_worker_starts_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.hook("SessionStart", source="startup")
+    lab.hook("UserPromptSubmit", prompt="Hello")
+    lab.wait_digested()
+    name = Path(json.loads(lab.mem("backup", "--json").stdout)["path"]).name
+    lab.mem("save", "From after the backup", "--project", "shop")
+    lab.mem("stop")
+    started: list[list[Path]] = []
+    monkeypatch.setattr("claude_mem.process.start", lambda _: started.append(list((lab.data / "starts").iterdir())))
+    monkeypatch.setattr("os.environ", lab.env())
+    assert list((lab.data / "starts").iterdir())
+    assert main(["restore", name, "--yes"]) == 0
+    assert started == [[]]
+
+
 def test_a_restore_that_fails_leaves_everything_as_it_was(lab: Lab) -> None:
     lab.mem("save", "Still here")
     name = Path(json.loads(lab.mem("backup", "--json").stdout)["path"]).name
@@ -238,6 +291,30 @@ def test_a_backup_of_an_earlier_version_is_brought_up_to_date(home: Home, tmp_pa
         backup.swap(fresh, home.config.database, home.config.backups)
     assert home.rows("select name from projects") == [("old",)]
     assert old.read_bytes() == before
+
+
+def test_a_second_name_of_the_present_database_is_no_copy_of_it(home: Home, copy: Path) -> None:
+    first = backup._keep(home.config.database, home.config.backups)  # and then it was killed
+    assert first.samefile(home.config.database)
+    older = home.config.backups / "before-restore-20250101-000000-1.db"
+    shutil.copy(copy, older)
+    with backup.prepared(copy, home.folder) as fresh:
+        kept = backup.swap(fresh, home.config.database, home.config.backups)
+    assert kept is not None
+    assert sorted(home.config.backups.glob("before-*")) == sorted({older, kept})
+
+
+def test_a_restore_leaves_another_that_goes_on_alone(copy: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as living, subprocess.Popen(["true"]) as dead:
+        dead.wait()
+        for pid in (living.pid, dead.pid):
+            (tmp_path / f".restoring-{pid}").mkdir()
+        (tmp_path / ".restoring-unknown").mkdir()
+        with backup.prepared(copy, tmp_path):
+            pass
+        left = [path.name for path in tmp_path.glob(".restoring-*")]
+        living.terminate()
+    assert left == [f".restoring-{living.pid}"]
 
 
 def test_where_links_cannot_be_made_the_present_one_is_copied(

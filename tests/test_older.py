@@ -381,6 +381,7 @@ def test_a_log_that_was_left_or_copied_along_is_read_too(
         assert added(fresh.bring(copy / "x.db"))["observation"] == 3
         assert (files(copy), names(copy)) == (before, listed)
         assert names(scratch) == []  # no copy is left
+        assert not list(fresh.folder.glob(f"{foreign.READING}*"))
 
 
 def test_a_folder_that_cannot_be_written(home: Home, theirs: OlderDb) -> None:
@@ -449,6 +450,73 @@ def test_ours_is_found_by_its_tables_and_never_opens_anothers(tmp_path: Path) ->
     Database(ours(path), backups=tmp_path).close()
     path.unlink()
     assert ours(path) == tmp_path / "memory.db"  # theirs is gone; ours stays where it is
+
+
+def left_by_a_crash(theirs: OlderDb, path: Path) -> Path:
+    """A copy with a log that was not worked into it, and without the log's index."""
+    theirs.conn.pragma("wal_autocheckpoint", 0)
+    theirs.observation("Only in the log")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for side in ("", "-wal"):
+        shutil.copyfile(f"{theirs.path}{side}", f"{path}{side}")
+    return path
+
+
+def test_anothers_log_is_not_worked_into_its_database(theirs: OlderDb, tmp_path: Path) -> None:
+    path = left_by_a_crash(theirs, tmp_path / "left" / "claude-mem.db")
+    before = files(path.parent)
+    with pytest.raises(CannotDo, match="another program's"):
+        Database(path, backups=tmp_path)
+    assert files(path.parent) == before
+
+
+def test_looking_at_old_sessions_changes_nothing_of_anyones(lab: Lab, theirs: OlderDb) -> None:
+    left_by_a_crash(theirs, lab.data / "claude-mem.db")
+    transcript = Old(lab.folder / "one.jsonl", "old-1", lab.project)
+    transcript.prompt("Add a voucher field", "")
+    transcript.say("Vouchers are a module of their own now, with one class.")
+    look = ("backfill", "--dry-run", "--json", str(transcript.path))
+
+    def waits() -> int:
+        """How many are to be read; and nothing but the lock has been touched."""
+        before = files(lab.data)
+        found = json.loads(lab.mem(*look).stdout)["projects"][0]["new"]
+        assert {**files(lab.data), "worker.lock": b""} == {**before, "worker.lock": b""}
+        return int(found)
+
+    assert waits() == 1
+    lab.mem("backfill", str(transcript.path))
+    lab.mem("stop")
+    assert waits() == 0
+    own = apsw.Connection(str(lab.data / "memory.db"))
+    own.execute("drop table backfill_files; pragma user_version = 5")  # as an earlier version left it
+    own.close()
+    assert waits() == 1
+
+
+def test_no_copy_of_it_is_left_whatever_happens(
+    home: Home, theirs: OlderDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    path = left_by_a_crash(theirs, tmp_path / "left" / "x.db")
+    seen: list[list[str]] = []
+
+    def fail(*_: object, **__: object) -> None:
+        seen.append([path.name[:9] for path in home.folder.glob(".*")])
+        raise CannotDo("by design")
+
+    monkeypatch.setattr(older.Reader, "sessions", fail)
+    assert home.bring(path).error == "by design"
+    assert seen[0] == [foreign.READING]
+    assert not list(home.folder.glob(".*"))
+    assert bring.recognise(path) == "older"
+    assert names(scratch) == []
+    assert not list(home.folder.glob(".*"))
+    (home.folder / f"{foreign.READING}killed").mkdir()
+    home.rows("select 1")
+    assert not list(home.folder.glob(".*"))
 
 
 # --- files that are something else, or broken ------------------------------------------------------------------------

@@ -116,6 +116,7 @@ class Summary(Record, frozen=True, kw_only=True, tag="summary"):
     files_edited: Names = ()
     memory_session_id: str | None = None
     provider: Name
+    trust: Name = "agent"
     created_at: Time
     updated_at: Time
 

@@ -326,6 +326,7 @@ def restore(options: argparse.Namespace) -> int:
     with copies.prepared(path, config.data_dir) as fresh:
         lock = _stopped(config)
         try:
+            _forget_starts(config)
             kept = copies.swap(fresh, database(config), config.backups)
         finally:
             lock.release()
@@ -334,6 +335,12 @@ def restore(options: argparse.Namespace) -> int:
     if kept:
         output.line(f"what was there before is kept as {kept}")
     return 0
+
+
+def _forget_starts(config: Config) -> None:
+    """What lies ready to be told may no longer be remembered. The worker makes it anew."""
+    for path in config.starts.glob("*"):
+        path.unlink(missing_ok=True)
 
 
 def _named(given: str, config: Config) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 from claude_mem import process
 from claude_mem.cli import output
-from claude_mem.cli.run import start_current
+from claude_mem.cli.run import database, start_current
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import Misuse, NotFound, WorkerDown
@@ -279,19 +279,18 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
         client = Client.of(config.data_dir, seconds=60)
         found = [client.post("/api/backfill/look", {"paths": some})["unchanged"] for some in _some(map(str, paths))]
         return {path for some in found for path in some}
-    if not config.database.exists():
+    path = database(config)
+    if not path.exists():
         return set()
-    from claude_mem.store import backfills
-    from claude_mem.store.database import Database
+    from claude_mem.store import backfills, foreign
 
     lock = process.take_lock(config.data_dir)
     try:
-        db = Database(config.database, backups=config.backups)
-        known = db.read_now(backfills.unchanged, backfills.look(paths))
-        db.close()
+        with foreign.reading(path) as conn:  # ours, too, is only looked at
+            known = "backfill_files" in foreign.columns(conn)  # else it has not been brought up to date yet
+            return set(backfills.unchanged(conn, backfills.look(paths))) if known else set()
     finally:
         lock.release()
-    return set(known)
 
 
 def _some(paths: Iterable[str]) -> list[list[str]]:

@@ -232,7 +232,7 @@ def _spooled(data_dir: Path) -> bool:
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
     "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
-    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*",
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
     process.LAUNCHER, RECORD, "mcp-answers.json*",
 )  # fmt: skip
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too

@@ -104,6 +104,7 @@ def read(found: Import, config: Config) -> Batch:
 
 
 def _end(conn: Connection, *, found: Import, error: str) -> Sequence[News]:
+    foreign.drop_copy(Path(found.path))
     imports.fail(conn, found.id, error, now=ids.now())
     return ()
 
@@ -157,10 +158,9 @@ def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Ite
         texts["key"] = _clean_key(texts["key"], change)
     prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
     lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
-    if untrusted and isinstance(record, Observation):
-        texts |= {"trust": IMPORTED}
-        return msgspec.structs.replace(record, **{**texts, **prose, **lists, "pinned": False})
-    return msgspec.structs.replace(record, **{**texts, **prose, **lists})
+    strange = {"trust": IMPORTED, "pinned": False} if untrusted else {}
+    changed = {**texts, **prose, **lists, **{name: value for name, value in strange.items() if name in fields}}
+    return msgspec.structs.replace(record, **changed)
 
 
 def _clean_key(key: str, change: Callable[[str], str]) -> str:

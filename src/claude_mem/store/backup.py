@@ -59,8 +59,7 @@ class Checked:
 
 def make(database: Path, folder: Path, *, digest: bool = False) -> Copy:
     """A copy under a name that tells its time. Counted in the same state of the database that is copied."""
-    stamp = f"{datetime.now():%Y%m%d-%H%M%S}"
-    path = next(p for number in range(1, 1000) if not (p := folder / f"{PREFIX}{stamp}-{number}.db").exists())
+    path = folder / f"{PREFIX}{datetime.now():%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
     conn = open_reader(database)
     try:
         conn.execute("begin")
@@ -75,6 +74,12 @@ def make(database: Path, folder: Path, *, digest: bool = False) -> Copy:
         conn.close()
     sync_folder(folder)
     return Copy(str(path), path.stat().st_size, counts, said)
+
+
+def sweep(folder: Path) -> None:
+    """What one that was killed has left unfinished. Only for the holder of the lock: no one else makes copies there."""
+    for left in (path for prefix in (PREFIX, BEFORE) for path in folder.glob(f"{prefix}*{migrate.PART}*")):
+        left.unlink(missing_ok=True)
 
 
 def count(conn: Connection) -> dict[str, int]:
@@ -172,8 +177,9 @@ def _version(path: Path) -> dict[str, Any]:
 @contextmanager
 def prepared(source: Path, near: Path) -> Iterator[Path]:
     """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards."""
-    for left in near.glob(f"{RESTORING}*"):  # by one that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for left in near.glob(f"{RESTORING}*"):
+        if not _is_anothers(left):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
     folder = near / f"{RESTORING}{os.getpid()}"
     hook.make_private(str(folder))
     try:
@@ -189,6 +195,16 @@ def prepared(source: Path, near: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_anothers(folder: Path) -> bool:
+    """Is it the folder of a process that still runs?"""
+    try:
+        pid = int(folder.name.removeprefix(RESTORING))
+        os.kill(pid, 0)
+    except (OSError, ValueError, OverflowError):
+        return False  # it is gone, or a stranger has got its number
+    return pid != os.getpid()
 
 
 def _settle(conn: Connection) -> None:
@@ -215,6 +231,7 @@ def swap(fresh: Path, database: Path, backups: Path) -> Path | None:
 def _keep(database: Path, backups: Path) -> Path:
     """Under a second name, as it is. If it is sound its log is worked into it, and one file is enough."""
     hook.make_private(str(backups))
+    _drop_links(database, backups)
     kept = backups / f"{BEFORE}restore-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
     for side in SIDES:
         if (file := _side(database, side)).exists():
@@ -229,6 +246,14 @@ def _keep(database: Path, backups: Path) -> Path:
         _link(database, kept)  # again: where it is a copy, the first one has not seen the log
     sync_folder(backups)
     return kept
+
+
+def _drop_links(database: Path, backups: Path) -> None:
+    """A restore that was killed in between has left a second name of the present database: that keeps nothing."""
+    present = [file for side in SIDES if (file := _side(database, side)).exists()]
+    for left in backups.glob(f"{BEFORE}restore-*"):
+        if any(left.samefile(file) for file in present):
+            left.unlink()
 
 
 def _side(database: Path, side: str) -> Path:

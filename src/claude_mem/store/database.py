@@ -51,6 +51,8 @@ class Database:
         self._writer = self._writing.submit(self._open_writer, backups).result()
 
     def _open_writer(self, backups: Path) -> Connection:
+        if is_foreign(self.path):  # seen before it is opened: closing it would work its owner's log into it
+            raise _not_ours(self.path)
         conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE)
         _check_ours(conn, self.path)
         conn.pragma("journal_mode", "wal")
@@ -155,10 +157,14 @@ def _check_ours(conn: Connection, path: Path) -> None:
     """Before the first change to it."""
     if not conn.pragma("user_version") and foreign.whose_tables(conn) in ("older", "other"):
         conn.close()
-        raise CannotDo(
-            f"{path} is another program's database",
-            hint="`claude-mem import` brings over what an older claude-mem knows",
-        )
+        raise _not_ours(path)
+
+
+def _not_ours(path: Path) -> CannotDo:
+    return CannotDo(
+        f"{path} is another program's database",
+        hint="`claude-mem import` brings over what an older claude-mem knows",
+    )
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:

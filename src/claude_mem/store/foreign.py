@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import apsw
 
+from claude_mem import hook
 from claude_mem.errors import CannotDo
 
 MAGIC = b"SQLite format 3\0"
@@ -35,8 +36,13 @@ def is_database(path: Path) -> bool:
 
 def whose(path: Path) -> str:
     """`ours`, `older` (the claude-mem written in TypeScript), `empty`, or `other`. `CannotDo` if it can't be read."""
-    with reading(path) as conn:
-        return whose_tables(conn)
+    in_hand = path in _copies.made  # by an import that goes on
+    try:
+        with reading(path) as conn:
+            return whose_tables(conn)
+    finally:
+        if not in_hand:
+            drop_copy(path)
 
 
 def whose_tables(conn: apsw.Connection) -> str:
@@ -94,26 +100,46 @@ def _readable(path: Path) -> str:
         return _uri(path, "immutable=1")
     if path.with_name(f"{path.name}-shm").exists():
         return _uri(path, "mode=ro")
-    return _uri(_copied(path, log), "mode=ro")
+    return _uri(_copies.of(path), "mode=ro")
 
 
-_copies: dict[Path, tuple[State, tempfile.TemporaryDirectory[str]]] = {}
+READING = ".reading-"
 
 
-def _copied(path: Path, log: Path) -> Path:
-    """Once, however often it is opened; until `drop_copy`, or the end of the process."""
-    now = state(path)
-    if path not in _copies or _copies[path][0] != now:
-        folder = tempfile.TemporaryDirectory(prefix="claude-mem-")
-        for file in (path, log):
-            shutil.copyfile(file, Path(folder.name, file.name))
-        _copies[path] = (now, folder)
-    return Path(_copies[path][1].name, path.name)
+class Copies:
+    """Each made once, however often it is opened, and kept until it is dropped or the process ends."""
+
+    def __init__(self) -> None:
+        self.place: Path | None = None  # None: among the system's temporary files
+        self.made: dict[Path, tuple[State, tempfile.TemporaryDirectory[str]]] = {}
+
+    def of(self, path: Path) -> Path:
+        now = state(path)
+        if path not in self.made or self.made[path][0] != now:
+            self.drop(path)
+            folder = tempfile.TemporaryDirectory(prefix=READING, dir=self.place)
+            self.made[path] = (now, folder)
+            for file in (path, _log(path)):
+                shutil.copyfile(file, Path(folder.name, file.name))
+        return Path(self.made[path][1].name, path.name)
+
+    def drop(self, path: Path) -> None:
+        if path in self.made:
+            self.made.pop(path)[1].cleanup()
 
 
-def drop_copy(path: Path) -> None:
-    if path in _copies:
-        _copies.pop(path)[1].cleanup()
+_copies = Copies()
+drop_copy = _copies.drop
+
+
+def keep_copies_in(folder: Path) -> None:
+    """From now on; what one that was killed has left there is removed. Only for the holder of the folder's lock."""
+    for path in list(_copies.made):
+        drop_copy(path)
+    hook.make_private(str(folder))
+    for left in folder.glob(f"{READING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    _copies.place = folder
 
 
 def state(path: Path) -> State:

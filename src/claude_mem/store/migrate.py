@@ -7,9 +7,11 @@ from pathlib import Path
 
 import apsw
 
-from claude_mem import hook
-from claude_mem.errors import TooNew
+from claude_mem import hook, ids
+from claude_mem.errors import CannotDo, TooNew
 from claude_mem.failpoints import failpoint
+
+PART = ".part"  # ends the name of a copy that is not finished
 
 
 def scripts() -> list[tuple[int, str]]:
@@ -46,13 +48,24 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
 def backup(conn: apsw.Connection, path: Path) -> None:
     """A whole copy, made by SQLite itself: copying the file would miss what is still in the WAL."""
     hook.make_private(str(path.parent))
-    temp = path.with_suffix(".part")
-    temp.unlink(missing_ok=True)
+    temp = path.with_name(f"{path.name}.{ids.new()}{PART}")  # another may be made at the same time
     temp.touch(0o600)
-    copy = apsw.Connection(str(temp))
-    with copy.backup("main", conn, "main") as step:
-        while not step.done:
-            step.step(1000)
-    copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
-    copy.close()
-    temp.rename(path)
+    try:
+        _copy(conn, temp)
+        temp.rename(path)
+    except apsw.FullError as error:
+        raise CannotDo(f"there is no room for {path}: the disk is full", hint="make room, then try again") from error
+    finally:
+        for left in path.parent.glob(f"{temp.name}*"):
+            left.unlink(missing_ok=True)
+
+
+def _copy(conn: apsw.Connection, path: Path) -> None:
+    copy = apsw.Connection(str(path))
+    try:
+        with copy.backup("main", conn, "main") as step:
+            while not step.done:
+                step.step(1000)
+        copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
+    finally:
+        copy.close()

@@ -14,6 +14,7 @@ from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
 
 TRUSTED = ("user", "agent", "repo", "tool")  # what may be told without being asked for
+_TRUSTED = f"trust in {TRUSTED}"
 _LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 
@@ -122,7 +123,7 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             request = excluded.request, investigated = excluded.investigated, learned = excluded.learned,
             completed = excluded.completed, next_steps = excluded.next_steps, notes = excluded.notes,
             files_read = excluded.files_read, files_edited = excluded.files_edited, provider = excluded.provider,
-            memory_session_id = excluded.memory_session_id,
+            memory_session_id = excluded.memory_session_id, trust = excluded.trust,
             created_at = excluded.created_at, updated_at = excluded.updated_at
         returning id
         """,
@@ -182,7 +183,7 @@ _OBSERVATIONS = """
 _SUMMARIES = """
     select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
-           o.memory_session_id, o.provider, o.created_at, o.updated_at
+           o.memory_session_id, o.provider, o.trust, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
@@ -235,7 +236,7 @@ def recent(
             for row in rows(
                 conn,
                 f"""{_OBSERVATIONS} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
-                    and o.trust in ('user', 'agent', 'repo', 'tool') {pinned}
+                    and o.{_TRUSTED} {pinned}
                     order by o.created_at desc, o.id desc limit ?""",
                 (project_id, after_id, but_session, limit),
             ):
@@ -248,7 +249,7 @@ def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = 
     """What is known about a file: first what changed it, then what only read it; the newest first."""
     found = rows(
         conn,
-        f"""{_OBSERVATIONS} and o.trust in ('user', 'agent', 'repo', 'tool')
+        f"""{_OBSERVATIONS} and o.{_TRUSTED}
             and coalesce(s.content_session_id, '') != :but
             and o.id in (select d.row_id from signals f join documents d on d.id = f.document_id
                           where f.kind in ('edited', 'read') and f.value = :path
@@ -265,7 +266,7 @@ def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
     found = rows(
         conn,
         f"""{_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
-            and o.trust in ('user', 'agent', 'repo', 'tool')
+            and o.{_TRUSTED}
             and (o.key like 'fix:%' or o.type = 'bugfix'
                  or exists (select 1 from json_each(o.concepts) where value = 'problem-solution'))
             order by o.key like 'fix:%' desc, o.created_at desc, o.id desc""",
@@ -285,7 +286,7 @@ def last_summary(conn: Connection, project_ids: list[int], *, but_session: int =
     found = rows(
         conn,
         f"""{_SUMMARIES} and o.project_id in (select value from json_each(?)) and o.session_id != ?
-            order by o.created_at desc, o.id desc limit 1""",
+            and o.{_TRUSTED} order by o.created_at desc, o.id desc limit 1""",
         (_dump(project_ids), but_session),
     )
     return _loaded(found[0]) if found else None
@@ -298,8 +299,13 @@ def settled(conn: Connection, turn_id: int) -> frozenset[str]:
 
 
 def is_refined(conn: Connection, turn_id: int) -> bool:
+    """Someone else's words are no better than what we saw ourselves."""
     return bool(
-        one(conn, "select 1 from observations where turn_id = ? and provider not in ('local', 'user')", (turn_id,))
+        one(
+            conn,
+            f"select 1 from observations where turn_id = ? and provider not in ('local', 'user') and {_TRUSTED}",
+            (turn_id,),
+        )
     )
 
 
@@ -322,9 +328,9 @@ def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> 
     """The last summaries that left something to do."""
     return rows(
         conn,
-        """
+        f"""
         select id, next_steps, created_at from session_summaries
-         where project_id in (select value from json_each(?)) and next_steps is not null
+         where project_id in (select value from json_each(?)) and next_steps is not null and {_TRUSTED}
          order by created_at desc, id desc limit ?
         """,
         (_dump(project_ids), limit),
@@ -334,9 +340,10 @@ def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> 
 def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
     found = rows(
         conn,
-        """
+        f"""
         select created_at, completed from session_summaries
          where project_id in (select value from json_each(?)) and created_at > ? and completed is not null
+           and {_TRUSTED}
          order by created_at desc limit 50
         """,
         (_dump(project_ids), at),

@@ -205,7 +205,7 @@ def _observation(row: Row, names: dict[int, list[str]]) -> Observation:
 def _summary(row: Row, names: dict[int, list[str]]) -> Summary:
     return Summary(
         **_where(row, names),
-        **_same(row, "prompt_id", "prompt_number", "memory_session_id", "provider", *_PARTS, *_TIMES),
+        **_same(row, "prompt_id", "prompt_number", "memory_session_id", "provider", "trust", *_PARTS, *_TIMES),
         **_loaded(row, "files_read", "files_edited"),
     )
 
@@ -268,16 +268,23 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
 
 
 def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
-    """The project that is known by any of the identities; else a new one. All of them are remembered."""
+    """The project that is known by any of the identities; else a new one. All of them are remembered, except, of a new
+    one, what is another's."""
     identities = tuple(dict.fromkeys((record.project, *record.identities)))
     known = _same_project(conn, record, identities)
-    found = projects_.Project(record.name, record.root, identities)
     if known is None:
-        folder = record.root if record.root and Path(record.root).is_dir() else ""
-        return projects.know(conn, found, folder, now=record.created_at or now), ADDED
+        free = tuple(identity for identity in identities if not _is_taken(conn, "project_aliases", identity))
+        found = projects_.Project(record.name, record.root, free)
+        its = record.root and Path(record.root).is_dir() and not _is_taken(conn, "project_dirs", record.root)
+        return projects.know(conn, found, record.root if its else "", now=record.created_at or now), ADDED
     for identity in identities:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
     return known, KNOWN
+
+
+def _is_taken(conn: Connection, table: str, name: str) -> bool:
+    column = {"project_aliases": "identity", "project_dirs": "dir"}[table]
+    return bool(value(conn, f"select 1 from {table} where {column} = ?", (name,)))
 
 
 def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]) -> int | None:
@@ -461,7 +468,6 @@ _UPDATED = (*_CONTENT, *_LISTS, "updated_at", "sources", "tokens", "hash")
 def _put_observation(
     conn: Connection, record: Observation, session_id: int | None, turn_id: int | None, project_id: int
 ) -> str:
-    """The later word counts, but a person's is not changed by a program's."""
     where = "turn_id is null" if turn_id is None else "turn_id = :turn"
     about = "select id, forgotten, trust, updated_at from observations where"
     known = one(conn, f"{about} {where} and key = :key", {"turn": turn_id, "key": record.key})
@@ -471,7 +477,7 @@ def _put_observation(
         if turn_id is not None and not _make_room(conn, turn_id, record):
             return KNOWN
         outcome, sql = ADDED, _INSERT
-    elif known["updated_at"] < record.updated_at and (known["trust"] != "user" or record.trust == "user"):
+    elif _is_better(record, known):
         outcome, sql = CHANGED, _UPDATE
     else:
         return KNOWN
@@ -479,6 +485,13 @@ def _put_observation(
         sql, {**_content(record), **_places(conn, session_id, turn_id, project_id), "id": known and known["id"]}
     )
     return outcome
+
+
+def _is_better(record: Observation | Summary, known: Row) -> bool:
+    """The later word counts, but a person's is not changed by a program's, and no one's by a stranger's."""
+    if record.trust not in observations.TRUSTED or known["trust"] not in observations.TRUSTED:
+        return record.trust in observations.TRUSTED
+    return known["updated_at"] < record.updated_at and (known["trust"] != "user" or record.trust == "user")
 
 
 _INSERT = f"insert into observations ({', '.join(_COLUMNS)}) values ({', '.join(f':{name}' for name in _COLUMNS)})"
@@ -505,24 +518,25 @@ def _places(conn: Connection, session_id: int | None, turn_id: int | None, proje
 
 
 def _make_room(conn: Connection, turn_id: int, record: Observation) -> bool:
-    """Of a turn there is the draft or what a model made of it, never both. The latter goes before the former."""
+    """Of a turn there is the draft or what a model made of it, never both. The latter goes before the former, unless
+    it is a stranger's."""
     if record.trust == "user":
         return True
     if record.provider == "local":
         return not observations.is_refined(conn, turn_id)
-    conn.execute(
-        "delete from observations where turn_id = ? and provider = 'local' and not forgotten and trust != 'user'",
-        (turn_id,),
-    )
+    drafts = "from observations where turn_id = ? and provider = 'local' and not forgotten and trust != 'user'"
+    if record.trust not in observations.TRUSTED:
+        return not value(conn, f"select 1 {drafts}", (turn_id,))
+    conn.execute(f"delete {drafts}", (turn_id,))
     return True
 
 
 def _put_summary(conn: Connection, record: Summary, session_id: int, turn_id: int, project_id: int) -> str:
-    known = one(conn, "select id, updated_at from session_summaries where turn_id = ?", (turn_id,))
-    if known is not None and known["updated_at"] >= record.updated_at:
+    known = one(conn, "select id, trust, updated_at from session_summaries where turn_id = ?", (turn_id,))
+    if known is not None and not _is_better(record, known):
         return KNOWN
     given = {
-        **_fields(record, "memory_session_id", "provider", *_PARTS, *_TIMES),
+        **_fields(record, "memory_session_id", "provider", "trust", *_PARTS, *_TIMES),
         **{name: _dump(getattr(record, name)) for name in ("files_read", "files_edited")},
         **_places(conn, session_id, turn_id, project_id),
     }

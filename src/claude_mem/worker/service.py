@@ -44,7 +44,9 @@ from claude_mem.spool import Spool, write_private
 from claude_mem.store import (
     account,
     backfills,
+    backup,
     events,
+    foreign,
     jobs,
     notices,
     observations,
@@ -117,6 +119,8 @@ class Service:
         self.stop = asyncio.Event()
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
+        foreign.keep_copies_in(config.data_dir)
+        backup.sweep(config.backups)
         self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
