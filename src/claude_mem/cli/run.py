@@ -166,6 +166,8 @@ def gather_status(config: Config) -> dict[str, Any]:
     elif database(config).exists():
         try:
             totals = _offline(config)
+        except WorkerHeld:
+            state = "starting"  # this very moment
         except (MemError, OSError) as error:
             problem = str(error)
     names = ("captured", "stored", "queued", "set_aside", "filtered", "filtered_by", "set_aside_by")
