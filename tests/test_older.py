@@ -16,9 +16,11 @@ import pytest
 from claude_mem import process
 from claude_mem.errors import CannotDo, Misuse
 from claude_mem.pipeline import bring, older
-from claude_mem.store import foreign
+from claude_mem.projects import resolve
+from claude_mem.store import foreign, projects
 from claude_mem.store.database import Database, is_foreign, ours
 from claude_mem.store.imports import Import
+from claude_mem.worker.service import Service
 from tests.lab import Lab
 from tests.moving import Home
 from tests.olderdb import CLOCK, MIDDLE, NARROW, OlderDb, files, iso, names
@@ -275,6 +277,22 @@ def test_a_folder_where_memory_is_switched_off_stays_off(home: Home, theirs: Old
 
 
 # --- what must not come over -----------------------------------------------------------------------------------------
+
+
+def test_a_project_that_is_known_here_and_switched_off_gets_nothing(
+    home: Home, theirs: OlderDb, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shop"
+    (folder / ".git").mkdir(parents=True)
+
+    async def capture(service: Service) -> None:
+        await service.db.write(projects.know, resolve(str(folder)), str(folder), now=CLOCK)
+
+    home.work(capture)
+    (folder / ".claude-mem.toml").write_text("enabled = false\n")
+    found = home.bring(theirs.path)
+    assert set(found.counts) == {"project switched off"}
+    assert home.rows("select 1 from observations") == []
 
 
 def test_private_parts_and_secrets_stay_out(home: Home, theirs: OlderDb) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,9 @@ from claude_mem import portable
 from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
 from claude_mem.pipeline import bring
 from claude_mem.portable import Observation, Project, Prompt, Session, Summary
+from claude_mem.projects import resolve
 from claude_mem.store import imports
+from claude_mem.store import projects as known
 from claude_mem.store.imports import Import
 from claude_mem.worker.service import Service
 from tests.lab import Lab
@@ -245,6 +248,44 @@ def test_what_is_narrowed_down(home: Home, tmp_path: Path) -> None:
     assert told(until=AT + 5000) == ["shop", "Baskets", "prompt", "Empty baskets no longer fail", "summary"]
     assert told(query="interest") == ["bank", "session", "Interest is rounded"]
     assert told(query="nothing of the kind zzz") == []
+
+
+def test_a_session_does_not_tell_what_its_prompt_or_summary_may_not(home: Home, tmp_path: Path) -> None:
+    first = "Find out why the minister resigned"
+    day = 86_400_000
+    session = msgspec.structs.replace(SESSION, title=first, subtitle="She had had enough.", first_prompt=first)
+    later = msgspec.structs.replace(PROMPT, prompt_number=2, prompt_id="p2", text="Fix it", created_at=AT + day)
+    wanted = observation("Baskets are green", prompt_number=2, prompt_id="p2", created_at=AT + day)
+    done = summary(completed="She had had enough.", prompt_number=2, prompt_id="p2", created_at=AT + 2 * day)
+    prompt = msgspec.structs.replace(PROMPT, text=first)
+    home.bring(write(tmp_path / "x.jsonl", [SHOP, session, prompt, later, wanted, done]))
+
+    def told(**how: Any) -> tuple[bool, bool]:
+        lines = b"".join(line for line in home.export(**how) if b'"record":"session"' in line)
+        assert lines
+        return b"minister" in lines, b"enough" in lines
+
+    assert told() == told(project="shop") == (True, True)
+    assert told(query="green") == told(since=AT + day) == (False, False)
+    assert told(until=AT + day) == (True, False)
+
+
+def test_a_time_that_cannot_be_does_not_keep_a_record_from_coming_back(home: Home, tmp_path: Path) -> None:
+    home.bring(write(tmp_path / "x.jsonl", ALL))
+    far = 5_000_000_000_000
+
+    async def shift(service: Service) -> None:
+        await service.db.write(
+            lambda conn: conn.execute(
+                "update observations set created_at = -5, updated_at = ?1; update session_summaries set created_at = ?1;"
+                "update sdk_sessions set last_event_at = ?1; update user_prompts set created_at = ?1",
+                {"1": far},
+            )
+        )
+
+    home.work(shift)
+    for line in home.export():
+        portable.read(line)
 
 
 def test_what_is_forgotten_or_private_is_not_in_it(lab: Lab) -> None:
@@ -512,6 +553,42 @@ def test_secrets_and_private_parts_of_a_file_stay_out(home: Home, tmp_path: Path
 
 
 # --- on the command line ---------------------------------------------------------------------------------------------
+
+
+def test_a_project_that_is_switched_off_here_gets_nothing(home: Home, tmp_path: Path) -> None:
+    folder = tmp_path / "secret"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "config").write_text('[remote "origin"]\n url = https://host/me/secret.git\n')
+    (folder / ".claude-mem.toml").write_text("enabled = false\n")
+    here = Project(project="remote:host/me/secret", name="secret", root=str(folder), created_at=AT)
+    notes = [saved(f"Note {number}", project=here.project) for number in range(2 * bring.LINES)]
+    found = home.bring(write(tmp_path / "x.jsonl", [SHOP, here, *notes, saved("Kept")]))
+    assert found.counts["project switched off"] == {"project": 1, "observation": len(notes)}
+    assert home.rows("select title from observations") == [("Kept",)]
+    assert home.rows("select name from projects") == [("shop",)]
+
+    async def capture(service: Service) -> None:
+        await service.db.write(known.know, resolve(str(folder)), str(folder), now=AT)
+
+    home.work(capture)  # it was on for a while
+    elsewhere = Project(project="remote:host/me/secret", name="secret", root="/another/machine", created_at=AT)
+    found = home.bring(write(tmp_path / "y.jsonl", [elsewhere, *notes]))
+    assert found.counts == {"project switched off": {"project": 1, "observation": len(notes)}}
+    excluding = Home(tmp_path / "excluding", excluded_projects=(str(tmp_path / "*"),))
+    (folder / ".claude-mem.toml").unlink()
+    assert "added" not in excluding.bring(write(tmp_path / "z.jsonl", [here, *notes])).counts
+    odd = [
+        Project(project=f"name:{n}", name="odd", root=root, created_at=AT)
+        for n, root in enumerate(("/" * 5000 + "x" * 5000, "/a\0b", "."))
+    ]
+    assert added(home.bring(write(tmp_path / "odd.jsonl", odd))) == {"project": 3}
+
+
+def test_a_name_that_is_shown_cannot_drive_a_terminal(home: Home, tmp_path: Path) -> None:
+    named = Project(project="name:x", name="\x1b[31mred\nline\u202e", created_at=AT)
+    lost = saved("Of a project without a line", project="name:\x1b]0;title\x07")
+    home.bring(write(tmp_path / "x.jsonl", [named, lost]))
+    assert home.rows("select name from projects order by id") == [("[31mred line",), ("]0;title",)]
 
 
 def test_a_file_of_ones_own_from_one_machine_to_another(lab: Lab, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.pipeline import older
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt
+from claude_mem.projects import resolve
 from claude_mem.records import Job, News
 from claude_mem.redact import redact
 from claude_mem.store import foreign, imports, jobs, projects
@@ -81,6 +82,7 @@ async def bring(job: Job, *, db: Database, config: Config) -> Commit:
         return nothing
     try:
         batch = await asyncio.to_thread(read, found, config)
+        await _leave_out(batch, found, db=db, config=config)
     except (MemError, OSError) as error:
         log.warning("import of %s ends: %s", found.path, error)
         return partial(_end, found=found, error=str(error))
@@ -101,6 +103,22 @@ def read(found: Import, config: Config) -> Batch:
     cleaned = [clean(record, change, untrusted=found.untrusted) for record in batch.records]
     batch.records = [record for record in cleaned if _is_left(record, batch.aside)]
     return batch
+
+
+async def _leave_out(batch: Batch, found: Import, *, db: Database, config: Config) -> None:
+    """What belongs to a project that is switched off here, by what its line says or by where it is known to lie."""
+    lines = await asyncio.to_thread(_project_lines, Path(found.path)) if found.source == "export" else []
+    lines += [record for record in batch.records if isinstance(record, Project)]
+    told = {line.project: line for line in lines}
+    named = [told.get(ref) or rows.only_named(ref) for ref in {record.project for record in batch.records}]
+    here = await db.read(rows.folders, named)
+    off = {line.project for line in named if _is_off(line.root, config) or _is_off(here.get(line.project, ""), config)}
+    batch.aside.update(("project switched off", portable.kind(item)) for item in batch.records if item.project in off)
+    batch.records = [item for item in batch.records if item.project not in off]
+
+
+def _is_off(folder: str, config: Config) -> bool:
+    return rows.is_folder(folder) and not resolve(folder, excluded=config.excluded_projects).enabled
 
 
 def _end(conn: Connection, *, found: Import, error: str) -> Sequence[News]:
@@ -242,21 +260,24 @@ def _keep(raw: bytes, line: int, batch: Batch, wanted: frozenset[str] | None) ->
 
 
 def _wanted(path: Path, project: str) -> frozenset[str] | None:
-    """The identities of the projects of that name; their lines come before all that name them."""
-    if not project:
-        return None
-    found = set()
+    """The identities of the projects of that name."""
+    return frozenset(line.project for line in _project_lines(path) if line.name == project) if project else None
+
+
+def _project_lines(path: Path) -> list[Project]:
+    """They come before all that name them."""
+    found: list[Project] = []
     with path.open("rb") as file:
         for raw in iter(partial(_next_line, file), b""):
             try:
                 record = portable.read(raw)
             except BadRecord:
                 continue
-            if isinstance(record, Project) and record.name == project:
-                found.add(record.project)
-            elif not isinstance(record, Header | Project):
+            if isinstance(record, Project):
+                found.append(record)
+            elif not isinstance(record, Header):
                 break
-    return frozenset(found)
+    return found
 
 
 def _is_whole(path: Path) -> bool:

@@ -7,7 +7,7 @@ a turn that was captured here is better known here than anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from claude_mem import projects as projects_
-from claude_mem.portable import Item, Observation, Project, Prompt, Session, Summary
+from claude_mem.portable import LATEST, Item, Observation, Project, Prompt, Session, Summary
 from claude_mem.records import Status
 from claude_mem.store import observations, projects, sessions
 from claude_mem.store.database import Connection, Row, one, rows, value
-from claude_mem.text import shorten
+from claude_mem.text import plain, shorten
 
 # A turn read from elsewhere is the captured one if it falls into its time; what was noted of it may have come later.
 EARLY_MS, LATE_MS = 2_000, 600_000
@@ -111,6 +111,24 @@ def _needed(given: Scope, *, by: str) -> str:
     )
 
 
+def _begins(given: Scope) -> str:
+    """Is its first prompt wanted? It is in the session's own row, too."""
+    return _has_wanted("prompt", "min(prompt_number)", "prompt_number", given)
+
+
+def _ends(given: Scope) -> str:
+    """Is its last summary wanted? The subtitle is made of it."""
+    return _has_wanted("summary", "max(created_at)", "created_at", given)
+
+
+def _has_wanted(kind: str, which: str, column: str, given: Scope) -> str:
+    if given.since is None and given.until is None and given.picked is None:
+        return "true" if given.whole else "s.project_id in (select value from json_each(:projects))"
+    table, wanted = TABLES[kind], _wanted(kind, "w", "s.project_id", given)
+    one_of_all = f"w.{column} = (select {which} from {table} where session_id = s.id)"
+    return f"exists (select 1 from {table} w where w.session_id = s.id and {wanted} and {one_of_all})"
+
+
 def _sql(kind: str, given: Scope) -> str:
     """Rows after `:after`, up to where the export began."""
     if kind == "project":
@@ -126,7 +144,8 @@ def _sql(kind: str, given: Scope) -> str:
         )
         select, alias = "select p.* from projects p", "p"
     elif kind == "session":
-        select, alias, condition = "select s.* from sdk_sessions s", "s", _needed(given, by="s.id")
+        told = f"{_begins(given)} as begins, {_ends(given)} as ends"
+        select, alias, condition = f"select s.*, {told} from sdk_sessions s", "s", _needed(given, by="s.id")
     else:
         own = ", s.project_id" if kind == "prompt" else ""
         select = (
@@ -145,7 +164,13 @@ def page(conn: Connection, kind: str, given: Scope, *, after: int, limit: int) -
     numbers = {"after": after, "upto": given.upto[kind], "limit": limit}
     found = rows(conn, _sql(kind, given), {**_values(given), **numbers})
     names = refs(conn)
-    return [(row["id"], _MAKE[kind](row, names)) for row in found]
+    return [(row["id"], _MAKE[kind](_in_time(row), names)) for row in found]
+
+
+def _in_time(row: Row) -> Row:
+    """A clock may have been wrong, but a time that no one reads would keep its record from coming back."""
+    times = {name: at for name, at in row.items() if name.endswith("_at") and at is not None}
+    return {**row, **{name: min(max(at, 0), LATEST) for name, at in times.items()}}
 
 
 # The strongest first: a name that someone gave it, then what it is everywhere, then where it lies on this machine.
@@ -174,6 +199,10 @@ def _project(row: Row, names: dict[int, list[str]]) -> Project:
 
 def _session(row: Row, names: dict[int, list[str]]) -> Session:
     """One that is still going on is, in the copy, one that was broken off."""
+    if not row["begins"]:
+        row = {**row, "title": None, "subtitle": None, "first_prompt": None}
+    if not row["ends"]:
+        row = {**row, "subtitle": None}
     return Session(
         host=row["host"],
         session=row["content_session_id"],
@@ -270,16 +299,29 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
 def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
     """The project that is known by any of the identities; else a new one. All of them are remembered, except, of a new
     one, what is another's."""
-    identities = tuple(dict.fromkeys((record.project, *record.identities)))
+    record = msgspec.structs.replace(record, name=shorten(plain(record.name), 100) or "unknown")  # it will be shown
+    identities = _identities(record)
     known = _same_project(conn, record, identities)
     if known is None:
         free = tuple(identity for identity in identities if not _is_taken(conn, "project_aliases", identity))
         found = projects_.Project(record.name, record.root, free)
-        its = record.root and Path(record.root).is_dir() and not _is_taken(conn, "project_dirs", record.root)
+        its = is_folder(record.root) and not _is_taken(conn, "project_dirs", record.root)
         return projects.know(conn, found, record.root if its else "", now=record.created_at or now), ADDED
     for identity in identities:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
     return known, KNOWN
+
+
+def _identities(record: Project) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((record.project, *record.identities)))
+
+
+def is_folder(path: str) -> bool:
+    """What comes from elsewhere may be no path at all."""
+    try:
+        return path.startswith("/") and Path(path).is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_taken(conn: Connection, table: str, name: str) -> bool:
@@ -306,8 +348,19 @@ def _project_id(conn: Connection, ref: str, *, now: int) -> int:
     """By the identity that its own line had. Was that line lost, the identity is all that is known of it."""
     if known := value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
         return int(known)
+    return _adopt(conn, only_named(ref), now=now)[0]
+
+
+def only_named(ref: str) -> Project:
     name = ref.partition(":")[2].removesuffix("/.git").rstrip("/").rpartition("/")[2] or ref
-    return _adopt(conn, Project(project=ref, name=name[:100], created_at=now), now=now)[0]
+    return Project(project=ref, name=name, created_at=0)
+
+
+def folders(conn: Connection, given: Sequence[Project]) -> dict[str, str]:
+    """Where those of them lie that are known here, by the identity that names them in their file."""
+    known = {record.project: _same_project(conn, record, _identities(record)) for record in given}
+    found = {ref: projects.get(conn, project_id) for ref, project_id in known.items() if project_id is not None}
+    return {ref: row["root"] for ref, row in found.items() if row}
 
 
 def _captured(turn: str) -> str:
