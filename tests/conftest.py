@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from claude_mem.config import Config, load
 from tests.lab import Lab
+
+# A busy machine is slow to make up inputs; that says nothing about what is tested with them.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from claude_mem import projects as projects_
-from claude_mem.portable import LATEST, Item, Observation, Project, Prompt, Session, Summary
+from claude_mem.portable import Item, Observation, Project, Prompt, Session, Summary
 from claude_mem.records import Status
 from claude_mem.store import observations, projects, sessions
 from claude_mem.store.database import Connection, Row, one, rows, value
-from claude_mem.text import plain, shorten
+from claude_mem.text import LATEST, plain, shorten
 
 # A turn read from elsewhere is the captured one if it falls into its time; what was noted of it may have come later.
 EARLY_MS, LATE_MS = 2_000, 600_000
