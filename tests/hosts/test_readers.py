@@ -92,7 +92,7 @@ def kinds(found: Found) -> list[type]:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 MEASURE = """
-import resource, sys
+import sys
 from pathlib import Path
 from claude_mem.config import load_forgiving
 from claude_mem.hosts import registry
@@ -103,7 +103,9 @@ path = Path(sys.argv[1])
 about = dict(host="", size=0, session_id=None, opened=False, parts=1, agent="", mark="")
 found = backfill.read(File(id=1, path=str(path), **about), load_forgiving().config)
 registry.head(registry.of(found.host), path)
-print(found.problem or "-", found.bad_lines, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+# Not `ru_maxrss`: that begins with what the process that started this one had.
+most = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(found.problem or "-", found.bad_lines, int(most.split()[1]) >> 10)
 """
 
 
