@@ -393,9 +393,13 @@ def least_seconds(work: Callable[[], object]) -> float:
 
 
 def assert_linear(work: Callable[[str], object], shape: str) -> None:
-    """Twice the text takes about twice the time. What takes next to none proves nothing, and is fine."""
+    """Twice the text takes about twice the time. What takes next to none proves nothing, and is fine. A busy machine may
+    spoil a measurement; what takes four times as long does so every time."""
     text, longer = adversarial(shape, CHARACTERS), adversarial(shape, 2 * CHARACTERS)
-    once, twice = least_seconds(lambda: work(text)), least_seconds(lambda: work(longer))
+    for _ in range(4):
+        once, twice = least_seconds(lambda: work(text)), least_seconds(lambda: work(longer))
+        if twice <= max(2.5 * once, 0.005):
+            break
     assert twice <= max(2.5 * once, 0.005), f"{once:.4f} s, then {twice:.4f} s"
     assert twice < 2.0
 
