@@ -336,6 +336,9 @@ def least_seconds(text: str) -> float:
 @pytest.mark.parametrize("unit", REPEATED)
 def test_twice_the_text_takes_twice_the_time(unit: str) -> None:
     text = unit * (200_000 // len(unit))
-    once, twice = least_seconds(text), least_seconds(text + text)
+    for _ in range(4):  # a busy machine may spoil a measurement; what is slow is so every time
+        once, twice = least_seconds(text), least_seconds(text + text)
+        if twice <= max(2.5 * once, 0.01) and once < 0.2:
+            break
     assert twice <= max(2.5 * once, 0.01), f"{once:.4f} s, then {twice:.4f} s"
     assert once < 0.2  # as much text as one field may have; the worker does nothing else meanwhile
