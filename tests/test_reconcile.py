@@ -216,7 +216,8 @@ def test_lines_that_nobody_said_are_not_prompts(lab: Lab, transcript: Transcript
     assert lab.rows("select count(*) from user_prompts") == [(0,)]
 
 
-def test_subagents_are_read_too(lab: Lab, transcript: Transcript) -> None:
+def _subagent_at_work(lab: Lab, transcript: Transcript) -> dict[str, str]:
+    """It looks something up, and only its own file tells."""
     where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
     folder = transcript.path.with_suffix("") / "subagents"
     folder.mkdir(parents=True)
@@ -229,6 +230,11 @@ def test_subagents_are_read_too(lab: Lab, transcript: Transcript) -> None:
     lab.spool("UserPromptSubmit", prompt="go", **where)
     lab.spool("SubagentStop", agent_id="a1", last_assistant_message="found it", **where)
     lab.drain()
+    return where
+
+
+def test_subagents_are_read_too(lab: Lab, transcript: Transcript) -> None:
+    where = _subagent_at_work(lab, transcript)
     assert _tools(lab) == [(1, "h1", "transcript")]
     assert lab.rows("select json_extract(body, '$.agent_id') from events where kind = 'tool'") == [("a1",)]
     lab.spool("SessionEnd", **where)
@@ -238,18 +244,7 @@ def test_subagents_are_read_too(lab: Lab, transcript: Transcript) -> None:
 
 def test_subagents_are_not_read_where_they_are_not_wanted(lab: Lab, transcript: Transcript) -> None:
     (lab.project / ".claude-mem.toml").write_text("subagents = false\n")
-    where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
-    folder = transcript.path.with_suffix("") / "subagents"
-    folder.mkdir(parents=True)
-    helper = Transcript(folder / "agent-a1.jsonl")
-    helper._write("user", {"role": "user", "content": "your task"}, isSidechain=True, promptId="p1")
-    block = {"type": "tool_use", "id": "h1", "name": "Grep", "input": {"pattern": "x"}}
-    helper._write("assistant", {"role": "assistant", "content": [block]}, isSidechain=True)
-    result = {"type": "tool_result", "tool_use_id": "h1", "content": "found"}
-    helper._write("user", {"role": "user", "content": [result]}, isSidechain=True, promptId="p1")
-    lab.spool("UserPromptSubmit", prompt="go", **where)
-    lab.spool("SubagentStop", agent_id="a1", last_assistant_message="found it", **where)
-    lab.drain()
+    _subagent_at_work(lab, transcript)
     assert _tools(lab) == []
 
 

@@ -7,7 +7,6 @@ ones are killed when a headless client exits.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from claude_mem.hosts.edits import (
     drop_hooks,
     drop_server,
 )
-from claude_mem.hosts.host import Host, Ours, Transcripts
+from claude_mem.hosts.host import Host, Ours, Transcripts, is_here, place
 
 NAME = "claude"
 TIMEOUT_SECONDS = 5
@@ -57,14 +56,12 @@ MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    named = env.get("CLAUDE_CONFIG_DIR")
-    return Path(named) if named else Path(env.get("HOME") or Path.home()) / ".claude"
+    return place(env, "CLAUDE_CONFIG_DIR", ".claude")
 
 
 def _state(env: Mapping[str, str]) -> Path:
     """Where it keeps its tool servers: beside its folder, unless that was moved."""
-    named = env.get("CLAUDE_CONFIG_DIR")
-    return Path(named) / ".claude.json" if named else Path(env.get("HOME") or Path.home()) / ".claude.json"
+    return place(env, "CLAUDE_CONFIG_DIR", "") / ".claude.json"
 
 
 def hook_lines(ours: Ours) -> dict[str, HookLine]:
@@ -107,7 +104,7 @@ def translate(fields: Fields) -> Fields:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which("claude", path=env.get("PATH")) is not None
+    return is_here(folder(env), "claude", env)
 
 
 def _by_plugin(env: Mapping[str, str]) -> str:
@@ -129,7 +126,7 @@ def _owns(record: Mapping[str, Any]) -> bool:
 
 
 def _traces(env: Mapping[str, str]) -> Iterator[Path]:
-    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache")
+    cache = place(env, "XDG_CACHE_HOME", ".cache")
     yield from (cache / "claude-cli-nodejs").glob(f"*/mcp-logs-{SERVER}")
 
 

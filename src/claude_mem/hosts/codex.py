@@ -9,7 +9,6 @@ it ourselves, and the command we ask to run keeps its words from one version to 
 from __future__ import annotations
 
 import json
-import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from claude_mem.hosts.edits import (
     is_ours,
     unmarked,
 )
-from claude_mem.hosts.host import Host, Ours, Transcripts
+from claude_mem.hosts.host import Host, Ours, Transcripts, is_here, place
 
 NAME = "codex"
 EVENTS = {
@@ -55,8 +54,7 @@ NOTE = (
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    named = env.get("CODEX_HOME")
-    return Path(named) if named else Path(env.get("HOME") or Path.home()) / ".codex"
+    return place(env, "CODEX_HOME", ".codex")
 
 
 # --- what its hooks tell ---------------------------------------------------------------------------------------------
@@ -194,7 +192,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which("codex", path=env.get("PATH")) is not None
+    return is_here(folder(env), "codex", env)
 
 
 def _settings(env: Mapping[str, str]) -> Fields:

@@ -8,7 +8,6 @@ transcript. So ids are made of the time at which the hook was called, which the 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from claude_mem.hosts import copilot_transcript
 from claude_mem.hosts.copilot_words import call_id, outcome, prompt_id, tool
 from claude_mem.hosts.dialect import Fields, milliseconds, string
 from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
-from claude_mem.hosts.host import Host, Ours, Transcripts
+from claude_mem.hosts.host import Host, Ours, Transcripts, is_here, place
 from claude_mem.process import LAUNCHER
 
 NAME = "copilot"
@@ -81,8 +80,7 @@ def _tool(fields: Fields) -> Fields:
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    named = env.get("COPILOT_HOME")
-    return Path(named) if named else Path(env.get("HOME") or Path.home()) / ".copilot"
+    return place(env, "COPILOT_HOME", ".copilot")
 
 
 def hooks(ours: Ours) -> Settings:
@@ -119,7 +117,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which(NAME, path=env.get("PATH")) is not None
+    return is_here(folder(env), NAME, env)
 
 
 def _find(env: Mapping[str, str]) -> Iterator[Path]:

@@ -6,7 +6,6 @@ A conversation is a session. Edits are told by `afterFileEdit`, which has what w
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from claude_mem.hosts import flat_hooks
 from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.hosts.dialect import Fields, string
 from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
-from claude_mem.hosts.host import Host, Ours
+from claude_mem.hosts.host import Host, Ours, home, is_here
 
 NAME = "cursor"
 TIMEOUT_SECONDS = 5
@@ -53,7 +52,7 @@ _TOOLS = {"Shell": "Bash", "Terminal": "Bash"}
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    return Path(env.get("HOME") or Path.home()) / ".cursor"
+    return home(env) / ".cursor"
 
 
 def _add(settings: Settings, ours: Ours) -> None:
@@ -77,7 +76,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which("cursor", path=env.get("PATH")) is not None
+    return is_here(folder(env), "cursor", env)
 
 
 # --- payloads --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ whole conversation. A shell command asks for context (`fail`) whether it failed 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from claude_mem.hosts.edits import (
     drop_server,
 )
 from claude_mem.hosts.gemini_tools import Call, in_our_words, text_of
-from claude_mem.hosts.host import Host, Ours, Transcripts
+from claude_mem.hosts.host import Host, Ours, Transcripts, is_here, place
 
 NAME = "gemini"
 TIMEOUT_MILLISECONDS = 5000
@@ -52,7 +51,7 @@ _NOISE = {
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    return Path(env.get("GEMINI_CLI_HOME") or env.get("HOME") or Path.home()) / ".gemini"
+    return place(env, "GEMINI_CLI_HOME", "") / ".gemini"
 
 
 def _line(ours: Ours, command: str, matcher: str | None = None) -> HookLine:
@@ -82,7 +81,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which("gemini", path=env.get("PATH")) is not None
+    return is_here(folder(env), "gemini", env)
 
 
 # --- payloads --------------------------------------------------------------------------------------------------------

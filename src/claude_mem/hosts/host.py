@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,27 @@ from claude_mem.hosts.dialect import Fields, Head, PartReader, Reader, no_agents
 from claude_mem.hosts.edits import Edit
 
 
+def home(env: Mapping[str, str]) -> Path:
+    return Path(env.get("HOME") or Path.home())
+
+
+def place(env: Mapping[str, str], variable: str, usual: str) -> Path:
+    """Where an agent keeps its things: what its variable names, or the usual folder in the home."""
+    named = env.get(variable)
+    return Path(named) if named else home(env) / usual
+
+
+def is_here(folder: Path, program: str, env: Mapping[str, str]) -> bool:
+    """Is it on this machine? It has been used, or it can be started."""
+    return folder.is_dir() or shutil.which(program, path=env.get("PATH")) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Ours:
     """What an agent is to be told to run. The launcher keeps its name, so that no one has to trust it twice."""
 
     launcher: Path
     env: Mapping[str, str]
-
-    @property
-    def home(self) -> Path:
-        return Path(self.env.get("HOME") or Path.home())
 
     def hook(self, command: str, host: str) -> str:
         """The line that the host hands to a shell.

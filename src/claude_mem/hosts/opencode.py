@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from claude_mem.errors import Noise
 from claude_mem.hosts.dialect import Fields, string
 from claude_mem.hosts.edits import Edit, FileEdit
-from claude_mem.hosts.host import Host, Ours
+from claude_mem.hosts.host import Host, Ours, is_here, place
 
 NAME = "opencode"
 DATA = Path(__file__).parents[1] / "data"
@@ -87,8 +86,7 @@ def patched(patch: str, cwd: str) -> tuple[str, dict[str, Any]]:
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    named = env.get("XDG_CONFIG_HOME")
-    return (Path(named) if named else Path(env.get("HOME") or Path.home()) / ".config") / "opencode"
+    return place(env, "XDG_CONFIG_HOME", ".config") / "opencode"
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
@@ -107,7 +105,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which(NAME, path=env.get("PATH")) is not None
+    return is_here(folder(env), NAME, env)
 
 
 HOST = Host(name=NAME, label="OpenCode", translate=translate, present=_present, edits=edits)

@@ -7,7 +7,6 @@ content.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from claude_mem.hosts.edits import (
     drop_hooks,
     drop_server,
 )
-from claude_mem.hosts.host import Host, Ours
+from claude_mem.hosts.host import Host, Ours, is_here, place
 
 NAME = "qwen"
 TIMEOUT_SECONDS = 5
@@ -125,8 +124,7 @@ def _printed(text: str) -> tuple[str, str]:
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    named = env.get("QWEN_HOME")
-    return Path(named).expanduser() if named else Path(env.get("HOME") or Path.home()) / ".qwen"
+    return place(env, "QWEN_HOME", ".qwen").expanduser()
 
 
 def _add(settings: Settings, ours: Ours) -> None:
@@ -156,7 +154,7 @@ def edits(ours: Ours) -> Sequence[Edit]:
 
 
 def _present(env: Mapping[str, str]) -> bool:
-    return folder(env).is_dir() or shutil.which(NAME, path=env.get("PATH")) is not None
+    return is_here(folder(env), NAME, env)
 
 
 HOST = Host(name=NAME, label="Qwen Code", translate=translate, present=_present, edits=edits)

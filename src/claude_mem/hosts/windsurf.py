@@ -14,7 +14,7 @@ from claude_mem.hosts import flat_hooks
 from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.hosts.dialect import Fields, string
 from claude_mem.hosts.edits import Edit, FileEdit, JsonEdit, Settings, add_server, drop_server
-from claude_mem.hosts.host import Host, Ours
+from claude_mem.hosts.host import Host, Ours, home
 
 NAME = "windsurf"
 EVENTS = {
@@ -32,7 +32,7 @@ _LAST_WORDS = "### Planner Response"  # stands above each thing that the agent s
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    return Path(env.get("HOME") or Path.home()) / ".codeium" / "windsurf"
+    return home(env) / ".codeium" / "windsurf"
 
 
 def _add(settings: Settings, ours: Ours) -> None:
