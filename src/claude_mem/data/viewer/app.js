@@ -1,0 +1,1 @@
+// the frame comes next
