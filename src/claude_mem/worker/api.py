@@ -288,6 +288,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},
+    "/api/feed": {"GET": viewer.show_feed},
+    "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
