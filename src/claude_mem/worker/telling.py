@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.background import BackgroundTask
@@ -21,6 +24,8 @@ from claude_mem.store.search import KINDS, Filter, completed
 from claude_mem.text import storable
 from claude_mem.worker.requests import body_of, date_of, is_id, listed, number, raw, text_in, whole, yes
 from claude_mem.worker.service import Service
+
+log = logging.getLogger(__name__)
 
 
 async def inject(service: Service, request: Request) -> Any:
@@ -56,15 +61,14 @@ async def inject_start(service: Service, request: Request) -> Any:
     project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         return Response(answers.nod(event.host), media_type="application/json")
-    who = {"host": event.host, "content_session_id": event.content_session_id}
+    who = {"host": event.host, "content_session_id": storable(event.content_session_id)}
     start, upto = await service.start_context(project, **who, source=event.body.source)
     greeting, greeted = await service.greeting(project) if of(event.host).greets else ("", [])
     notice, keys = await service.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        note = BackgroundTask(
-            service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=[*greeted, *keys]
-        )
+        told = partial(service.informed, **who, upto=upto, anew=anew, start=start, notices_told=[*greeted, *keys])
+        note = BackgroundTask(_after, told)
     answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=note)
 
@@ -74,9 +78,17 @@ async def speak(service: Service, request: Request) -> Any:
     moment = payload.moment(spool.parse(ids.new(), await raw(request)))
     speech = await service.speak(moment)
     heard = speech.told and not await request.is_disconnected()
-    note = BackgroundTask(service.spoken, moment, speech) if heard else None
+    note = BackgroundTask(_after, partial(service.spoken, moment, speech)) if heard else None
     answer = answers.answer(moment.host, moment.event, speech.text)
     return Response(answer, media_type="application/json", background=note)
+
+
+async def _after(noted: Callable[[], Awaitable[None]]) -> None:
+    """What was told is noted when the answer is out: the session has it by then, whatever becomes of the note."""
+    try:
+        await noted()
+    except Exception:
+        log.exception("what a session was told could not be noted")
 
 
 async def semantic(service: Service, request: Request) -> Any:
