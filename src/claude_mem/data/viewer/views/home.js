@@ -45,7 +45,8 @@ export async function show(route) {
   }
 
   // What is new waits for a click: what is being read must not move.
-  const look = debounce(async () => {
+  const look = debounce(() => looked().catch(() => {}), 150); // a worker that is away is told above, and comes back
+  async function looked() {
     clear(happening, present(await get("/api/now")));
     const { items } = await get("/api/feed", given);
     const at = items.findIndex((item) => mark(item) === newest);
@@ -53,23 +54,20 @@ export async function show(route) {
     if (!count) return clear(fresh);
     if (!newest) return again();
     clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, `${at < 0 ? `${count}+` : count} new · show`));
-  }, 150);
+  }
+  const glance = () => get("/api/now").then((item) => clear(happening, present(item)), () => {});
 
   let more = paging.more;
   const body = h("div", { class: "home" }, h("div", {}, filters(route, found, WANTED), fresh, feed, more), happening);
-  const timer = setInterval(() => document.hidden || get("/api/now").then((item) => clear(happening, present(item)), () => {}), 5_000);
+  const timer = setInterval(() => document.hidden || glance(), 5_000);
   return {
     title: "Home",
     heading: "What your agents remember",
     body,
-    news: (item) => (FRESH.includes(item.type) ? look() : item.type === "connected" || now_(item)),
+    news: (item) => (FRESH.includes(item.type) ? look() : glance()),
     update: (to) => ((given = chosen(to, WANTED)), again()),
     leave: () => (clearInterval(timer), paging.leave()),
   };
-
-  function now_() {
-    get("/api/now").then((item) => clear(happening, present(item)), () => {});
-  }
 }
 
 const mark = (item) => (item ? `${item.kind}-${item.id}` : "");
