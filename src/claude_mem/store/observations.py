@@ -184,7 +184,8 @@ def add_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 _OBSERVATIONS = """
-    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
            o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
            o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.verdict, o.commit_id, o.pinned, o.created_at,
            o.updated_at
@@ -192,19 +193,21 @@ _OBSERVATIONS = """
      where not o.forgotten
 """
 _SUMMARIES = """
-    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
            o.memory_session_id, o.provider, o.trust, o.verdict, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
 _PROMPTS = """
-    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
            o.text, o.created_at
       from user_prompts o join sdk_sessions s on s.id = o.session_id join projects p on p.id = s.project_id
      where true
 """
-_QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
+QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
 
 
 def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "") -> list[Row]:
@@ -212,14 +215,14 @@ def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: st
     where = "and p.name = :project" if project else ""
     found = rows(
         conn,
-        f"{_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
+        f"{QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
         {"project": project, "limit": limit, "offset": offset},
     )
     return [loaded(row) for row in found]
 
 
 def get(conn: Connection, kind: str, row_id: int) -> Row:
-    row = one(conn, f"{_QUERIES[kind]} and o.id = ?", (row_id,))
+    row = one(conn, f"{QUERIES[kind]} and o.id = ?", (row_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {row_id}", hint=_where_it_went(conn, kind, row_id))
     return loaded(row)
@@ -240,7 +243,7 @@ def get_many(conn: Connection, ids: list[int]) -> list[Row]:
 
 
 def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
-    found = rows(conn, f"{_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
+    found = rows(conn, f"{QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
     return [loaded(row) for row in found]
 
 
