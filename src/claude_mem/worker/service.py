@@ -45,12 +45,14 @@ from claude_mem.store import (
     account,
     backfills,
     backup,
+    corrections,
     events,
     foreign,
     jobs,
     notices,
     observations,
     projects,
+    provenance,
     sessions,
     tellings,
     timeline,
@@ -253,9 +255,16 @@ class Service:
         closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
         closed += await self.sweep_gone()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
+        await self._sweep_attic(now)
         failpoint("sweep.stale")
         if closed:
             self.runner.wake.set()
+
+    async def _sweep_attic(self, now: int) -> None:
+        """What was forgotten is kept for its time, then erased, in the files too."""
+        if await self.db.read(corrections.is_due, now=now):
+            await self.db.write(corrections.sweep, now=now)
+            await self.db.scrub()
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
@@ -416,13 +425,18 @@ class Service:
         await self.render_again([project_id])
         return row_id
 
-    async def forget(self, row_id: int) -> Row:
-        """Erase an observation, in the files too."""
-        found = await self.db.read(observations.get, "observation", row_id)
-        await self.db.write(observations.forget, row_id, now=ids.now())
+    async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
+        """It is no longer told or found; until when that can be undone."""
+        until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
+        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        return until
+
+    async def erase(self, row_id: int) -> list[int]:
+        """For good, in the files too; which observations that took with it."""
+        gone = await self.db.write(corrections.erase, row_id, now=ids.now())
         await self.db.scrub()
-        await self.render_again(await self.db.read(projects.by_name, found["project"]))
-        return found
+        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        return gone
 
     async def render_again(self, project_ids: Sequence[int]) -> None:
         """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
