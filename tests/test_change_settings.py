@@ -61,19 +61,26 @@ def test_everything_about_each_setting_is_told_but_its_secret(lab: Lab, file: Pa
     found = client.get("/api/settings")
     assert list(found) == names()
     assert "hush" not in str(found)
-    tokens = {name: found["context_tokens"][name] for name in ("value", "source", "default", "kind", "low", "high")}
-    assert tokens == {"value": 900, "source": "file", "default": 800, "kind": "whole number", "low": 300, "high": 3000}
+    tokens = {name: found["context_tokens"][name] for name in ("current", "source", "default", "kind", "low", "high")}
+    assert tokens == {
+        "current": 900,
+        "source": "file",
+        "default": 800,
+        "kind": "whole number",
+        "low": 300,
+        "high": 3000,
+    }
     assert found["provider"]["fixed"].startswith("CLAUDE_MEM_PROVIDER")
     assert found["provider"]["source"] == "environment"
     assert found["data_dir"]["fixed"]
     assert found["context_tokens"]["fixed"] == ""
     assert (found["anthropic_api_key"]["set"], found["anthropic_api_key"]["kind"]) == (True, "secret")
-    assert found["gemini_api_key"]["value"] == "file:~/key"
+    assert found["gemini_api_key"]["current"] == "file:~/key"
     assert found["openai_api_key"]["set"] is False
-    assert found["proxy"]["value"] == "http://…@host:1"
+    assert found["proxy"]["current"] == "http://…@host:1"
     assert found["log_level"]["choices"] == ["DEBUG", "INFO", "WARNING", "ERROR"]
     assert "silence_minutes = 0 is out of range" in found["silence_minutes"]["problem"]
-    assert (found["silence_minutes"]["value"], found["silence_minutes"]["source"]) == (10, "default")
+    assert (found["silence_minutes"]["current"], found["silence_minutes"]["source"]) == (10, "default")
     kinds = {row["kind"] for row in found.values()}
     assert kinds == {"switch", "whole number", "number", "choice", "list", "text", "secret"}
 
@@ -242,7 +249,7 @@ def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(
     client = lab.client()
     done = client.patch("/api/settings", {"context_tokens": 1000})
     opened_anew(client, done["started_at"])
-    assert client.get("/api/settings")["context_tokens"]["value"] == 1000
+    assert client.get("/api/settings")["context_tokens"]["value"] == "1000"
     assert not (lab.data / "data").exists()
     process.stop(lab.data)
 

@@ -43,9 +43,9 @@ _DEFAULTS = Config()
 
 
 async def show(service: Service, _: Request) -> Any:
-    """Every setting: `value` (of a secret only whether it is `set`), `reason`, `source` (default, file, environment),
-    `default`, `kind`, `low`, `high`, `choices`, what is wrong with it (`problem`, `hint`), why it can't be changed here
-    (`fixed`), and whether it counts only after a restart (`waits`)."""
+    """Every setting: its `value` as it would stand in config.toml and as JSON (`current`; of a secret only whether it is
+    `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
+    with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
     loaded = await _loaded(service)
     return {name: _described(loaded, service.config, name) for name in names()}
 
@@ -59,8 +59,8 @@ def _described(loaded: Loaded, used: Config, name: str) -> Row:
     low, high, choices = limits(name)
     problem = next((problem for problem in loaded.problems if problem.name == name), None)
     return {
-        "value": _json(showable(loaded.config, name)),
-        "shown": shown(loaded.config, name),
+        "value": shown(loaded.config, name),
+        "current": _json(showable(loaded.config, name)),
         "set": bool(getattr(loaded.config, name)),
         "reason": reason(name),
         "source": _source(loaded, name),
