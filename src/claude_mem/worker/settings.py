@@ -43,7 +43,7 @@ _DEFAULTS = Config()
 
 
 async def show(service: Service, _: Request) -> Any:
-    """Every setting: its `value` as it would stand in config.toml and as JSON (`current`; of a secret only whether it is
+    """Every setting: its `value` as it would stand in config.toml, `current` as JSON (of a secret only whether it is
     `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
     with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
     loaded = await _loaded(service)
