@@ -20,7 +20,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from claude_mem import __version__, ids, projects
-from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import tryout
 from claude_mem.store import account, jobs, ledger, observations
@@ -28,7 +27,7 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import corrections, intake, mcp, memories, moving, stories, telling, viewer
+from claude_mem.worker import corrections, intake, mcp, memories, moving, settings, stories, telling, viewer
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
@@ -208,11 +207,6 @@ async def retry(service: Service, _: Request) -> Any:
     return {"retried": count}
 
 
-async def settings(service: Service, _: Request) -> Any:
-    """Every setting: its value and its reason."""
-    return {name: {"value": shown(service.config, name), "reason": reason(name)} for name in names()}
-
-
 async def logs(service: Service, request: Request) -> Any:
     """The log's last `lines` (1–10,000)."""
     count = number(request, "lines", 200, low=1, high=10_000)
@@ -297,7 +291,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},
     "/api/queue/retry": {"POST": retry},
-    "/api/settings": {"GET": settings},
+    "/api/settings": {"GET": settings.show, "PATCH": settings.change},
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},

@@ -121,6 +121,7 @@ class Service:
         self.config = config
         self.started_at = ids.now()
         self.stop = asyncio.Event()
+        self.anew = False  # after the stop: open again, with the settings as they are then
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
@@ -163,6 +164,11 @@ class Service:
     def close(self) -> None:
         self.stream.close()
         self.db.close()
+
+    def open_anew(self) -> None:
+        """Stop, and let whoever opened this one open another. Nothing is lost by it: it is a stop like any other."""
+        self.anew = True
+        self.stop.set()
 
     # --- loops -----------------------------------------------------------------------------------------------
 
