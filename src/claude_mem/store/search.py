@@ -168,14 +168,25 @@ def put(conn: Connection, made: Document) -> int:
             for part, said in enumerate(made.passages[:PASSAGES])
         ],
     )
-    conn.execute("delete from signals where document_id = ?", (document_id,))
-    conn.executemany(
-        "insert or ignore into signals values (?, ?, ?, ?)", [(document_id, *signal) for signal in made.signals]
-    )
+    _put_signals(conn, document_id, made.signals)
     if made.kind == "turn":  # it says all that its prompt says: two vectors of the same would only crowd others out
         own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
         conn.execute(f"delete from vectors where document_id in ({own_prompt})", (made.turn_id,))
     return document_id
+
+
+def _put_signals(conn: Connection, document_id: int, given: tuple[tuple[str, str, int], ...]) -> None:
+    """What it is known by already stays: files are counted whenever one comes or goes."""
+    conn.execute(
+        "delete from signals where document_id = ?"
+        " and (kind, value) not in (select value ->> 0, value ->> 1 from json_each(?))",
+        (document_id, _dump(given)),
+    )
+    conn.executemany(
+        "insert into signals values (?, ?, ?, ?)"
+        " on conflict do update set times = excluded.times where times != excluded.times",
+        [(document_id, *signal) for signal in given],
+    )
 
 
 def remove(conn: Connection, kind: str, row_id: int) -> None:

@@ -27,7 +27,7 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import corrections, intake, mcp, memories, moving, settings, stories, telling, viewer
+from claude_mem.worker import corrections, intake, mcp, memories, moving, project_routes, settings, stories, telling, viewer
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
@@ -285,6 +285,14 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/cost": {"GET": cost},
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
+    "/api/project/{id}": {"GET": project_routes.show, "PATCH": project_routes.rename},
+    "/api/project/{id}/files": {"GET": project_routes.files},
+    "/api/project/{id}/days": {"GET": project_routes.days},
+    "/api/project/{id}/lanes": {"GET": project_routes.lanes},
+    "/api/project/{id}/context": {"GET": project_routes.preview},
+    "/api/project/{id}/merge": {"POST": project_routes.merge},
+    "/api/project/{id}/off": {"POST": project_routes.turn_off},
+    "/api/project/{id}/on": {"POST": project_routes.turn_on},
     "/api/stats": {"GET": stats},
     "/api/line": {"GET": line},
     "/api/index": {"GET": show_index},

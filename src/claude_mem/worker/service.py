@@ -367,8 +367,12 @@ class Service:
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project)
-        known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
-        known = known or context.Known(project.name, (), None, 0)
+        return await self.start_of(project_id, project.name, budget=budget, most=limit)
+
+    async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
+        """What a new session of this project is told at its start."""
+        known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
+        known = known or context.Known(name, (), None, 0)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
 
     async def speak(self, moment: Moment) -> Speech:
@@ -443,6 +447,14 @@ class Service:
         await self.db.scrub()
         await self.render_again([await self.db.read(provenance.project_of, row_id)])
         return gone
+
+    async def merge_projects(self, source: int, target: int) -> Row:
+        """Two projects become one, in the index and in the contexts on disk too."""
+        moved = await self.db.write(projects.merge, source, target)
+        await self.indexer.moved(source, target)
+        self.index_wake.set()
+        await self.render_again([target])
+        return moved
 
     async def render_again(self, project_ids: Sequence[int]) -> None:
         """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
