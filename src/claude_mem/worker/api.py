@@ -28,10 +28,11 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import intake, mcp, memories, moving, stories, telling
+from claude_mem.worker import intake, mcp, memories, moving, stories, telling, viewer
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
+from claude_mem.worker.visits import Visits
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,14 @@ log = logging.getLogger(__name__)
 def build_app(service: Service, *, token: str, port: int) -> Starlette:
     """The app over an open service."""
     routes = [Route(path, _endpoint(service, handlers), methods=list(handlers)) for path, handlers in ROUTES.items()]
-    return Starlette(
+    visits = Visits(token, port)
+    app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port)],
+        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
+    app.state.visits = visits
+    return app
 
 
 def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
@@ -287,4 +291,10 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},
+    "/api/feed": {"GET": viewer.show_feed},
+    "/api/facets": {"GET": viewer.facets},
+    "/api/open": {"POST": viewer.make_link},
+    "/open": {"GET": viewer.enter},
+    **{path: {"GET": viewer.page} for path in viewer.PATHS},
+    "/static/{name:path}": {"GET": viewer.static},
 }

@@ -20,9 +20,9 @@ from claude_mem.records import SessionStarted
 from claude_mem.store import projects as project_rows
 from claude_mem.store import timeline
 from claude_mem.store.database import Connection
-from claude_mem.store.search import KINDS, Filter
+from claude_mem.store.search import KINDS, Filter, completed
 from claude_mem.text import storable
-from claude_mem.worker.requests import body_of, date_of, is_id, listed, number, raw, text_in
+from claude_mem.worker.requests import body_of, date_of, is_id, listed, number, raw, text_in, whole, yes
 from claude_mem.worker.service import Service
 
 log = logging.getLogger(__name__)
@@ -114,14 +114,16 @@ _PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "
 
 async def search(service: Service, request: Request) -> Any:
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
-    `host`, `session`, `orderBy`, `format`, `explain` → `{items, hasMore, offset, limit}`, best first."""
+    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may not be whole)
+    → `{items, hasMore, offset, limit}`, best first."""
     given = request.query_params
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=10_000)
     if (order := _ORDERS.get(given.get("orderBy", ""))) is None:
         raise Misuse("orderBy must be relevance, date_desc or date_asc")
     await service.indexer.catch_up()
+    text = storable(given.get("query", given.get("q", ""))[:20_000])
     question = recall.Question(
-        text=storable(given.get("query", given.get("q", ""))[:20_000]),
+        text=await service.db.read(completed, text) if yes(given, "typing") else text,
         where=await service.db.read(_where, dict(given)),
         limit=limit + 1,
         offset=offset,
@@ -130,19 +132,17 @@ async def search(service: Service, request: Request) -> Any:
     hits = await recall.find(service.db, service.indexer, question)
     if given.get("format") == "text":
         return PlainTextResponse(recall.listing(hits[:limit]))
-    explain = given.get("explain", "").lower() in ("1", "true", "yes")
-    items = [hit.as_item(explain=explain) for hit in hits[:limit]]
+    items = [hit.as_item(explain=yes(given, "explain")) for hit in hits[:limit]]
     return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
 
 
 def _where(conn: Connection, given: dict[str, str]) -> Filter:
     """The filters of a request."""
-    name = given.get("project", "")
     kinds = [_PLURALS.get(kind, kind) for kind in listed(given, "kind", "type")]
     if unknown := set(kinds) - set(KINDS):
         raise Misuse(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(KINDS))
     return Filter(
-        project_ids=tuple(project_rows.by_name(conn, name)) if name else None,
+        project_ids=_projects(conn, given),
         kinds=tuple(kinds),
         types=listed(given, "obs_type"),
         concepts=listed(given, "concepts"),
@@ -152,6 +152,13 @@ def _where(conn: Connection, given: dict[str, str]) -> Filter:
         host=given.get("host", ""),
         session=given.get("session", ""),
     )
+
+
+def _projects(conn: Connection, given: dict[str, str]) -> tuple[int, ...] | None:
+    """By its number, or all of that name."""
+    if given.get("project_id"):
+        return (whole(given, "project_id"),)
+    return tuple(project_rows.by_name(conn, given["project"])) if given.get("project") else None
 
 
 async def show_timeline(service: Service, request: Request) -> Any:
