@@ -324,23 +324,22 @@ def test_what_is_happening_now(desk: Desk) -> None:
     asyncio.run(desk.service.drain_once())
     found = desk.get("/api/now")
     (session,) = found["sessions"]
-    assert session["turn"] | {"number": 1, "open": True, "private": False} == session["turn"]
+    assert session | {"turn": 1, "open": True, "private": False, "title": "Fix the basket"} == session
     assert session["last_event"] | {"kind": "tool", "tool": "Bash"} == session["last_event"]
-    assert (session["title"], found["running"], found["queue"], found["backfill"]) == ("Fix the basket", [], [], None)
+    assert (found["working"], found["queue"]["kinds"], found["backfill"]) == ([], [], None)
     desk.stop("Fixed.")
     assert desk.get("/api/now")["spool"] == 1
     asyncio.run(desk.service.drain_once())
-    assert desk.get("/api/now")["queue"] == [{"kind": "reconcile", "waiting": 1, "retrying": 0, "dead": 0}]
+    assert desk.get("/api/now")["queue"]["kinds"] == [{"kind": "reconcile", "waiting": 1, "retrying": 0, "dead": 0}]
     desk.service.refining.job = Job(1, "refine", "1.2", 1)
     desk.db.write_now(jobs.ask, "compress", "1.9", now=0)
     desk.db.write_now(jobs.give_back, Job(2, "compress", "1.9", 0), error="KeyError: x", now=0)
     found = desk.get("/api/now")
     desk.service.refining.job = None
-    assert found["running"] == [
-        {"kind": "refine", "attempts": 1, "session_id": 1, "turn": 1, "title": "Fix the basket"}
-    ]
+    (working,) = found["working"]
+    assert working == {"kind": "refine", "attempts": 1, "session_id": 1, "turn": 1, "title": "Fix the basket"}
+    assert found["queue"] | {"waiting": 1, "retrying": 1, "dead": 0, "running": 1} == found["queue"]
     assert [row["error"] for row in found["troubles"]] == ["KeyError: x"]
-    assert {row["kind"]: row["retrying"] for row in found["queue"]} == {"compress": 1, "reconcile": 0}
 
 
 def test_a_lane_says_what_it_is_at_while_it_is_at_it(desk: Desk) -> None:
