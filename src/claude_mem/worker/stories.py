@@ -55,11 +55,13 @@ async def now(service: Service, _: Request) -> Any:
 
 
 def _now(conn: Connection, claimed: list[Job], *, now: int) -> Row:
+    kinds = activity.queue(conn)
+    queue = {state: sum(row[state] for row in kinds) for state in ("waiting", "retrying", "dead")}
     return {
         "at": now,
         "sessions": activity.sessions(conn, now=now),
-        "running": activity.work(conn, claimed),
-        "queue": activity.queue(conn),
+        "working": activity.work(conn, claimed),
+        "queue": {**queue, "running": len(claimed), "kinds": kinds},
         "troubles": activity.troubles(conn),
         "set_aside": activity.set_aside(conn),
         "backfill": activity.backfill(conn),
