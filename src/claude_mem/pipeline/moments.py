@@ -42,10 +42,16 @@ class Speech:
 
 
 SILENCE = Speech()
+KNOWN = "known:"  # before the path of a file about which has been told what is known
 
 
 def mark(kind: str, row_id: int) -> str:
     return f"{kind[0]}{row_id}"
+
+
+def about(speech: Speech) -> str:
+    """The file that was spoken about, if that was the moment."""
+    return next((name.removeprefix(KNOWN) for name in speech.told if name.startswith(KNOWN)), "")
 
 
 # --- at a prompt -----------------------------------------------------------------------------------------------------
@@ -117,7 +123,7 @@ def _speech(head: str, lines: Iterable[tuple[str, list[str]]], budget: int) -> S
 def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[str], icons: Icons) -> Speech:
     """What is known about it, once a session."""
     path = _inside(moment.text, (project["root"], moment.cwd))
-    if not path or f"known:{path}" in told:
+    if not path or f"{KNOWN}{path}" in told:
         return SILENCE
     found = observations.by_file(conn, project["id"], path, but_session=moment.content_session_id, limit=FILE_ITEMS)
     fresh = [row for row in found if mark("observation", row["id"]) not in told]
@@ -129,7 +135,7 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[s
     )
     lines = [(_row_line(row, icons), [mark("observation", row["id"])]) for row in fresh]
     said = _speech(head, lines, FILE_TOKENS)
-    return Speech(said.text, (*said.told, f"known:{path}")) if said.text else SILENCE
+    return Speech(said.text, (*said.told, f"{KNOWN}{path}")) if said.text else SILENCE
 
 
 def _inside(path: str, roots: Sequence[str]) -> str:

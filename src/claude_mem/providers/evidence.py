@@ -114,7 +114,7 @@ class Found:
 class Evidence:
     message: str
     message_seq: int
-    read: tuple[Found, ...]
+    opened: tuple[Found, ...]  # every time that a file was read
     edits: tuple[Edit, ...]
     searched: tuple[Found, ...]
     looked_up: tuple[Found, ...]
@@ -123,6 +123,11 @@ class Evidence:
     commits: tuple[Commit, ...]
     fixes: tuple[Fix, ...]
     unsolved: tuple[Command, ...]
+
+    @property
+    def read(self) -> tuple[Found, ...]:
+        """Each file the first time."""
+        return _found((found.seq, found.text) for found in self.opened)
 
     @property
     def edited(self) -> tuple[str, ...]:
@@ -155,7 +160,7 @@ def gather(turn: Turn) -> Evidence:
     return Evidence(
         message=message,
         message_seq=message_seq,
-        read=_found((seq, _path(body, turn)) for seq, body in done if body.name in _READS),
+        opened=tuple(Found(path, seq) for seq, body in done if body.name in _READS and (path := _path(body, turn))),
         edits=tuple(edit for seq, body in done for edit in _edits(seq, body, turn)),
         searched=_found((seq, _wanted(body)) for seq, body in done if body.name in _SEARCHES),
         looked_up=_found(

@@ -173,7 +173,8 @@ def add_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 _OBSERVATIONS = """
-    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
            o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
            o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.commit_id, o.pinned, o.created_at,
            o.updated_at
@@ -181,19 +182,21 @@ _OBSERVATIONS = """
      where not o.forgotten
 """
 _SUMMARIES = """
-    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
            o.memory_session_id, o.provider, o.trust, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
 _PROMPTS = """
-    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.name as project, o.prompt_number,
+    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
            o.text, o.created_at
       from user_prompts o join sdk_sessions s on s.id = o.session_id join projects p on p.id = s.project_id
      where true
 """
-_QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
+QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
 
 
 def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "") -> list[Row]:
@@ -201,29 +204,29 @@ def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: st
     where = "and p.name = :project" if project else ""
     found = rows(
         conn,
-        f"{_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
+        f"{QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
         {"project": project, "limit": limit, "offset": offset},
     )
-    return [_loaded(row) for row in found]
+    return [loaded(row) for row in found]
 
 
 def get(conn: Connection, kind: str, row_id: int) -> Row:
-    row = one(conn, f"{_QUERIES[kind]} and o.id = ?", (row_id,))
+    row = one(conn, f"{QUERIES[kind]} and o.id = ?", (row_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {row_id}", hint="`claude-mem list` shows what there is")
-    return _loaded(row)
+    return loaded(row)
 
 
 def get_many(conn: Connection, ids: list[int]) -> list[Row]:
     """In the order asked for; what does not exist is left out."""
     found = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (_dump(ids),))
-    by_id = {row["id"]: _loaded(row) for row in found}
+    by_id = {row["id"]: loaded(row) for row in found}
     return [by_id[wanted] for wanted in ids if wanted in by_id]
 
 
 def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
-    found = rows(conn, f"{_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
-    return [_loaded(row) for row in found]
+    found = rows(conn, f"{QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
+    return [loaded(row) for row in found]
 
 
 def recent(
@@ -242,7 +245,7 @@ def recent(
             ):
                 found.setdefault(row["id"], row)
     ordered = sorted(found.values(), key=lambda row: (-row["pinned"], -row["created_at"], -row["id"]))
-    return [_loaded(row) for row in ordered[:limit]]
+    return [loaded(row) for row in ordered[:limit]]
 
 
 def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = "", limit: int) -> list[Row]:
@@ -258,7 +261,7 @@ def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = 
                      o.created_at desc, o.id desc limit :limit""",
         {"project": project_id, "but": but_session or "\0", "path": path, "limit": limit},
     )
-    return [_loaded(row) for row in found]
+    return [loaded(row) for row in found]
 
 
 def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
@@ -272,7 +275,7 @@ def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
             order by o.key like 'fix:%' desc, o.created_at desc, o.id desc""",
         (_dump(turn_ids),),
     )
-    return [_loaded(row) for row in found]
+    return [loaded(row) for row in found]
 
 
 def pin(conn: Connection, row_id: int, *, pinned: bool, now: int) -> Row:
@@ -289,7 +292,7 @@ def last_summary(conn: Connection, project_ids: list[int], *, but_session: int =
             and o.{_TRUSTED} order by o.created_at desc, o.id desc limit 1""",
         (_dump(project_ids), but_session),
     )
-    return _loaded(found[0]) if found else None
+    return loaded(found[0]) if found else None
 
 
 def settled(conn: Connection, turn_id: int) -> frozenset[str]:
@@ -437,5 +440,5 @@ def _dump(items: Any) -> str:
     return msgspec.json.encode(items).decode()
 
 
-def _loaded(row: Row) -> Row:
+def loaded(row: Row) -> Row:
     return {name: msgspec.json.decode(item) if name in _LISTS else item for name, item in row.items()}

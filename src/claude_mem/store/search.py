@@ -7,6 +7,7 @@ how the arms are weighed against each other is `pipeline/recall.py`'s business.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -452,8 +453,8 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         conn,
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
-               p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type, coalesce(o.trust, y.trust) as trust,
-               o.subtitle, o.tokens,
+               d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
+               coalesce(o.trust, y.trust) as trust, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read
@@ -469,6 +470,25 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
     for row in found:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
     return {row["document_id"]: row for row in found}
+
+
+def completed(conn: Connection, text: str) -> str:
+    """A question that is still being typed: its last word as the words that begin so, or without it if none does."""
+    match = re.search(r"[^\W_]+$", text)
+    if not match or _has_word(conn, match[0]):
+        return text
+    conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
+    begun = match[0].casefold()
+    found = _bare(
+        conn,
+        "select term from vocabulary where term >= ? and term < ? order by doc desc limit 3",
+        (begun, begun + "\U0010ffff"),
+    )
+    return text[: match.start()] + " ".join(term for (term,) in found)
+
+
+def _has_word(conn: Connection, word: str) -> bool:
+    return bool(value(conn, "select 1 from words where words match ? limit 1", (f'"{word}"',)))
 
 
 def siblings(conn: Connection, groups: Sequence[int], wanted: Filter) -> dict[int, list[tuple[int, str]]]:

@@ -23,12 +23,12 @@ from claude_mem import __version__, ids, projects
 from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import tryout
-from claude_mem.store import account, jobs, ledger, observations, sessions
+from claude_mem.store import account, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import intake, mcp, memories, moving, telling, viewer
+from claude_mem.worker import intake, mcp, memories, moving, stories, telling, viewer
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
@@ -238,7 +238,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/sessions/{id}/init": {"POST": intake.init_by_id},
     "/sessions/{id}/observations": {"POST": intake.add_tool_use_by_id},
     "/sessions/{id}/summarize": {"POST": intake.summarize_by_id},
-    "/api/sessions": {"GET": memories.listing(sessions.listing)},
+    "/api/sessions": {"GET": stories.list_sessions},
     "/api/sessions/init": {"POST": intake.init},
     "/api/sessions/observations": {"POST": intake.add_tool_use},
     "/api/sessions/summarize": {"POST": intake.summarize},
@@ -266,6 +266,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/summary/{id}": {"GET": memories.single("summary")},
     "/api/prompt/{id}": {"GET": memories.single("prompt")},
     "/api/session/{id}": {"GET": memories.show_session},
+    "/api/session/{id}/story": {"GET": stories.show_story},
+    "/api/session/{id}/events": {"GET": stories.show_events},
+    "/api/now": {"GET": stories.now},
     "/api/memory/save": {"POST": memories.save_memory},
     "/api/backfill": {"GET": moving.show_backfill, "POST": moving.ask_backfill, "DELETE": moving.drop_backfill},
     "/api/backfill/look": {"POST": moving.look_backfill},
@@ -288,6 +291,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},
+    "/api/feed": {"GET": viewer.show_feed},
+    "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},

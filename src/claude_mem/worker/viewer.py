@@ -10,8 +10,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from claude_mem.errors import Misuse, NotFound
+from claude_mem.hosts.registry import HOSTS
+from claude_mem.store import feed, projects
+from claude_mem.text import storable
 from claude_mem.worker.guard import refused
-from claude_mem.worker.requests import body_of, text_in
+from claude_mem.worker.requests import body_of, date_of, number, text_in, whole
 from claude_mem.worker.service import Service
 from claude_mem.worker.visits import COOKIE_SECONDS, Visits
 
@@ -43,6 +46,32 @@ def _file(request: Request, name: str) -> Response:
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=TYPES[known[name].suffix], headers=headers)
+
+
+async def show_feed(service: Service, request: Request) -> Any:
+    """What was remembered lately, of all kinds, newest first: `limit` (1–100), `before` (the `next` of the page
+    before), `project` (its number), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
+    given = request.query_params
+    wanted = feed.Wanted(
+        project_id=whole(given, "project"),
+        **{name: storable(given.get(name, "")) for name in ("kind", "type", "concept", "host")},
+        since=date_of(given, "since"),
+        until=date_of(given, "until", end=True),
+    )
+    before = feed.Place.parse(given["before"]) if given.get("before") else None
+    limit = number(request, "limit", 30, low=1, high=100)
+    items, more = await service.db.read(feed.page, wanted, before=before, limit=limit)
+    return {"items": items, "next": str(more) if more else ""}
+
+
+async def facets(service: Service, _: Request) -> Any:
+    """What there is to filter by: types, concepts, agents, projects."""
+    return {
+        "types": [{"name": name, "icon": icon} for name, icon in service.icons.items()],
+        "concepts": list(service.mode.concepts),
+        "hosts": [{"name": host.name, "title": host.label} for host in HOSTS.values()],
+        "projects": await service.db.read(projects.listing),
+    }
 
 
 async def make_link(_: Service, request: Request) -> Any:
