@@ -27,7 +27,18 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import corrections, intake, mcp, memories, moving, project_routes, settings, stories, telling, viewer
+from claude_mem.worker import (
+    corrections,
+    intake,
+    mcp,
+    memories,
+    moving,
+    project_routes,
+    settings,
+    stories,
+    telling,
+    viewer,
+)
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
