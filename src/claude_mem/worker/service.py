@@ -634,4 +634,7 @@ def _greeting(conn: Connection, project: Project, *, now: int) -> str:
     if not known:
         return "" if before else "claude-mem is on: what is done here will be known to the next session."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
-    return f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}."
+    return (
+        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if known != 1 else 'it'}."
+    )
