@@ -18,6 +18,7 @@ from claude_mem.worker.service import Service
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MOST_CHARS = 20_000
+MOST_AT_ONCE = 1_000
 _HEAD = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)", re.ASCII
 )
@@ -44,6 +45,11 @@ class Wanted:
             return False
         return not self.text or self.text in f"{entry.logger} {entry.message}".casefold()
 
+    def may_be_in(self, text: str) -> bool:
+        """A quick look that saves taking most files apart."""
+        levels = LEVELS[_rank(self.level) :] if self.level else ()
+        return self.text in text.casefold() and (not levels or any(f" {level} " in text for level in levels))
+
 
 def _rank(level: str) -> int:
     return LEVELS.index(level) if level in LEVELS else 0
@@ -69,10 +75,10 @@ def read(file: Path, wanted: Wanted, count: int) -> dict[str, Any]:
     """As many entries as asked for, and those of the same instant as the last: the next page is `before` its time."""
     items: list[Entry] = []
     more = False
-    for entry in _newest_first(file):
+    for entry in _newest_first(file, wanted):
         if not wanted.fits(entry):
             continue
-        if len(items) >= count and entry.at != items[-1].at:
+        if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MOST_AT_ONCE):
             more = True
             break
         items.append(entry)
@@ -80,14 +86,15 @@ def read(file: Path, wanted: Wanted, count: int) -> dict[str, Any]:
     return {"lines": lines, "items": [asdict(entry) for entry in items], "hasMore": more}
 
 
-def _newest_first(file: Path) -> Iterator[Entry]:
+def _newest_first(file: Path, wanted: Wanted) -> Iterator[Entry]:
     """The present file, then `.1`, `.2` …; what is older is only read if it is needed."""
     for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_age)):
         try:
             text = path.read_text("utf-8", "replace")
         except OSError:
             continue  # it was rotated away this moment, or there is none
-        yield from reversed(parse(text))
+        if wanted.may_be_in(text):
+            yield from parse(text)
 
 
 def _age(path: Path) -> int:
@@ -95,18 +102,17 @@ def _age(path: Path) -> int:
     return int(tail) if tail.isdigit() else 1 << 30
 
 
-def parse(text: str) -> list[Entry]:
-    """Oldest first. A line that begins no entry belongs to the one before it."""
-    found: list[tuple[re.Match[str], list[str]]] = []
-    for line in text.split("\n"):
-        if head := _HEAD.fullmatch(line.rstrip("\r")):
-            found.append((head, [head["message"]]))
-        elif found:
-            found[-1][1].append(line)
-    return [
-        Entry(_milliseconds(head["at"]), head["level"], head["logger"], "\n".join(said).rstrip()[:MOST_CHARS])
-        for head, said in found
-    ]
+def parse(text: str) -> Iterator[Entry]:
+    """Newest first. A line that begins no entry belongs to the one before it."""
+    rest: list[str] = []
+    for line in reversed(text.split("\n")):
+        head = _HEAD.fullmatch(line)
+        if head is None:
+            rest.append(line)
+            continue
+        said = "\n".join((head["message"], *reversed(rest))).rstrip()
+        yield Entry(_milliseconds(head["at"]), head["level"], head["logger"], said[:MOST_CHARS])
+        rest.clear()
 
 
 def _milliseconds(at: str) -> int:
