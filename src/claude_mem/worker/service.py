@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -129,6 +129,7 @@ class Service:
         self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
+        self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
             log.error("%s; using `%s`", self.mode_problem, self.mode.name)
