@@ -15,6 +15,7 @@ from claude_mem.text import tokens
 
 TRUSTED = ("user", "agent", "repo", "tool")  # what may be told without being asked for
 _TRUSTED = f"trust in {TRUSTED}"
+_COMPLETED = 50  # summaries that are looked at for what has been done since
 _LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 
@@ -283,13 +284,19 @@ def pin(conn: Connection, row_id: int, *, pinned: bool, now: int) -> Row:
 
 
 def last_summary(conn: Connection, project_ids: list[int], *, but_session: int = 0) -> Row | None:
-    found = rows(
-        conn,
-        f"""{_SUMMARIES} and o.project_id in (select value from json_each(?)) and o.session_id != ?
-            and o.{_TRUSTED} order by o.created_at desc, o.id desc limit 1""",
-        (_dump(project_ids), but_session),
-    )
-    return _loaded(found[0]) if found else None
+    found: list[Row] = []
+    for project_id in project_ids:  # one at a time: only with an equals sign does the index give them in order
+        found += rows(
+            conn,
+            f"""{_SUMMARIES} and o.project_id = ? and o.session_id != ?
+                and o.{_TRUSTED} order by o.created_at desc, o.id desc limit 1""",
+            (project_id, but_session),
+        )
+    return _loaded(max(found, key=_age)) if found else None
+
+
+def _age(row: Row) -> tuple[int, int]:
+    return row["created_at"], row["id"]
 
 
 def settled(conn: Connection, turn_id: int) -> frozenset[str]:
@@ -326,29 +333,33 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
 
 def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> list[Row]:
     """The last summaries that left something to do."""
-    return rows(
-        conn,
-        f"""
-        select id, next_steps, created_at from session_summaries
-         where project_id in (select value from json_each(?)) and next_steps is not null and {_TRUSTED}
-         order by created_at desc, id desc limit ?
-        """,
-        (_dump(project_ids), limit),
-    )
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select id, next_steps, created_at from session_summaries
+             where project_id = ? and next_steps is not null and {_TRUSTED}
+             order by created_at desc, id desc limit ?
+            """,
+            (project_id, limit),
+        )
+    return sorted(found, key=_age, reverse=True)[:limit]
 
 
 def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
-    found = rows(
-        conn,
-        f"""
-        select created_at, completed from session_summaries
-         where project_id in (select value from json_each(?)) and created_at > ? and completed is not null
-           and {_TRUSTED}
-         order by created_at desc limit 50
-        """,
-        (_dump(project_ids), at),
-    )
-    return [(row["created_at"], row["completed"]) for row in found]
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select id, created_at, completed from session_summaries
+             where project_id = ? and created_at > ? and completed is not null and {_TRUSTED}
+             order by created_at desc, id desc limit {_COMPLETED}
+            """,
+            (project_id, at),
+        )
+    return [(row["created_at"], row["completed"]) for row in sorted(found, key=_age, reverse=True)[:_COMPLETED]]
 
 
 def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:
