@@ -5,13 +5,15 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
+AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-hosts run lint types docs bench client agents clean wheel lock
+.PHONY: demo test test-hosts run lint types docs bench client agents browser axe clean wheel lock
 
+# KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
-	@$(BIN)/python demo/replay.py
+	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
 
-test: $(READY) client build/agents/codex/.ready lint types
+test: $(READY) client build/agents/codex/.ready browser axe lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Every agent that can be had from a registry, the real program, against scripted models.
@@ -43,6 +45,15 @@ bench: $(READY)
 client: $(CLIENT)/.$(CLIENT_VERSION)
 $(CLIENT)/.$(CLIENT_VERSION): tests/client/version.txt
 	npm install --silent --no-fund --no-audit --ignore-scripts --prefix $(CLIENT) @anthropic-ai/claude-code@$(CLIENT_VERSION)
+	touch $@
+
+# A real browser for the viewer's tests, and the checker of accessibility that runs inside it.
+browser:
+	@sh tests/viewer/browser.sh
+
+axe: build/axe/.$(AXE_VERSION)
+build/axe/.$(AXE_VERSION): tests/viewer/axe-version.txt
+	npm install --silent --no-fund --no-audit --ignore-scripts --prefix build/axe axe-core@$(AXE_VERSION)
 	touch $@
 
 # The other agents, each in a folder of its own.

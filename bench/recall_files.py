@@ -60,7 +60,7 @@ async def _said(service: Service, prompt: str, session: str) -> tuple[str, str]:
     """What is said at the prompt, and what was said at the start."""
     who: Any = {"host": "claude", "content_session_id": session}
     start, upto = await service.start_context(resolve(ROOT), **who, source="startup")
-    await service.informed(**who, upto=upto, names_told=start.told)
+    await service.informed(**who, upto=upto, start=start)
     moment = Moment(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)
     return (await service.speak(moment)).text, start.text
 

@@ -53,7 +53,8 @@ def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argpars
 def routes() -> Iterator[str]:
     yield "# HTTP"
     yield "On 127.0.0.1, port and token in `worker.json`. Every route but the bare `/healthz` needs `Authorization: Bearer"
-    yield "<token>`; all need the exact Host, and no Origin but our own. JSON; times in milliseconds UTC; errors are"
+    yield "<token>` or the viewer's cookie, which `/open` gives for a link that works once; all need the exact Host, and no"
+    yield "Origin but our own. JSON; times in milliseconds UTC; errors are"
     yield '`{"error", "hint"}` with 400 (misused), 401 (token), 403 (host, origin), 404, 413 (over 8 MB) or 503.'
     yield "\n| path | methods | |\n|---|---|---|"
     for path, handlers in ROUTES.items():

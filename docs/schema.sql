@@ -144,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-, pinned integer not null default 0) strict;
+, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 
@@ -170,7 +170,7 @@ CREATE TABLE session_summaries (
     provider           text not null,
     created_at         integer not null,
     updated_at         integer not null
-, trust text not null default 'agent') strict;
+, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
 
@@ -327,21 +327,12 @@ CREATE TRIGGER observations_added after insert on observations begin
     insert into stale values ('observation', new.id) on conflict do nothing;
 end;
 
-CREATE TRIGGER observations_changed after update on observations begin
-    delete from documents where kind = 'observation' and row_id = new.id and new.forgotten;
-    insert into stale values ('observation', new.id) on conflict do nothing;
-end;
-
 CREATE TRIGGER observations_removed after delete on observations begin
     delete from documents where kind = 'observation' and row_id = old.id;
     delete from stale where kind = 'observation' and row_id = old.id;
 end;
 
 CREATE TRIGGER summaries_added after insert on session_summaries begin
-    insert into stale values ('summary', new.id) on conflict do nothing;
-end;
-
-CREATE TRIGGER summaries_changed after update on session_summaries begin
     insert into stale values ('summary', new.id) on conflict do nothing;
 end;
 
@@ -469,6 +460,96 @@ CREATE TABLE backfill_files (
 CREATE INDEX backfill_files_by_backfill on backfill_files (backfill_id, state);
 
 CREATE INDEX backfill_files_waiting on backfill_files (session_id) where state = 'waiting';
+
+CREATE INDEX observations_held on observations (created_at, id)
+    where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
+
+CREATE INDEX session_summaries_held on session_summaries (created_at, id)
+    where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
+
+CREATE TRIGGER observations_changed after update on observations begin
+    delete from documents where kind = 'observation' and row_id = new.id and (new.forgotten or new.verdict = 'wrong');
+    insert into stale values ('observation', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER summaries_changed after update on session_summaries begin
+    delete from documents where kind = 'summary' and row_id = new.id and new.verdict = 'wrong';
+    insert into stale values ('summary', new.id) on conflict do nothing;
+end;
+
+CREATE TABLE attic (
+    observation_id  integer primary key references observations (id) on delete cascade,
+    content         text not null,
+    into_id         integer references observations (id) on delete set null,   -- the one it was merged into
+    at              integer not null
+) strict;
+
+CREATE INDEX attic_by_time on attic (at);
+
+CREATE INDEX attic_by_into on attic (into_id) where into_id is not null;
+
+CREATE TABLE history (
+    id              integer primary key autoincrement,
+    observation_id  integer not null references observations (id) on delete cascade,
+    at              integer not null,
+    what            text not null check (what in ('edited', 'pinned', 'unpinned', 'merged', 'wrong', 'right', 'approved',
+                                                  'forgotten', 'restored')),
+    before          text,
+    by              text not null,          -- user | agent
+    undone          integer not null default 0
+) strict;
+
+CREATE INDEX history_by_observation on history (observation_id, id);
+
+CREATE INDEX history_to_fade on history (at) where before is not null;
+
+CREATE TABLE tellings (
+    id                  integer primary key autoincrement,
+    host                text not null,
+    content_session_id  text not null,
+    moment              text not null check (moment in ('start', 'prompt', 'file', 'failure')),
+    about               text not null default '',   -- the file, at that moment
+    at                  integer not null,
+    tokens              integer not null,
+    names               text not null default '[]'
+) strict;
+
+CREATE INDEX tellings_by_session on tellings (host, content_session_id, at);
+
+CREATE TRIGGER tellings_gone after delete on sdk_sessions begin
+    delete from tellings where host = old.host and content_session_id = old.content_session_id;
+end;
+
+CREATE TRIGGER tellings_in_private before insert on tellings begin
+    select raise(ignore) where exists (
+        select 1 from sdk_sessions s
+         where s.host = new.host and s.content_session_id = new.content_session_id
+           and (select t.private from turns t where t.session_id = s.id and t.opened_at <= new.at
+                 order by t.opened_at desc, t.number desc limit 1));
+end;
+
+CREATE TRIGGER tellings_made_private after update of private on turns when new.private begin
+    delete from tellings
+     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
+       and at >= new.opened_at
+       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
+                           and opened_at > new.opened_at), 9e18);
+end;
+
+CREATE TRIGGER tellings_opened_private after insert on turns when new.private begin
+    delete from tellings
+     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
+       and at >= new.opened_at
+       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
+                           and opened_at > new.opened_at), 9e18);
+end;
+
+CREATE INDEX events_recalling on events (session_id)
+    where kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'));
+
+CREATE INDEX sdk_sessions_by_time on sdk_sessions (last_event_at desc, id desc);
+
+CREATE INDEX sdk_sessions_by_host on sdk_sessions (host, last_event_at desc);
 
 CREATE TABLE known_files (
     project_id  integer not null,

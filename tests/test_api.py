@@ -17,8 +17,10 @@ from claude_mem.client import Client
 from claude_mem.config import Config
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.worker.api import ROUTES, build_app
+from claude_mem.worker.guard import OPEN_PATHS
 from claude_mem.worker.requests import MAX_BODY
 from claude_mem.worker.service import Service
+from claude_mem.worker.visits import Visits
 from tests.lab import Lab
 
 TOKEN = "t" * 43
@@ -78,15 +80,21 @@ def http(service: Service) -> TestClient:
 
 
 def _path(path: str) -> str:
-    return path.replace("{id}", "1")
+    return path.replace("{id}", "1").replace("{name:path}", "app.js")
 
 
 @pytest.mark.parametrize(("path", "method"), CASES)
 def test_every_route_is_shut_without_a_token_or_under_another_name(http: TestClient, path: str, method: str) -> None:
     Counted.touched = 0
     target = _path(path)
-    if path != "/healthz":
-        for headers in ({}, {"Authorization": "Bearer " + "x" * 43}, {"Authorization": TOKEN}, {"Cookie": TOKEN}):
+    if path not in OPEN_PATHS:
+        for headers in (
+            {},
+            {"Authorization": "Bearer " + "x" * 43},
+            {"Authorization": TOKEN},
+            {"Cookie": TOKEN},
+            _stale_cookie(),
+        ):
             assert http.request(method, target, headers=headers).status_code == 401
     for host in WRONG_HOSTS:
         assert http.request(method, target, headers={**GOOD, "Host": host}).status_code == 403
@@ -96,6 +104,12 @@ def test_every_route_is_shut_without_a_token_or_under_another_name(http: TestCli
         assert "access-control-allow-origin" not in answer.headers
     assert http.request(method, target, headers={**GOOD, "Sec-Fetch-Site": "cross-site"}).status_code == 403
     assert Counted.touched == 0
+
+
+def _stale_cookie() -> dict[str, str]:
+    """Signed with a token that has been changed since."""
+    other = Visits("u" * 43, PORT)
+    return {"Cookie": f"{other.cookie_name}={other.cookie()}"}
 
 
 def test_healthz_says_ok_and_nothing_else(http: TestClient) -> None:

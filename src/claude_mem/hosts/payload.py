@@ -45,6 +45,8 @@ _BY_COMMAND = {
     "compact": "PreCompact",
 }
 _MOMENTS = {"new": "UserPromptSubmit", "file": "PreToolUse", "fail": "PostToolUseFailure"}
+# What a moment is, by its event. (The second, where a host takes text with a file's content only.)
+_KINDS = {"PreToolUse": "file", "PostToolUse": "file", "PostToolUseFailure": "failure"}
 
 
 def read(envelope: Envelope) -> Event:
@@ -168,6 +170,11 @@ class Moment:
     event: str
     text: str  # the prompt, the path of the file, the error
 
+    @property
+    def kind(self) -> str:
+        """prompt, file or failure."""
+        return _KINDS.get(self.event, "prompt")
+
 
 def moment(envelope: Envelope) -> Moment:
     """What a hook tells when it asks whether memory has something to say."""
@@ -185,7 +192,7 @@ def moment(envelope: Envelope) -> Moment:
     }
     return Moment(
         host=host,
-        content_session_id=session_id[:200],
+        content_session_id=storable(session_id[:200]),
         cwd=storable(envelope.header.get("project_dir") or string(fields.get("cwd"))),
         event=string(fields.get("hook_event_name")) or _MOMENTS.get(envelope.header["command"], ""),
         text=storable(texts.get(envelope.header["command"], "")),

@@ -61,15 +61,16 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
     """The digest takes the place of whatever was made of the turn before."""
     news = []
     if made.summary is not None:
-        summary_id = observations.put_summary(conn, turn, made.summary, by=made.author, now=now)
-        news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
+        if summary_id := observations.put_summary(conn, turn, made.summary, by=made.author, now=now):
+            news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
         subtitle = made.subtitle or first_sentence(made.summary.completed, 140)
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     if made.title and turn.number == 1:
         sessions.set_title(conn, turn.session_id, made.title)
     for draft in made.observations:
         if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
-            news.append(News("new_observation", {"id": row_id, "obs_type": draft.type, "title": draft.title}))
+            said = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
+            news.append(News("new_observation", said))
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
     if past and turns.more_past(conn, turn.project_id):
         return []  # of many old turns, the last one is soon enough to tell of

@@ -60,6 +60,9 @@ class Composed:
     told: tuple[str, ...] = ()
 
 
+NOTHING = Composed("")
+
+
 def gather(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
 ) -> Known | None:

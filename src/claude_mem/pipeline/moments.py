@@ -42,10 +42,16 @@ class Speech:
 
 
 SILENCE = Speech()
+KNOWN = "known:"  # before the path of a file about which has been told what is known
 
 
 def mark(kind: str, row_id: int) -> str:
     return f"{kind[0]}{row_id}"
+
+
+def about(speech: Speech) -> str:
+    """The file that was spoken about, if that was the moment."""
+    return next((name.removeprefix(KNOWN) for name in speech.told if name.startswith(KNOWN)), "")
 
 
 # --- at a prompt -----------------------------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ def is_question(prompt: str) -> bool:
 
 def _may_tell(hit: recall.Hit) -> bool:
     """What was only asked or said is found by searching; what came from outside is not told unasked."""
-    return hit.kind in _TOLD_KINDS and hit.row["trust"] in observations.TRUSTED
+    return hit.kind in _TOLD_KINDS and observations.may_tell(hit.row)
 
 
 def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
@@ -117,7 +123,7 @@ def _speech(head: str, lines: Iterable[tuple[str, list[str]]], budget: int) -> S
 def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[str], icons: Icons) -> Speech:
     """What is known about it, once a session."""
     path = _inside(moment.text, (project["root"], moment.cwd))
-    if not path or f"known:{path}" in told:
+    if not path or f"{KNOWN}{path}" in told:
         return SILENCE
     found = observations.by_file(conn, project["id"], path, but_session=moment.content_session_id, limit=FILE_ITEMS)
     fresh = [row for row in found if mark("observation", row["id"]) not in told]
@@ -129,7 +135,7 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[s
     )
     lines = [(_row_line(row, icons), [mark("observation", row["id"])]) for row in fresh]
     said = _speech(head, lines, FILE_TOKENS)
-    return Speech(said.text, (*said.told, f"known:{path}")) if said.text else SILENCE
+    return Speech(said.text, (*said.told, f"{KNOWN}{path}")) if said.text else SILENCE
 
 
 def _inside(path: str, roots: Sequence[str]) -> str:

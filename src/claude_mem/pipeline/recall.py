@@ -39,6 +39,7 @@ FLOOR = 0.05
 PROMPT_FLOOR = 0.45
 FILES_FLOOR = 0.25  # where the work will be can be told from less than what there is to say about it
 MOST_CANDIDATES = 500
+SNIPPET, SNIPPET_BEFORE = 240, 60
 MOST_PROMPT = 4_000  # characters: a pasted log says no more about what is meant than its beginning
 PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
@@ -96,8 +97,19 @@ class Hit:
         """As every surface shows it."""
         named = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
-        item |= {name: self.row[name] for name in named}
-        return item | {"explain": self.why} if explain else item
+        item |= {name: self.row[name] for name in (*named, "session_id", "project_id")}
+        if not explain:
+            return item
+        return item | {"explain": self.why, "snippet": snippet(self.row["body"] or "", self.why["terms"])}
+
+
+def snippet(body: str, terms: Sequence[str]) -> str:
+    """About two lines of the text, around the first place that has one of the words."""
+    text = " ".join(body.split())
+    places = [match.start() for term in terms if (match := re.search(rf"\b{re.escape(term)}", text, re.IGNORECASE))]
+    begin = max(0, min(places, default=0) - SNIPPET_BEFORE)
+    begin = text.find(" ", begin) + 1 if begin else 0
+    return ("… " if begin else "") + shorten(text[begin:], SNIPPET)
 
 
 # --- searching -------------------------------------------------------------------------------------------------------

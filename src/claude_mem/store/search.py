@@ -7,6 +7,7 @@ how the arms are weighed against each other is `pipeline/recall.py`'s business.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -228,9 +229,10 @@ def source(conn: Connection, kind: str, row_id: int) -> Row | None:
 _SOURCES = {
     "observation": """
         select o.*, coalesce(u.text, '') as prompt
-          from observations o left join user_prompts u on u.turn_id = o.turn_id where o.id = ? and not o.forgotten
+          from observations o left join user_prompts u on u.turn_id = o.turn_id
+         where o.id = ? and not o.forgotten and o.verdict != 'wrong'
     """,
-    "summary": "select * from session_summaries where id = ?",
+    "summary": "select * from session_summaries where id = ? and verdict != 'wrong'",
     "prompt": """
         select u.*, s.project_id from user_prompts u join sdk_sessions s on s.id = u.session_id where u.id = ?
     """,
@@ -266,7 +268,7 @@ def saved_near(conn: Connection, row: Row) -> list[Row]:
             conn,
             f"""
             select id, project_id, created_at, title, narrative from observations
-             where turn_id is null and not forgotten and project_id = ? and id {sign} ?
+             where turn_id is null and not forgotten and verdict != 'wrong' and project_id = ? and id {sign} ?
                and abs(created_at - ?) <= 600000 order by id {order} limit 1
             """,
             (row["project_id"], row["id"], row["created_at"]),
@@ -463,8 +465,8 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         conn,
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
-               p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type, coalesce(o.trust, y.trust) as trust,
-               o.subtitle, o.tokens,
+               d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
+               coalesce(o.trust, y.trust) as trust, coalesce(o.verdict, y.verdict) as verdict, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read
@@ -480,6 +482,25 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
     for row in found:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
     return {row["document_id"]: row for row in found}
+
+
+def completed(conn: Connection, text: str) -> str:
+    """A question that is still being typed: its last word as the words that begin so, or without it if none does."""
+    match = re.search(r"[^\W_]+$", text)
+    if not match or _has_word(conn, match[0]):
+        return text
+    conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
+    begun = match[0].casefold()
+    found = _bare(
+        conn,
+        "select term from vocabulary where term >= ? and term < ? order by doc desc limit 3",
+        (begun, begun + "\U0010ffff"),
+    )
+    return text[: match.start()] + " ".join(term for (term,) in found)
+
+
+def _has_word(conn: Connection, word: str) -> bool:
+    return bool(value(conn, "select 1 from words where words match ? limit 1", (f'"{word}"',)))
 
 
 def siblings(conn: Connection, groups: Sequence[int], wanted: Filter) -> dict[int, list[tuple[int, str]]]:

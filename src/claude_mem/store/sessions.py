@@ -209,8 +209,8 @@ def interrupt_idle(conn: Connection, *, before: int) -> int:
 
 
 _LISTED = """
-    select s.id, s.host, s.content_session_id, s.memory_session_id, p.name as project, s.first_prompt, s.prompt_counter,
-           s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
+    select s.id, s.host, s.content_session_id, s.memory_session_id, s.project_id, p.name as project, s.first_prompt,
+           s.prompt_counter, s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
            (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations,
            (select coalesce(sum(l.input_tokens + l.output_tokens), 0) from ledger l where l.session_id = s.id)
                as model_tokens,
@@ -219,12 +219,24 @@ _LISTED = """
 """
 
 
-def listing(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[Row]:
-    where = "where p.name = :project" if project else ""
+def listing(
+    conn: Connection, *, limit: int, offset: int, project: str = "", project_id: int = 0, host: str = ""
+) -> list[Row]:
+    """The one that was last at work first. Which ones is found first, and only these are counted out."""
+    where = {
+        "project_id in (select id from projects where name = :project)": project,
+        "project_id = :project_id": project_id,
+        "host = :host": host,
+    }
+    wanted = " and ".join(["true", *(rule for rule, given in where.items() if given)])
     return rows(
         conn,
-        f"{_LISTED} {where} order by s.last_event_at desc, s.id desc limit :limit offset :offset",
-        {"project": project, "limit": limit, "offset": offset},
+        f"""
+        {_LISTED} where s.id in (select id from sdk_sessions where {wanted}
+                                  order by last_event_at desc, id desc limit :limit offset :offset)
+         order by s.last_event_at desc, s.id desc
+        """,
+        {"project": project, "project_id": project_id, "host": host, "limit": limit, "offset": offset},
     )
 
 

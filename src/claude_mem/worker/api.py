@@ -20,18 +20,29 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from claude_mem import __version__, ids, projects
-from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import tryout
-from claude_mem.store import account, jobs, ledger, observations, sessions
+from claude_mem.store import account, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import intake, mcp, memories, moving, project_routes, telling
+from claude_mem.worker import (
+    corrections,
+    intake,
+    mcp,
+    memories,
+    moving,
+    project_routes,
+    settings,
+    stories,
+    telling,
+    viewer,
+)
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
+from claude_mem.worker.visits import Visits
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +50,14 @@ log = logging.getLogger(__name__)
 def build_app(service: Service, *, token: str, port: int) -> Starlette:
     """The app over an open service."""
     routes = [Route(path, _endpoint(service, handlers), methods=list(handlers)) for path, handlers in ROUTES.items()]
-    return Starlette(
+    visits = Visits(token, port)
+    app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port)],
+        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
+    app.state.visits = visits
+    return app
 
 
 def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
@@ -204,11 +218,6 @@ async def retry(service: Service, _: Request) -> Any:
     return {"retried": count}
 
 
-async def settings(service: Service, _: Request) -> Any:
-    """Every setting: its value and its reason."""
-    return {name: {"value": shown(service.config, name), "reason": reason(name)} for name in names()}
-
-
 async def logs(service: Service, request: Request) -> Any:
     """The log's last `lines` (1–10,000)."""
     count = number(request, "lines", 200, low=1, high=10_000)
@@ -234,7 +243,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/sessions/{id}/init": {"POST": intake.init_by_id},
     "/sessions/{id}/observations": {"POST": intake.add_tool_use_by_id},
     "/sessions/{id}/summarize": {"POST": intake.summarize_by_id},
-    "/api/sessions": {"GET": memories.listing(sessions.listing)},
+    "/api/sessions": {"GET": stories.list_sessions},
     "/api/sessions/init": {"POST": intake.init},
     "/api/sessions/observations": {"POST": intake.add_tool_use},
     "/api/sessions/summarize": {"POST": intake.summarize},
@@ -254,14 +263,27 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/prompts": {"GET": memories.listing(partial(observations.listing, kind="prompt"))},
     "/api/observation/{id}": {
         "GET": memories.single("observation"),
-        "PATCH": memories.change_observation,
-        "DELETE": memories.forget_observation,
+        "PATCH": corrections.change,
+        "DELETE": corrections.forget,
     },
-    "/api/observation/{id}/pin": {"POST": memories.pin_observation, "DELETE": memories.pin_observation},
+    "/api/observation/{id}/page": {"GET": corrections.page},
+    "/api/observation/{id}/history": {"GET": corrections.show_history},
+    "/api/observation/{id}/forget": {"GET": corrections.show_forgetting},
+    "/api/observation/{id}/undo": {"POST": corrections.undo},
+    "/api/observation/{id}/pin": {"POST": corrections.pin, "DELETE": corrections.pin},
+    "/api/observation/{id}/merge": {"POST": corrections.merge},
+    "/api/observation/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("observation", "wrong")),
+    "/api/observation/{id}/approve": {"POST": corrections.judge("observation", "approved")},
+    "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
+    "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
+    "/api/quarantine": {"GET": corrections.quarantine, "POST": corrections.settle_source},
     "/api/timeline": {"GET": telling.show_timeline},
     "/api/summary/{id}": {"GET": memories.single("summary")},
     "/api/prompt/{id}": {"GET": memories.single("prompt")},
     "/api/session/{id}": {"GET": memories.show_session},
+    "/api/session/{id}/story": {"GET": stories.show_story},
+    "/api/session/{id}/events": {"GET": stories.show_events},
+    "/api/now": {"GET": stories.now},
     "/api/memory/save": {"POST": memories.save_memory},
     "/api/backfill": {"GET": moving.show_backfill, "POST": moving.ask_backfill, "DELETE": moving.drop_backfill},
     "/api/backfill/look": {"POST": moving.look_backfill},
@@ -288,8 +310,14 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},
     "/api/queue/retry": {"POST": retry},
-    "/api/settings": {"GET": settings},
+    "/api/settings": {"GET": settings.show, "PATCH": settings.change},
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},
+    "/api/feed": {"GET": viewer.show_feed},
+    "/api/facets": {"GET": viewer.facets},
+    "/api/open": {"POST": viewer.make_link},
+    "/open": {"GET": viewer.enter},
+    **{path: {"GET": viewer.page} for path in viewer.PATHS},
+    "/static/{name:path}": {"GET": viewer.static},
 }

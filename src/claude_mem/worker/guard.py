@@ -1,25 +1,50 @@
-"""No one gets in without the token, under a name that is not ours, or from another page.
+"""No one gets in without the token or our cookie, under a name that is not ours, or from another page.
 
 A web page can reach a loopback port: by DNS rebinding it may even look like the same origin and send no Origin
 header at all. Then the Host header is the only one that still names the attacker. So all three are checked,
-exactly, on every route and before any handler runs. Only the bare `/healthz` needs no token, and tells nothing.
+exactly, on every route and before any handler runs. Only the bare `/healthz` needs no token, and tells nothing; and
+`/open`, which asks for the code of a link that works once.
 """
 
 from __future__ import annotations
 
 import hmac
 
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-OPEN_PATHS = ("/healthz",)
+from claude_mem.worker.visits import Visits
+
+OPEN_PATHS = ("/healthz", "/open")
+SAFE_METHODS = ("GET", "HEAD")
+# Nothing but our own files, no inline script or style, nothing that turns text into markup, no frame around us.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>claude-mem</title>
+<h1>{title}</h1>
+<p>{text}</p>
+<p>Type <code>claude-mem open</code> in a terminal: it opens this page with a link that works once.</p>
+"""
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, port: int, visits: Visits) -> None:
         self.app = app
         self.token = token.encode()
+        self.visits = visits
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
         self.origins = {f"http://{host}" for host in self.hosts}
 
@@ -27,26 +52,50 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        refusal = self._refusal(Headers(scope=scope), scope["path"]) if scope["type"] == "http" else _refuse(403, "no")
-        await (refusal or self.app)(scope, receive, send)
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope, headers) if scope["type"] == "http" else refused(headers, 403, "no")
+        await (refusal or self.app)(scope, receive, _with_headers(send))
 
-    def _refusal(self, headers: Headers, path: str) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0] not in self.hosts:
-            return _refuse(403, "unknown host", "use http://127.0.0.1 and the port in worker.json")
+            return refused(headers, 403, "unknown host", "use http://127.0.0.1 and the port in worker.json")
         if any(origin not in self.origins for origin in headers.getlist("origin")):
-            return _refuse(403, "foreign origin")
+            return refused(headers, 403, "foreign origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return _refuse(403, "foreign origin")
-        if path not in OPEN_PATHS and not self._has_token(headers):
-            return _refuse(401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
-        return None
+            return refused(headers, 403, "foreign origin")
+        if scope["path"] in OPEN_PATHS or self._has_token(headers) or self._has_cookie(scope["method"], headers):
+            return None
+        return refused(headers, 401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
 
     def _has_token(self, headers: Headers) -> bool:
         given = headers.getlist("authorization")
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token)
 
+    def _has_cookie(self, method: str, headers: Headers) -> bool:
+        """A cookie comes by itself, so whoever wants to change something has to show that it is our page."""
+        given = headers.getlist("cookie")
+        if len(given) != 1 or not self.visits.knows(given[0]):
+            return False
+        return method in SAFE_METHODS or len(headers.getlist("origin")) == 1
 
-def _refuse(status: int, error: str, hint: str = "") -> JSONResponse:
+
+def refused(headers: Headers, status: int, error: str, hint: str = "") -> Response:
+    """In words for a person who looks at it in a browser, as JSON for everyone else."""
+    if headers.get("sec-fetch-dest") == "document":
+        title = "This browser is not known here yet" if status == 401 else "This is not for you"
+        return HTMLResponse(_PAGE.format(title=title, text="The memory of your agents is for you alone."), status)
     return JSONResponse({"error": error, "hint": hint}, status_code=status)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return sending

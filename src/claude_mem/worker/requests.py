@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -43,6 +43,18 @@ def number(request: Request, name: str, default: int, *, low: int = 0, high: int
     return int(given)
 
 
+def whole(given: Mapping[str, str], name: str) -> int:
+    """A number of a row, or 0 where none is given."""
+    text = given.get(name, "")
+    if text and (not text.isdigit() or not text.isascii() or len(text) > 15):
+        raise Misuse(f"{name} must be a whole number")
+    return int(text or 0)
+
+
+def yes(given: Mapping[str, str], name: str) -> bool:
+    return given.get(name, "").lower() in ("1", "true", "yes")
+
+
 def row_id(request: Request) -> int:
     given = request.path_params["id"]
     if not given.isdigit() or not given.isascii() or len(given) > 18:
@@ -69,7 +81,7 @@ def listed(given: dict[str, str], *names_: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in storable(found).split(",") if part.strip())
 
 
-def date_of(given: dict[str, str], name: str, *, end: bool = False) -> int | None:
+def date_of(given: Mapping[str, str], name: str, *, end: bool = False) -> int | None:
     try:
         return milliseconds(given.get(name, ""), end=end)
     except ValueError as error:

@@ -46,6 +46,7 @@ class Runner:
         self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
         self.wake = asyncio.Event()
         self.busy = False
+        self.job: Job | None = None  # what it is at
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -69,6 +70,7 @@ class Runner:
         if job is None:
             return False
         failpoint("jobs.claimed")
+        self.job = job
         try:
             async with asyncio.timeout(self.seconds):
                 commit = await self.stages[job.kind](job)
@@ -79,6 +81,8 @@ class Runner:
             await self._give_back(job, error)
         else:
             await self.tell(news)
+        finally:
+            self.job = None
         return True
 
     async def _give_back(self, job: Job, error: Exception) -> None:

@@ -38,20 +38,23 @@ from claude_mem.providers.base import Compressor
 from claude_mem.providers.chain import Chain
 from claude_mem.providers.embedding import Embedder
 from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import News, Outcome, Session
+from claude_mem.records import Job, News, Outcome, Session
 from claude_mem.redact import redact
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import (
     account,
     backfills,
     backup,
+    corrections,
     events,
     foreign,
     jobs,
     notices,
     observations,
     projects,
+    provenance,
     sessions,
+    tellings,
     timeline,
     told,
     turns,
@@ -59,8 +62,9 @@ from claude_mem.store import (
 from claude_mem.store.database import Connection, Database, Row, ours
 from claude_mem.store.jobs import Order
 from claude_mem.store.search import Filter
+from claude_mem.store.tellings import Telling
 from claude_mem.store.timeline import Anchor
-from claude_mem.text import storable
+from claude_mem.text import storable, tokens
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
 
@@ -117,6 +121,7 @@ class Service:
         self.config = config
         self.started_at = ids.now()
         self.stop = asyncio.Event()
+        self.anew = False  # after the stop: open again, with the settings as they are then
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
@@ -159,6 +164,11 @@ class Service:
     def close(self) -> None:
         self.stream.close()
         self.db.close()
+
+    def open_anew(self) -> None:
+        """Stop, and let whoever opened this one open another. Nothing is lost by it: it is a stop like any other."""
+        self.anew = True
+        self.stop.set()
 
     # --- loops -----------------------------------------------------------------------------------------------
 
@@ -251,9 +261,16 @@ class Service:
         closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
         closed += await self.sweep_gone()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
+        await self._sweep_attic(now)
         failpoint("sweep.stale")
         if closed:
             self.runner.wake.set()
+
+    async def _sweep_attic(self, now: int) -> None:
+        """What was forgotten is kept for its time, then erased, in the files too."""
+        if await self.db.read(corrections.is_due, now=now):
+            await self.db.write(corrections.sweep, now=now)
+            await self.db.scrub()
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
@@ -264,6 +281,11 @@ class Service:
         return closed
 
     # --- what the API asks -----------------------------------------------------------------------------------
+
+    @property
+    def at_work(self) -> list[Job]:
+        """The jobs that are being done at this moment."""
+        return [lane.job for lane in (self.runner, self.refining, *self.past) if lane.job]
 
     async def tell(self, news: Sequence[News]) -> None:
         """What was committed is told to the listeners; what was erased is erased from the log as well."""
@@ -322,24 +344,19 @@ class Service:
         content_session_id: str,
         upto: int,
         *,
+        start: Composed = context.NOTHING,
         anew: bool = True,
-        names_told: Sequence[str] = (),
         notices_told: Sequence[str] = (),
     ) -> None:
-        """The session has been told everything up to that observation, these in words; the person these notices."""
-        marks = ["start", *names_told]
+        """The session has been told everything up to that observation, some in words; the person these notices."""
+        marks = ["start", *start.told]
         ears = self.heard.of(host, content_session_id)
         if anew:  # its conversation is empty, or was compacted: what it was told before is gone
             ears.names, ears.loaded = set(), True
-            await self.db.write(told.forget, host, content_session_id)
         ears.names.update(marks)
-        await self.db.write(told.note, host, content_session_id, marks, moment="start", now=ids.now())
-        if session := await self.db.read(sessions.find, host, content_session_id):
-            await self.db.write(sessions.informed, session.id, upto)
-        if notices_told:
-            await self.db.write(notices.told, notices_told, now=ids.now())
-            if notices.GREETING in notices_told:
-                await self.db.write(notices.greeted, now=ids.now())
+        said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
+        write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
+        await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -373,11 +390,11 @@ class Service:
         return speech
 
     async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
-        if moment.event in ("PreToolUse", "PostToolUse"):  # the second where a host takes text with the content only
+        if moment.kind == "file":
             return await self.db.read(moments.at_file, moment, project, told=known, icons=self.icons)
         session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
         own = session.id if session else 0
-        if moment.event == "PostToolUseFailure":
+        if moment.kind == "failure":
             at_failure = partial(moments.at_failure, told=known, icons=self.icons, session_id=own)
             return await self.db.read(at_failure, moment, project["id"])
         return await self.at_prompt(moment, project["id"], known, session_id=own)
@@ -410,8 +427,7 @@ class Service:
 
     async def spoken(self, moment: Moment, speech: Speech) -> None:
         """Noted after the answer: a writer that is busy must not cost the session its memory."""
-        who, now = (moment.host, moment.content_session_id), ids.now()
-        await self.db.write(told.note, *who, speech.told, moment=moment.event, now=now)
+        await self.db.write(_note_speech, moment, speech, now=ids.now())
 
     async def save(self, project: Project, title: str, text: str, *, trust: str = "user") -> int:
         """Something that is to be remembered, by itself and for good; said by a person, or by an agent."""
@@ -419,13 +435,18 @@ class Service:
         await self.render_again([project_id])
         return row_id
 
-    async def forget(self, row_id: int) -> Row:
-        """Erase an observation, in the files too."""
-        found = await self.db.read(observations.get, "observation", row_id)
-        await self.db.write(observations.forget, row_id, now=ids.now())
+    async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
+        """It is no longer told or found; until when that can be undone."""
+        until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
+        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        return until
+
+    async def erase(self, row_id: int) -> list[int]:
+        """For good, in the files too; which observations that took with it."""
+        gone = await self.db.write(corrections.erase, row_id, now=ids.now())
         await self.db.scrub()
-        await self.render_again(await self.db.read(projects.by_name, found["project"]))
-        return found
+        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        return gone
 
     async def merge_projects(self, source: int, target: int) -> Row:
         """Two projects become one, in the index and in the contexts on disk too."""
@@ -513,6 +534,41 @@ def _save(conn: Connection, project: Project, title: str, text: str, trust: str)
     key = f"saved:{ids.new()}"
     saved = observations.save(conn, project_id=project_id, title=title, text=text, key=key, trust=trust, now=now)
     return project_id, saved
+
+
+# --- what is noted after an answer ---------------------------------------------------------------------------
+
+
+def _note_start(
+    conn: Connection,
+    who: tuple[str, str],
+    said: Telling | None,
+    *,
+    marks: Sequence[str],
+    anew: bool,
+    upto: int,
+    notices_told: Sequence[str],
+    now: int,
+) -> None:
+    if anew:
+        told.forget(conn, *who)
+    told.note(conn, *who, marks, moment="start", now=now)
+    if said:
+        tellings.note(conn, *who, said)
+    if session := sessions.find(conn, *who):
+        sessions.informed(conn, session.id, upto)
+    notices.told(conn, notices_told, now=now)
+    if notices.GREETING in notices_told:
+        notices.greeted(conn, now=now)
+
+
+def _note_speech(conn: Connection, moment: Moment, speech: Speech, *, now: int) -> None:
+    who = (moment.host, moment.content_session_id)
+    told.note(conn, *who, speech.told, moment=moment.kind, now=now)
+    said = Telling(
+        moment=moment.kind, at=now, tokens=tokens(speech.text), names=speech.told, about=moments.about(speech)
+    )
+    tellings.note(conn, *who, said)
 
 
 # --- what a sweep writes -------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.background import BackgroundTask
@@ -17,10 +20,12 @@ from claude_mem.records import SessionStarted
 from claude_mem.store import projects as project_rows
 from claude_mem.store import timeline
 from claude_mem.store.database import Connection
-from claude_mem.store.search import KINDS, Filter
+from claude_mem.store.search import KINDS, Filter, completed
 from claude_mem.text import storable
-from claude_mem.worker.requests import body_of, date_of, is_id, listed, number, raw, text_in
+from claude_mem.worker.requests import body_of, date_of, is_id, listed, number, raw, text_in, whole, yes
 from claude_mem.worker.service import Service
+
+log = logging.getLogger(__name__)
 
 
 async def inject(service: Service, request: Request) -> Any:
@@ -56,15 +61,14 @@ async def inject_start(service: Service, request: Request) -> Any:
     project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         return Response(answers.nod(event.host), media_type="application/json")
-    who = {"host": event.host, "content_session_id": event.content_session_id}
+    who = {"host": event.host, "content_session_id": storable(event.content_session_id)}
     start, upto = await service.start_context(project, **who, source=event.body.source)
     greeting, greeted = await service.greeting(project) if of(event.host).greets else ("", [])
     notice, keys = await service.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        note = BackgroundTask(
-            service.informed, **who, upto=upto, anew=anew, names_told=start.told, notices_told=[*greeted, *keys]
-        )
+        told = partial(service.informed, **who, upto=upto, anew=anew, start=start, notices_told=[*greeted, *keys])
+        note = BackgroundTask(_after, told)
     answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=note)
 
@@ -74,9 +78,17 @@ async def speak(service: Service, request: Request) -> Any:
     moment = payload.moment(spool.parse(ids.new(), await raw(request)))
     speech = await service.speak(moment)
     heard = speech.told and not await request.is_disconnected()
-    note = BackgroundTask(service.spoken, moment, speech) if heard else None
+    note = BackgroundTask(_after, partial(service.spoken, moment, speech)) if heard else None
     answer = answers.answer(moment.host, moment.event, speech.text)
     return Response(answer, media_type="application/json", background=note)
+
+
+async def _after(noted: Callable[[], Awaitable[None]]) -> None:
+    """What was told is noted when the answer is out: the session has it by then, whatever becomes of the note."""
+    try:
+        await noted()
+    except Exception:
+        log.exception("what a session was told could not be noted")
 
 
 async def semantic(service: Service, request: Request) -> Any:
@@ -102,14 +114,16 @@ _PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "
 
 async def search(service: Service, request: Request) -> Any:
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
-    `host`, `session`, `orderBy`, `format`, `explain` → `{items, hasMore, offset, limit}`, best first."""
+    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may not be whole)
+    → `{items, hasMore, offset, limit}`, best first."""
     given = request.query_params
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=10_000)
     if (order := _ORDERS.get(given.get("orderBy", ""))) is None:
         raise Misuse("orderBy must be relevance, date_desc or date_asc")
     await service.indexer.catch_up()
+    text = storable(given.get("query", given.get("q", ""))[:20_000])
     question = recall.Question(
-        text=storable(given.get("query", given.get("q", ""))[:20_000]),
+        text=await service.db.read(completed, text) if yes(given, "typing") else text,
         where=await service.db.read(_where, dict(given)),
         limit=limit + 1,
         offset=offset,
@@ -118,19 +132,17 @@ async def search(service: Service, request: Request) -> Any:
     hits = await recall.find(service.db, service.indexer, question)
     if given.get("format") == "text":
         return PlainTextResponse(recall.listing(hits[:limit]))
-    explain = given.get("explain", "").lower() in ("1", "true", "yes")
-    items = [hit.as_item(explain=explain) for hit in hits[:limit]]
+    items = [hit.as_item(explain=yes(given, "explain")) for hit in hits[:limit]]
     return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
 
 
 def _where(conn: Connection, given: dict[str, str]) -> Filter:
     """The filters of a request."""
-    name = given.get("project", "")
     kinds = [_PLURALS.get(kind, kind) for kind in listed(given, "kind", "type")]
     if unknown := set(kinds) - set(KINDS):
         raise Misuse(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(KINDS))
     return Filter(
-        project_ids=tuple(project_rows.by_name(conn, name)) if name else None,
+        project_ids=_projects(conn, given),
         kinds=tuple(kinds),
         types=listed(given, "obs_type"),
         concepts=listed(given, "concepts"),
@@ -140,6 +152,13 @@ def _where(conn: Connection, given: dict[str, str]) -> Filter:
         host=given.get("host", ""),
         session=given.get("session", ""),
     )
+
+
+def _projects(conn: Connection, given: dict[str, str]) -> tuple[int, ...] | None:
+    """By its number, or all of that name."""
+    if given.get("project_id"):
+        return (whole(given, "project_id"),)
+    return tuple(project_rows.by_name(conn, given["project"])) if given.get("project") else None
 
 
 async def show_timeline(service: Service, request: Request) -> Any:

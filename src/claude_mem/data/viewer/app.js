@@ -1,0 +1,154 @@
+// The frame: which view is shown, where the keyboard goes, and whether the worker is heard.
+
+import { Failure, get, listen } from "./api.js";
+import { clear, debounce } from "./dom.js";
+import { empty } from "./parts.js";
+
+const VIEWS = [
+  [/^\/$/, "home"],
+  [/^\/search$/, "search"],
+  [/^\/sessions$/, "sessions"],
+  [/^\/session\/(\d+)$/, "session"],
+  [/^\/observation\/(\d+)$/, "observation"],
+  [/^\/projects$/, "projects"],
+  [/^\/project\/(\d+)$/, "project"],
+  [/^\/context$/, "context"],
+  [/^\/cost$/, "cost"],
+  [/^\/health$/, "health"],
+  [/^\/logs$/, "logs"],
+  [/^\/settings$/, "settings"],
+  [/^\/quarantine$/, "quarantine"],
+];
+const $ = (id) => document.getElementById(id);
+let shown = { name: "", view: null, turn: 0 };
+
+// --- which view ------------------------------------------------------------------------------------------------------
+
+function route() {
+  const at = { path: location.pathname, query: new URLSearchParams(location.search) };
+  for (const [pattern, name] of VIEWS) {
+    const match = pattern.exec(at.path);
+    if (match) return { ...at, name, id: Number(match[1] ?? 0) };
+  }
+  return { ...at, name: "", id: 0 };
+}
+
+export function go(url, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  return change();
+}
+
+async function change() {
+  const to = route();
+  mark(to.path);
+  if (to.name === "search" && document.activeElement !== $("find")) $("find").value = to.query.get("q") ?? "";
+  if (shown.view?.update && shown.name === to.name) return shown.view.update(to);
+  const turn = ++shown.turn;
+  shown.view?.leave?.();
+  shown = { name: to.name, view: null, turn };
+  $("view").setAttribute("aria-busy", "true");
+  const view = await made(to);
+  if (turn !== shown.turn) return view.leave?.(); // someone went on while this one was made
+  shown.view = view;
+  document.title = view.title ? `${view.title} · claude-mem` : "claude-mem";
+  $("heading").textContent = view.heading ?? view.title;
+  clear($("view"), view.body);
+  $("view").removeAttribute("aria-busy");
+  if (arrived && document.activeElement !== $("find")) $("main").focus({ preventScroll: true });
+  if (arrived) scrollTo(0, 0);
+  arrived = true;
+}
+let arrived = false;
+
+async function made(to) {
+  if (!to.name) return { title: "Nothing here", body: empty("There is no such page", "The address may be mistyped, or from another version.") };
+  try {
+    return await (await import(`./views/${to.name}.js`)).show(to);
+  } catch (failure) {
+    if (!(failure instanceof Failure)) console.error(failure);
+    const text = failure instanceof Failure ? failure.hint : "Reload the page; `claude-mem logs` may say more.";
+    return { title: failure instanceof Failure ? failure.message : "Something went wrong here", body: empty("", text), failed: true };
+  }
+}
+
+function mark(path) {
+  for (const link of document.querySelectorAll(".side a")) {
+    const here = link.pathname === path || (link.pathname !== "/" && path.startsWith(link.pathname.replace(/s$/, "") + "/"));
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  if (link.origin !== location.origin || link.getAttribute("href").startsWith("#") || link.hasAttribute("download")) return;
+  event.preventDefault();
+  go(link.href);
+});
+addEventListener("popstate", change);
+
+// --- keyboard --------------------------------------------------------------------------------------------------------
+
+const typing = (target) => target.closest?.("input, textarea, select, dialog[open]");
+
+document.addEventListener("keydown", (event) => {
+  if (event.metaKey || event.ctrlKey || event.altKey) return;
+  if (event.key === "/" && !typing(event.target)) {
+    event.preventDefault();
+    $("find").focus();
+    $("find").select();
+  }
+});
+
+const search = debounce(() => {
+  const query = route().name === "search" ? route().query : new URLSearchParams();
+  query.set("q", $("find").value);
+  go(`/search?${query}`, { replace: route().name === "search" });
+}, 60);
+$("find").addEventListener("input", search);
+$("find").form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  search();
+});
+
+// --- the worker ------------------------------------------------------------------------------------------------------
+
+const STATES = { live: "live", reconnecting: "reconnecting…", unknown: "not let in: type `claude-mem open`" };
+
+function heard(item) {
+  shown.view?.news?.(item);
+  if (item.type === "reconnected" && shown.view?.failed) change();
+  if (item.type !== "connected") held();
+}
+
+const held = debounce(async () => {
+  const { total = 0 } = await get("/api/quarantine", { limit: 1 }).catch(() => ({}));
+  $("held").textContent = total;
+  $("held").hidden = !total;
+}, 1000);
+
+listen(heard, (state) => {
+  $("live").textContent = STATES[state];
+  $("live").dataset.state = state;
+});
+held();
+
+// --- light and dark --------------------------------------------------------------------------------------------------
+
+const THEMES = ["auto", "light", "dark"];
+
+function dress(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  $("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[theme];
+  $("theme").setAttribute("aria-label", `Theme: ${theme}. Change it`);
+}
+
+$("theme").addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
+  localStorage.setItem("theme", next);
+  dress(next);
+});
+dress(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
+change();

@@ -1,0 +1,59 @@
+// Pictures in SVG. Each says in words what it shows; the exact figures stand in a table beside it.
+
+import { s } from "./dom.js";
+
+const DAY = 86_400_000;
+
+const picture = (label, width, height, ...content) =>
+  s("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, preserveAspectRatio: "xMinYMid meet" }, content);
+
+/** Bars, one for each {label, value, title?}; `limit` is a line across, such as a budget. */
+export function bars(label, items, { limit = 0, height = 160, format = String } = {}) {
+  const width = Math.max(320, items.length * 22);
+  const most = Math.max(1e-9, limit, ...items.map((item) => item.value));
+  const y = (value) => height - 24 - (value / most) * (height - 44);
+  const every = Math.ceil(items.length / 10);
+  return picture(label, width, height,
+    s("text", { x: 0, y: 10, class: "axis" }, format(most)),
+    items.map((item, at) => [
+      s("rect", { x: at * (width / items.length) + 2, y: y(item.value), width: Math.max(1, width / items.length - 4), height: Math.max(0, height - 24 - y(item.value)), rx: 2, class: "bar" }, s("title", {}, item.title ?? `${item.label}: ${format(item.value)}`)),
+      at % every ? null : s("text", { x: at * (width / items.length) + 2, y: height - 8, class: "axis" }, item.label),
+    ]),
+    limit ? s("line", { x1: 0, x2: width, y1: y(limit), y2: y(limit), class: "limit" }) : null);
+}
+
+/** A year as a calendar: a column a week, a square a day, darker with more. `days` maps 2026-01-31 to a number. */
+export function calendar(label, days, { end = Date.now(), weeks = 53, onpick } = {}) {
+  const size = 13, last = new Date(end), monday = (last.getDay() + 6) % 7;
+  const first = new Date(last.getFullYear(), last.getMonth(), last.getDate() - monday - (weeks - 1) * 7);
+  const most = Math.max(1, ...Object.values(days));
+  const cells = [];
+  for (let at = 0; at < weeks * 7; at++) {
+    const date = new Date(first.getFullYear(), first.getMonth(), first.getDate() + at);
+    if (date > last) break;
+    const key = `${date.getFullYear()}-${String(date.getMonth() + 1).padStart(2, "0")}-${String(date.getDate()).padStart(2, "0")}`;
+    const count = days[key] ?? 0;
+    const level = count ? Math.ceil((Math.log1p(count) / Math.log1p(most)) * 4) : 0;
+    const x = Math.floor(at / 7) * size, y = 16 + (at % 7) * size;
+    if (date.getDate() === 1) cells.push(s("text", { x, y: 10, class: "axis" }, date.toLocaleDateString("en", { month: "short" })));
+    cells.push(s("rect", { x, y, width: size - 2, height: size - 2, rx: 2, class: `heat heat-${level}`, on: onpick && count ? { click: () => onpick(key) } : undefined }, s("title", {}, `${key}: ${count}`)));
+  }
+  return picture(label, weeks * size, 16 + 7 * size, cells);
+}
+
+/** Things that lasted, as bars in lanes over time: {from, to, label, href?, kind?}. */
+export function lanes(label, items, { from, to, width = 1000, row = 18 } = {}) {
+  const begin = from ?? Math.min(...items.map((item) => item.from)), end = Math.max(to ?? 0, ...items.map((item) => item.to), begin + 1);
+  const x = (ms) => ((ms - begin) / (end - begin)) * width;
+  const ends = [];
+  const drawn = [...items].sort((a, b) => a.from - b.from).map((item) => {
+    const left = x(item.from), right = Math.max(left + 6, x(item.to));
+    let lane = ends.findIndex((taken) => taken + 2 <= left);
+    if (lane < 0) lane = ends.length;
+    ends[lane] = right;
+    const bar = s("rect", { x: left, y: 18 + lane * row, width: right - left, height: row - 4, rx: 3, class: `lane ${item.kind ?? ""}` }, s("title", {}, item.label));
+    return item.href ? s("a", { href: item.href, "aria-label": item.label }, bar) : bar;
+  });
+  const ticks = [0, 0.25, 0.5, 0.75].map((share) => s("text", { x: share * width, y: 10, class: "axis" }, new Date(begin + share * (end - begin)).toLocaleDateString("en-GB", { day: "numeric", month: "short", ...(end - begin < 3 * DAY ? { hour: "2-digit", minute: "2-digit" } : {}) })));
+  return picture(label, width, 22 + Math.max(1, ends.length) * row, ticks, drawn);
+}

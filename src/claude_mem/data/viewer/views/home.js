@@ -1,0 +1,102 @@
+// What is happening now, and what was remembered lately.
+
+import { facets, get } from "../api.js";
+import { clear, debounce, h } from "../dom.js";
+import { chosen, filters } from "../filters.js";
+import { agentMark, badge, card, day, empty, number, pager, plural, projectMark, when } from "../parts.js";
+
+const WANTED = ["project", "kind", "type", "concept", "host", "since", "until"];
+const FRESH = ["new_observation", "new_summary", "new_prompt", "reconnected"];
+
+export async function show(route) {
+  let given = chosen(route, WANTED);
+  const [found, now, first] = await Promise.all([facets(true), get("/api/now"), get("/api/feed", given)]);
+  const feed = h("div", { class: "feed" });
+  const fresh = h("div", { class: "fresh", role: "status" });
+  const happening = h("aside", { class: "now", "aria-label": "Now" }, present(now));
+  let paging = begin(first), newest = mark(first.items[0]);
+
+  function begin(page) {
+    let last = "";
+    const nodes = (items) => items.flatMap((item) => {
+      const date = day(item.created_at);
+      const head = date === last ? [] : [h("h2", {}, date)];
+      last = date;
+      return [...head, card(item)];
+    });
+    let ready = page;
+    const pages = pager(feed, async (cursor) => {
+      const next = ready ?? (await get("/api/feed", { ...given, before: cursor }));
+      ready = null;
+      return { nodes: nodes(next.items), next: next.next };
+    });
+    clear(feed, page.items.length ? [] : nothing(found));
+    pages.next();
+    return pages;
+  }
+
+  async function again() {
+    const page = await get("/api/feed", given);
+    paging.leave();
+    paging = begin(page);
+    more.replaceWith((more = paging.more));
+    newest = mark(page.items[0]);
+    clear(fresh);
+  }
+
+  // What is new waits for a click: what is being read must not move.
+  const look = debounce(() => looked().catch(() => {}), 150); // a worker that is away is told above, and comes back
+  async function looked() {
+    clear(happening, present(await get("/api/now")));
+    const { items } = await get("/api/feed", given);
+    const at = items.findIndex((item) => mark(item) === newest);
+    const count = at < 0 ? items.length : at;
+    if (!count) return clear(fresh);
+    if (!newest) return again();
+    clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, `${at < 0 ? `${count}+` : count} new · show`));
+  }
+  const glance = () => get("/api/now").then((item) => clear(happening, present(item)), () => {});
+
+  let more = paging.more;
+  const body = h("div", { class: "home" }, h("div", {}, filters(route, found, WANTED), fresh, feed, more), happening);
+  const timer = setInterval(() => document.hidden || glance(), 5_000);
+  return {
+    title: "Home",
+    heading: "What your agents remember",
+    body,
+    news: (item) => (FRESH.includes(item.type) ? look() : glance()),
+    update: (to) => ((given = chosen(to, WANTED)), again()),
+    leave: () => (clearInterval(timer), paging.leave()),
+  };
+}
+
+const mark = (item) => (item ? `${item.kind}-${item.id}` : "");
+
+function nothing(found) {
+  if (found.projects.length) return empty("Nothing fits these filters", "Take one away, or search for words with `/`.");
+  return empty("Nothing is remembered yet", "Connect your agents, then work as usual: each turn appears here when it ends. Or have the sessions from before read.", "claude-mem install && claude-mem backfill");
+}
+
+// --- now -------------------------------------------------------------------------------------------------------------
+
+function present({ sessions, running, queue, spool, set_aside: aside, backfill }) {
+  const sum = (state) => queue.reduce((total, kind) => total + kind[state], 0);
+  const states = [["in the spool", spool], ["waiting", sum("waiting")], ["running", running.length], ["to retry", sum("retrying")], ["given up", sum("dead"), "bad"], ["set aside", aside, "warn"]];
+  return [
+    h("section", { class: "panel" }, h("h2", {}, "Now"),
+      sessions.length ? h("ul", {}, sessions.map(session)) : h("p", { class: "muted" }, "No session is at work."),
+      running.map((job) => h("p", { class: "muted" }, `${WORK[job.kind] ?? job.kind}: `, job.session_id ? h("a", { href: `/session/${job.session_id}` }, job.title || "a session", job.turn ? `, turn ${job.turn}` : "") : "…"))),
+    h("section", { class: "panel" }, h("h2", {}, "Queue"),
+      states.some(([, value]) => value) ? h("dl", { class: "figures" }, states.map(figure)) : h("p", { class: "muted" }, "Nothing waits: all that was captured is digested."),
+      backfill ? h("p", { class: "muted" }, `Old sessions: ${number(backfill.done)} of ${plural(backfill.files, "file")} read, ${plural(backfill.digesting, "turn")} to digest`) : null,
+      sum("dead") || aside ? h("p", {}, h("a", { href: "/health" }, "See why, and what to do")) : null),
+  ];
+}
+
+const WORK = { compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
+
+const figure = ([label, value, kind = ""]) => h("div", {}, h("dt", {}, label), h("dd", { class: value ? kind : "" }, number(value)));
+
+const session = (item) => h("li", {},
+  h("a", { href: `/session/${item.id}` }, item.title || "A session that has only begun"),
+  h("p", { class: "meta" }, projectMark(item.project, item.project_id), agentMark(item.host), item.turn?.open ? badge(`turn ${item.turn.number} at work`, "good") : null, item.last_event?.tool ? h("span", { class: "mono" }, item.last_event.tool) : null, when(item.last_event_at)));

@@ -1,0 +1,311 @@
+"""A session as a story: what was asked, what was done, what failed and was mended, what memory told and what of that
+was of use.
+
+All of it is read from what is kept; nothing is kept for it. What can't be known is said to be unknown (`None`), and of
+a private turn there is nothing but the fact that it was one.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from claude_mem.pipeline.documents import FRAGMENT
+from claude_mem.providers import evidence
+from claude_mem.providers.evidence import Command, Evidence
+from claude_mem.records import OVER, Body, Status, ToolUsed
+from claude_mem.store import stories, tellings
+from claude_mem.store.database import Connection, Row
+from claude_mem.text import shorten
+
+MOST_LATER = 10  # turns beyond the page that are looked at for a command that passed in the end
+COMMAND_CHARS = 300
+FORGOTTEN, GONE = "(forgotten)", "(no longer kept)"
+_SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
+_ID = re.compile(r"([#S]?)(\d{1,18})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A turn that was looked at closely. `whole`: all of its events were."""
+
+    turn: Row
+    found: Evidence
+    times: Mapping[int, int]
+    events: int
+
+    @property
+    def whole(self) -> bool:
+        return len(self.times) == self.events
+
+
+def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
+    """The session, and `limit` of its turns from the `start`th on."""
+    session = stories.header(conn, session_id)
+    turns = stories.turns(conn, session_id)
+    page = turns[start : start + limit]
+    looked = {turn["id"]: _look(conn, session, turn) for turn in page if not turn["private"]}
+    told = _told(conn, session, turns, page, looked, first=start == 0)
+    open_ = [turn for turn in page if not turn["private"]]
+    shown = _shown(conn, open_, looked, _failures(conn, session, turns, looked))
+    answer: Row = {
+        "session": {name: item for name, item in session.items() if name != "root"},
+        "told_at_start": told.get(0, []),
+        "turns": [{**_times(turn), "told": told.get(turn["id"], []), **shown.get(turn["id"], {})} for turn in page],
+        "from": start,
+        "limit": limit,
+        "hasMore": len(turns) > start + limit,
+    }
+    return {**answer, "outline": stories.outline(conn, session_id)} if start == 0 else answer
+
+
+def _look(conn: Connection, session: Row, turn: Row) -> Looked:
+    made, times = stories.load(conn, session, turn)
+    events = stories.events_in(conn, turn["id"]) if len(times) == stories.MOST_EVENTS else len(times)
+    return Looked(turn, evidence.gather(made, symbols=False), times, events)
+
+
+def _times(turn: Row) -> Row:
+    kept = ("id", "number", "opened_at", "last_at", "closed_at", "closed_by")
+    return {
+        **{name: turn[name] for name in kept},
+        "private": bool(turn["private"]),
+        "digested": turn["digested_at"] is not None,
+    }
+
+
+# --- what was done ---------------------------------------------------------------------------------------------------
+
+
+def _shown(
+    conn: Connection, turns: Sequence[Row], looked: Mapping[int, Looked], failures: Mapping[int, list[Row]]
+) -> dict[int, Row]:
+    """Of turns that may be shown, what is shown of each."""
+    ids = [turn["id"] for turn in turns]
+    prompts, summaries = stories.prompts(conn, ids), stories.summaries(conn, ids)
+    made, spent = stories.observations(conn, ids), stories.spent(conn, ids)
+    return {
+        turn_id: {
+            "prompt": prompts.get(turn_id),
+            "summary": _words(summaries.get(turn_id)),
+            "observations": made.get(turn_id, []),
+            "files": _files(looked[turn_id].found, summaries.get(turn_id)),
+            "commits": _commits(looked[turn_id].found, made.get(turn_id, [])),
+            "failures": failures.get(turn_id, []),
+            "spent": spent.get(turn_id, {"requests": 0, "tokens": 0, "cost": 0}),
+            "events": looked[turn_id].events,
+            "whole": looked[turn_id].whole,
+        }
+        for turn_id in ids
+    }
+
+
+def _words(summary: Row | None) -> Row | None:
+    return summary and {name: item for name, item in summary.items() if not name.startswith("files_")}
+
+
+def _files(found: Evidence, summary: Row | None) -> list[Row]:
+    """How often each was edited and read. What came from elsewhere has no events, and no counts."""
+    edited, read = Counter(edit.path for edit in found.edits), Counter(item.text for item in found.opened)
+    if not edited and not read and summary:
+        rest = [path for path in summary["files_read"] if path not in summary["files_edited"]]
+        told = [(path, None, 0) for path in summary["files_edited"]] + [(path, 0, None) for path in rest]
+        return [{"path": path, "edited": changed, "read": opened} for path, changed, opened in told]
+    paths = evidence.unique([*edited, *read])
+    return [{"path": path, "edited": edited[path], "read": read[path]} for path in paths]
+
+
+def _commits(found: Evidence, made: Sequence[Row]) -> list[Row]:
+    told = {(commit.id, commit.subject): commit for commit in found.commits}
+    items = [{"id": commit.id, "subject": commit.subject, "branch": commit.branch} for commit in told.values()]
+    seen = {commit.id for commit in found.commits}
+    more = evidence.unique(row["commit_id"] or "" for row in made)
+    return items + [{"id": each, "subject": "", "branch": ""} for each in more if each not in seen]
+
+
+# --- what failed, and what mended it ---------------------------------------------------------------------------------
+
+
+def _failures(
+    conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]
+) -> dict[int, list[Row]]:
+    later = _later(conn, session, turns, looked)
+    found: dict[int, list[Row]] = {}
+    for each in looked.values():
+        items = [_failure(each, fix.failed, each, fix.passed) for fix in each.found.fixes]
+        for failed in each.found.unsolved:
+            at = each.times[failed.seq]
+            passed = next(((where, how) for when, where, how in later[failed.key] if when > at), (None, None))
+            items.append(_failure(each, failed, *passed))
+        found[each.turn["id"]] = sorted(items, key=lambda item: item["at"])
+    return found
+
+
+def _failure(where: Looked, failed: Command, later: Looked | None, passed: Command | None) -> Row:
+    fixed = later and passed and {"turn": later.turn["number"], "at": later.times[passed.seq]}
+    return {
+        "command": shorten(failed.text, COMMAND_CHARS),
+        "error": evidence.error_line(failed.output),
+        "at": where.times[failed.seq],
+        "fixed": fixed,
+    }
+
+
+def _later(
+    conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]
+) -> dict[str, list[tuple[int, Looked, Command]]]:
+    """When and where each command that failed for good in its turn was seen to pass, in order."""
+    open_ = {command.key for each in looked.values() for command in each.found.unsolved}
+    passed: defaultdict[str, list[tuple[int, Looked, Command]]] = defaultdict(list)
+    for each in [*looked.values(), *_beyond(conn, session, turns, looked, open_)] if open_ else []:
+        for command in each.found.commands:
+            if command.key in open_ and not command.failed:
+                passed[command.key].append((each.times[command.seq], each, command))
+    return passed
+
+
+def _beyond(
+    conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked], commands: Iterable[str]
+) -> Iterator[Looked]:
+    """The next turns beyond the page in which one of these commands was run again."""
+    after = max(each.turn["opened_at"] for each in looked.values())
+    again = stories.ran(conn, session["id"], [command[:FRAGMENT] for command in commands], after=after)
+    beyond = [turn for turn in turns if turn["id"] in again and turn["id"] not in looked and not turn["private"]]
+    return (_look(conn, session, turn) for turn in beyond[:MOST_LATER])
+
+
+# --- what was told, and whether it was of use ------------------------------------------------------------------------
+
+
+def _told(
+    conn: Connection,
+    session: Row,
+    turns: Sequence[Row],
+    page: Sequence[Row],
+    looked: Mapping[int, Looked],
+    *,
+    first: bool,
+) -> dict[int, list[Row]]:
+    """What memory told in each turn of the page, by its id; under 0 what it told before the first."""
+    wanted = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
+    said = [
+        (where, telling)
+        for telling in tellings.of_session(conn, session["id"])
+        if (where := _turn_of(telling, turns)) in wanted
+    ]
+    if not said:
+        return {}
+    known = stories.named(conn, {name for _, telling in said for name in telling["names"]})
+    after = After.of(conn, session, turns, looked, known=known.values(), said=[telling for _, telling in said])
+    found: defaultdict[int, list[Row]] = defaultdict(list)
+    for where, telling in said:
+        items = [_item(name, telling, known, after) for name in telling.pop("names")]
+        found[where].append({**telling, "items": items})
+    return found
+
+
+def _turn_of(telling: Row, turns: Sequence[Row]) -> int:
+    """The turn in which it was said. A session that starts again is told something for the turn that comes."""
+    index = bisect_right(turns, telling["at"], key=lambda turn: turn["opened_at"]) - 1
+    if index < 0:
+        return 0
+    over = turns[index]["closed_at"]
+    if telling["moment"] == "start" and over is not None and over <= telling["at"] and index + 1 < len(turns):
+        index += 1
+    return int(turns[index]["id"])
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """When the session last touched each file and fetched each memory, and up to when we can't know."""
+
+    touched: Mapping[str, int]
+    fetched: Mapping[str, int]
+    acted: int  # when it last did anything at all that tools tell of
+    unsure: float  # what was told before then may have been used where we do not see it
+
+    @classmethod
+    def of(
+        cls,
+        conn: Connection,
+        session: Row,
+        turns: Sequence[Row],
+        looked: Mapping[int, Looked],
+        *,
+        known: Iterable[Row],
+        said: Sequence[Row],
+    ) -> After:
+        """As far as it concerns what was said."""
+        since = said[0]["at"]
+        files = {path for row in known for path in row["files"]}
+        files |= {name.removeprefix("file:") for telling in said for name in telling["names"]}
+        touched = stories.touched(conn, session["id"], sorted(files), after=since)
+        acted = stories.last_work(conn, session["id"])
+        for at, path in (item for each in looked.values() for item in _seen(each)):
+            touched[path], acted = max(at, touched.get(path, 0)), max(at, acted)
+        fetched: dict[str, int] = {}
+        for at, body in stories.recalling(conn, session["id"], after=since):
+            fetched |= {name: max(at, fetched.get(name, 0)) for name in fetches(body)}
+        return cls(touched, fetched, max(acted, *fetched.values(), 0), _unsure(session, turns, looked))
+
+    def used(self, name: str, files: Sequence[str], telling: Row) -> tuple[bool | None, str]:
+        """Whether it was of use, and how that shows."""
+        at, about = telling["at"], telling["about"]
+        if self.fetched.get(name, 0) >= at:
+            return True, "fetched"
+        if any(self.touched.get(path, 0) >= at for path in files if path != about):
+            return True, "touched"
+        if about and about in files:
+            return None, ""  # the file was about to be opened anyway
+        return (False, "") if self.unsure < at <= self.acted else (None, "")
+
+
+def _seen(each: Looked) -> Iterator[tuple[int, str]]:
+    yield from ((each.times[edit.seq], edit.path) for edit in each.found.edits)
+    yield from ((each.times[item.seq], item.text) for item in each.found.opened)
+    yield from ((each.times[command.seq], "") for command in each.found.commands)
+
+
+def _unsure(session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]) -> float:
+    """A session that goes on may still use it; of a private turn, and of one too long to look at, we see too little."""
+    if session["status"] not in (*OVER, Status.INTERRUPTED):
+        return float("inf")
+    cut = {each.turn["id"] for each in looked.values() if not each.whole}
+    return max((turn["last_at"] for turn in turns if turn["private"] or turn["id"] in cut), default=0)
+
+
+def fetches(body: Body) -> Iterator[str]:
+    """What a tool call fetched from memory in full, by name."""
+    if not isinstance(body, ToolUsed) or body.failed:
+        return
+    given = body.input.get("ids")
+    wanted = given if body.name.endswith("get_observations") and isinstance(given, list) else []
+    command = body.input.get("command")
+    if isinstance(command, str):
+        wanted = [word for match in _SHOWN.finditer(command) for word in match[1].split()]
+    for word in wanted:
+        if match := _ID.match(str(word)):
+            yield f"{'s' if match[1] == 'S' else 'o'}{match[2]}"
+
+
+def _item(name: str, telling: Row, known: Mapping[str, Row], after: After) -> Row:
+    if name.startswith("file:"):
+        path = name.removeprefix("file:")
+        used, how = after.used(name, [path], telling)
+        return {"kind": "file", "path": path, "used": used, "how": how}
+    kind = "observation" if name[0] == "o" else "summary"
+    row = known.get(name)
+    if row is None or row["forgotten"]:
+        return {"kind": kind, "id": None, "title": FORGOTTEN if row else GONE, "used": None, "how": ""}
+    used, how = after.used(name, row["files"], telling)
+    return {
+        "kind": kind,
+        "id": row["id"],
+        "type": row["type"],
+        "title": shorten(row["title"] or "Untitled", 200),
+        "used": used,
+        "how": how,
+    }

@@ -1,0 +1,125 @@
+"""What is happening now. It is asked every second, so everything here is read along an index or from a small table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claude_mem.records import Job
+from claude_mem.store import jobs
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+RECENT_MS = 5 * 60_000  # who did something since then is at work
+MOST_SESSIONS, MOST_ERRORS = 50, 20
+
+_ABOUT_TURN = ("compress", jobs.PAST, jobs.REFINE)
+
+
+def sessions(conn: Connection, *, now: int) -> list[Row]:
+    """Those with an open turn, and those in which something happened in the last minutes; the newest first."""
+    found = rows(
+        conn,
+        """
+        with busy (id) as (
+            select session_id from turns where closed_at is null
+            union
+            select id from sdk_sessions where status in ('initialized', 'active') and last_event_at >= :since)
+        select s.id, s.title, s.host, s.project_id, p.name as project, s.status, s.started_at, s.last_event_at
+          from busy join sdk_sessions s using (id) join projects p on p.id = s.project_id
+         order by s.last_event_at desc, s.id desc limit :limit
+        """,
+        {"since": now - RECENT_MS, "limit": MOST_SESSIONS},
+    )
+    return [{**row, **_turn(conn, row["id"]), "last_event": _last_event(conn, row["id"])} for row in found]
+
+
+def _turn(conn: Connection, session_id: int) -> Row:
+    found = one(
+        conn,
+        """
+        select number, private, opened_at, closed_at from turns where session_id = ?
+         order by opened_at desc, number desc limit 1
+        """,
+        (session_id,),
+    )
+    if found is None:
+        return {"turn": None, "private": False, "since": None, "open": False}
+    return {
+        "turn": found["number"],
+        "private": bool(found["private"]),
+        "since": found["opened_at"],
+        "open": found["closed_at"] is None,
+    }
+
+
+def _last_event(conn: Connection, session_id: int) -> Row | None:
+    """What, not with what: a tool's name, never its input."""
+    return one(
+        conn,
+        """
+        select at, kind, json_extract(body, '$.name') as tool from events where session_id = ? order by seq desc limit 1
+        """,
+        (session_id,),
+    )
+
+
+def work(conn: Connection, claimed: Iterable[Job]) -> list[Row]:
+    """The jobs that are being done, and which session and turn they are about."""
+    return [{"kind": job.kind, "attempts": job.attempts, **_subject(conn, job)} for job in claimed]
+
+
+def _subject(conn: Connection, job: Job) -> Row:
+    number = int(head) if (head := job.subject.partition(".")[0]).isdigit() else 0
+    found: Row | None = None
+    if job.kind in _ABOUT_TURN:
+        found = one(conn, "select session_id, number as turn from turns where id = ?", (number,))
+    elif job.kind == "reconcile":
+        found = {"session_id": number, "turn": None}
+    if found is None:
+        return {"session_id": None, "turn": None, "title": None}
+    title = value(conn, "select title from sdk_sessions where id = ?", (found["session_id"],))
+    return {**found, "title": title}
+
+
+def queue(conn: Connection) -> list[Row]:
+    """Jobs by kind: how many wait for the first time, how many for another, and how many were given up."""
+    return rows(
+        conn,
+        """
+        select kind, count(*) filter (where not dead and error is null) as waiting,
+               count(*) filter (where not dead and error is not null) as retrying,
+               count(*) filter (where dead) as dead
+          from jobs group by kind order by kind
+        """,
+    )
+
+
+def troubles(conn: Connection) -> list[Row]:
+    """What will be tried again, and what went wrong with it."""
+    return rows(
+        conn,
+        """
+        select id, kind, attempts, due_at, error from jobs where not dead and error is not null
+         order by due_at limit ?
+        """,
+        (MOST_ERRORS,),
+    )
+
+
+def set_aside(conn: Connection) -> int:
+    return int(value(conn, "select count(*) from receipts where outcome = 'set_aside'"))
+
+
+def backfill(conn: Connection) -> Row | None:
+    """How far the one under way is; None if none is."""
+    run = value(conn, "select max(id) from backfills")
+    files = run and one(
+        conn,
+        """
+        select count(*) as files, count(*) filter (where state != 'waiting') as done, coalesce(sum(size), 0) as bytes,
+               coalesce(sum(iif(state = 'waiting', min(offset, size), size)), 0) as bytes_done
+          from backfill_files where backfill_id = ?
+        """,
+        (run,),
+    )
+    reading, digesting = jobs.count(conn, jobs.BACKFILL), jobs.count(conn, jobs.PAST)
+    return {**files, "digesting": digesting} if files and (reading or digesting) else None

@@ -1,0 +1,262 @@
+"""What a session's story is made of, read along indexes: a page of turns and what belongs to each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from claude_mem.errors import NotFound
+from claude_mem.records import Body, Prompted, Turn
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+MOST_EVENTS = 1_000  # of one turn that are looked at: an agent may run for days on one prompt
+MOST_LISTED = 2_000  # turns in the list of all
+OUTLINE_CHARS = 80
+# What is shown of an observation beside others. A column that a database does not have is left out.
+_LIGHT = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
+_DECODE = msgspec.json.Decoder(Body)
+
+
+def header(conn: Connection, session_id: int) -> Row:
+    row = one(
+        conn,
+        """
+        select s.id, s.title, s.subtitle, s.host, s.content_session_id, s.status, s.cwd, s.started_at, s.last_event_at,
+               s.ended_at, p.id as project_id, p.name as project, p.root
+          from sdk_sessions s join projects p on p.id = s.project_id where s.id = ?
+        """,
+        (session_id,),
+    )
+    if row is None:
+        raise NotFound(f"there is no session {session_id}", hint="`claude-mem list sessions` shows what there is")
+    return {**row, **_spent(conn, session_id), "counts": _counts(conn, session_id)}
+
+
+def _spent(conn: Connection, session_id: int) -> Row:
+    found = one(
+        conn,
+        "select count(*) as requests, coalesce(sum(input_tokens + output_tokens), 0) as model_tokens,"
+        " coalesce(sum(cost), 0) as cost from ledger where session_id = ?",
+        (session_id,),
+    )
+    assert found is not None
+    return found
+
+
+def _counts(conn: Connection, session_id: int) -> Row:
+    tables = {
+        "turns": "turns where session_id = ?",
+        "private": "turns where session_id = ? and private",
+        "events": "events where session_id = ?",
+        "observations": "observations where session_id = ? and not forgotten",
+    }
+    return {name: value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
+
+
+def turns(conn: Connection, session_id: int) -> list[Row]:
+    """All of them, in the order in which they happened: one that was read back later has a late number."""
+    return rows(
+        conn,
+        """
+        select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at from turns
+         where session_id = ? order by opened_at, number
+        """,
+        (session_id,),
+    )
+
+
+def outline(conn: Connection, session_id: int) -> list[Row]:
+    """Every turn in a line, for finding one's way."""
+    return rows(
+        conn,
+        f"""
+        select t.number, t.opened_at, t.private, substr(trim(p.text), 1, {OUTLINE_CHARS}) as text
+          from turns t left join user_prompts p on p.turn_id = t.id and not t.private
+         where t.session_id = ? order by t.opened_at, t.number limit {MOST_LISTED}
+        """,
+        (session_id,),
+    )
+
+
+# --- of a few turns --------------------------------------------------------------------------------------------------
+
+
+def prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    query = "select turn_id, id, text from user_prompts where turn_id in (select value from json_each(?))"
+    return {row.pop("turn_id"): row for row in rows(conn, query, (_dump(turn_ids),))}
+
+
+def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    found = rows(
+        conn,
+        """
+        select turn_id, id, request, investigated, learned, completed, next_steps, notes, files_read, files_edited
+          from session_summaries where turn_id in (select value from json_each(?))
+        """,
+        (_dump(turn_ids),),
+    )
+    lists = ("files_read", "files_edited")
+    return {row.pop("turn_id"): {**row, **{name: _list(row[name]) for name in lists}} for row in found}
+
+
+def observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
+    found: defaultdict[int, list[Row]] = defaultdict(list)
+    for turn_id in turn_ids:  # along the index of keys, which begins with the turn
+        query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
+        for row in rows(conn, query, (turn_id,)):
+            found[turn_id].append({name: row[name] for name in _LIGHT if name in row})
+    return found
+
+
+def spent(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    found = rows(
+        conn,
+        """
+        select turn_id, count(*) as requests, sum(input_tokens + output_tokens) as tokens, sum(cost) as cost
+          from ledger where turn_id in (select value from json_each(?)) group by turn_id
+        """,
+        (_dump(turn_ids),),
+    )
+    return {row.pop("turn_id"): row for row in found}
+
+
+def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int]]:
+    """A turn as evidence is gathered from it, and when each of its events was."""
+    found = rows(
+        conn,
+        "select seq, at, body from events where turn_id = ? order by at, seq limit ?",
+        (turn["id"], MOST_EVENTS),
+    )
+    bodies: list[Body] = [_DECODE.decode(row["body"]) for row in found]
+    made = Turn(
+        id=turn["id"],
+        session_id=session["id"],
+        project_id=session["project_id"],
+        number=turn["number"],
+        prompt="\n".join(body.text for body in bodies if isinstance(body, Prompted)),
+        root=session["root"],
+        cwd=session["cwd"],
+        started_at=turn["opened_at"],
+        ended_at=turn["last_at"],
+        bodies=bodies,
+        seqs=[row["seq"] for row in found],
+    )
+    return made, {row["seq"]: row["at"] for row in found}
+
+
+def events_in(conn: Connection, turn_id: int) -> int:
+    return int(value(conn, "select count(*) from events where turn_id = ?", (turn_id,)))
+
+
+# --- what came of it later -------------------------------------------------------------------------------------------
+
+
+def touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: int) -> dict[str, int]:
+    """When the last turn began in which each of these files was read or edited; of turns that were not over by then."""
+    found = rows(
+        conn,
+        """
+        select f.value as path, max(t.opened_at) as at
+          from documents d cross join signals f on f.document_id = d.id join turns t on t.id = d.turn_id
+         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
+           and f.kind in ('edited', 'read') and +f.value in (select value from json_each(?))
+         group by f.value
+        """,
+        (session_id, after, _dump(paths)),
+    )
+    return {row["path"]: row["at"] for row in found}
+
+
+def last_work(conn: Connection, session_id: int) -> int:
+    """When the last turn began that left any trace of tools."""
+    last = """
+        select max(t.opened_at) from documents d join turns t on t.id = d.turn_id
+         where d.session_id = ? and d.kind = 'turn' and exists (select 1 from signals f where f.document_id = d.id)
+        """
+    return int(value(conn, last, (session_id,)) or 0)
+
+
+def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: int) -> set[int]:
+    """Turns that were not over by then and ran one of these commands."""
+    found = rows(
+        conn,
+        """
+        select distinct d.turn_id from documents d cross join signals f on f.document_id = d.id
+         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
+           and f.kind = 'command' and +f.value in (select value from json_each(?))
+        """,
+        (session_id, after, _dump(commands)),
+    )
+    return {row["turn_id"] for row in found}
+
+
+def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body]]:
+    """When and how the session fetched something from memory; along an index of just these."""
+    found = conn.execute(
+        """
+        select at, body from events
+         where session_id = ? and at >= ?
+           and kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'))
+        """,
+        (session_id, after),
+    )
+    return ((row["at"], _DECODE.decode(row["body"])) for row in found)
+
+
+# --- what was told ---------------------------------------------------------------------------------------------------
+
+
+def named(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
+    """Observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they are still there."""
+    wanted = set(names)
+    numbers = {kind: _dump([int(name[1:]) for name in wanted if name[0] == kind]) for kind in "os"}
+    told = rows(
+        conn,
+        """
+        select 'o' || id as name, id, type, title, forgotten, files_read, files_modified as files_edited
+          from observations where id in (select value from json_each(?))
+        """,
+        (numbers["o"],),
+    )
+    told += rows(
+        conn,
+        """
+        select 's' || id as name, id, null as type, coalesce(completed, request) as title, 0 as forgotten, files_read,
+               files_edited
+          from session_summaries where id in (select value from json_each(?))
+        """,
+        (numbers["s"],),
+    )
+    return {row["name"]: {**row, "files": [*_list(row["files_read"]), *_list(row["files_edited"])]} for row in told}
+
+
+# --- raw events ------------------------------------------------------------------------------------------------------
+
+
+def raw(conn: Connection, session_id: int, *, number: int | None, start: int, limit: int) -> list[Row]:
+    """Events as they were stored: of one turn in the order of time, of the whole session as they came."""
+    where, order, given = "session_id = ?", "seq", session_id
+    if number is not None:
+        turn = value(conn, "select id from turns where session_id = ? and number = ?", (session_id, number))
+        if turn is None:
+            raise NotFound(f"session {session_id} has no turn {number}")
+        where, order, given = "turn_id = ?", "at, seq", int(turn)
+    found = rows(
+        conn,
+        f"""
+        select seq, turn_id, kind, at, tool_use_id, source, body from events
+         where {where} order by {order} limit ? offset ?
+        """,
+        (given, limit, start),
+    )
+    return [{**row, "body": msgspec.Raw(row["body"].encode())} for row in found]
+
+
+def _dump(items: object) -> str:
+    return msgspec.json.encode(items).decode()
+
+
+def _list(text: str) -> list[str]:
+    return msgspec.json.decode(text, type=list[str])

@@ -1,0 +1,58 @@
+"""Each time that memory spoke to a session: when, about what, and the names of what it told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from claude_mem.store.database import Connection, Row, rows
+
+_NAME = re.compile(r"[os]\d+$|file:")  # an observation, a summary, a file; what else `told` notes is for its own use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """One time. Names only: the text is not kept twice."""
+
+    moment: str  # start | prompt | file | failure
+    at: int
+    tokens: int
+    names: Sequence[str] = ()
+    about: str = ""
+
+
+def note(conn: Connection, host: str, content_session_id: str, telling: Telling) -> None:
+    """Nothing is noted of a turn that is private: a trigger sees to that."""
+    names = [name for name in telling.names if _NAME.match(name)]
+    conn.execute(
+        """
+        insert into tellings (host, content_session_id, moment, about, at, tokens, names)
+        values (?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            host,
+            content_session_id,
+            telling.moment,
+            telling.about,
+            telling.at,
+            telling.tokens,
+            msgspec.json.encode(names).decode(),
+        ),
+    )
+
+
+def of_session(conn: Connection, session_id: int) -> list[Row]:
+    """All of them, in order."""
+    found = rows(
+        conn,
+        """
+        select t.id, t.moment, t.about, t.at, t.tokens, t.names
+          from sdk_sessions s join tellings t on (t.host, t.content_session_id) = (s.host, s.content_session_id)
+         where s.id = ? order by t.at, t.id
+        """,
+        (session_id,),
+    )
+    return [{**row, "names": msgspec.json.decode(row["names"], type=list[str])} for row in found]
