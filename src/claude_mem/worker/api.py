@@ -20,7 +20,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from claude_mem import __version__, ids, projects
-from claude_mem.config import names, reason, shown
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import tryout
 from claude_mem.store import account, jobs, ledger, observations
@@ -28,7 +27,18 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import intake, mcp, memories, moving, stories, telling, viewer
+from claude_mem.worker import (
+    corrections,
+    intake,
+    mcp,
+    memories,
+    moving,
+    project_routes,
+    settings,
+    stories,
+    telling,
+    viewer,
+)
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
@@ -208,11 +218,6 @@ async def retry(service: Service, _: Request) -> Any:
     return {"retried": count}
 
 
-async def settings(service: Service, _: Request) -> Any:
-    """Every setting: its value and its reason."""
-    return {name: {"value": shown(service.config, name), "reason": reason(name)} for name in names()}
-
-
 async def logs(service: Service, request: Request) -> Any:
     """The log's last `lines` (1–10,000)."""
     count = number(request, "lines", 200, low=1, high=10_000)
@@ -258,10 +263,20 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/prompts": {"GET": memories.listing(partial(observations.listing, kind="prompt"))},
     "/api/observation/{id}": {
         "GET": memories.single("observation"),
-        "PATCH": memories.change_observation,
-        "DELETE": memories.forget_observation,
+        "PATCH": corrections.change,
+        "DELETE": corrections.forget,
     },
-    "/api/observation/{id}/pin": {"POST": memories.pin_observation, "DELETE": memories.pin_observation},
+    "/api/observation/{id}/page": {"GET": corrections.page},
+    "/api/observation/{id}/history": {"GET": corrections.show_history},
+    "/api/observation/{id}/forget": {"GET": corrections.show_forgetting},
+    "/api/observation/{id}/undo": {"POST": corrections.undo},
+    "/api/observation/{id}/pin": {"POST": corrections.pin, "DELETE": corrections.pin},
+    "/api/observation/{id}/merge": {"POST": corrections.merge},
+    "/api/observation/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("observation", "wrong")),
+    "/api/observation/{id}/approve": {"POST": corrections.judge("observation", "approved")},
+    "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
+    "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
+    "/api/quarantine": {"GET": corrections.quarantine, "POST": corrections.settle_source},
     "/api/timeline": {"GET": telling.show_timeline},
     "/api/summary/{id}": {"GET": memories.single("summary")},
     "/api/prompt/{id}": {"GET": memories.single("prompt")},
@@ -281,13 +296,21 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/cost": {"GET": cost},
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
+    "/api/project/{id}": {"GET": project_routes.show, "PATCH": project_routes.rename},
+    "/api/project/{id}/files": {"GET": project_routes.files},
+    "/api/project/{id}/days": {"GET": project_routes.days},
+    "/api/project/{id}/lanes": {"GET": project_routes.lanes},
+    "/api/project/{id}/context": {"GET": project_routes.preview},
+    "/api/project/{id}/merge": {"POST": project_routes.merge},
+    "/api/project/{id}/off": {"POST": project_routes.turn_off},
+    "/api/project/{id}/on": {"POST": project_routes.turn_on},
     "/api/stats": {"GET": stats},
     "/api/line": {"GET": line},
     "/api/index": {"GET": show_index},
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},
     "/api/queue/retry": {"POST": retry},
-    "/api/settings": {"GET": settings},
+    "/api/settings": {"GET": settings.show, "PATCH": settings.change},
     "/api/logs": {"GET": logs},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},
