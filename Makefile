@@ -9,8 +9,9 @@ AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
 .PHONY: demo test test-hosts run lint types docs bench client agents browser axe clean wheel lock
 
+# KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
-	@$(BIN)/python demo/replay.py
+	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
 
 test: $(READY) client build/agents/codex/.ready browser axe lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

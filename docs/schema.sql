@@ -550,3 +550,40 @@ CREATE INDEX events_recalling on events (session_id)
 CREATE INDEX sdk_sessions_by_time on sdk_sessions (last_event_at desc, id desc);
 
 CREATE INDEX sdk_sessions_by_host on sdk_sessions (host, last_event_at desc);
+
+CREATE TABLE known_files (
+    project_id  integer not null,
+    path        text not null,
+    edited      integer not null,
+    read        integer not null,
+    newest_at   integer not null,           -- when the work of the newest of them was done
+    primary key (project_id, path)
+) strict, without rowid;
+
+CREATE TRIGGER signals_added after insert on signals when new.kind in ('edited', 'read') begin
+    insert into known_files
+        select project_id, new.value, new.kind = 'edited', new.kind = 'read', created_at
+          from documents where id = new.document_id and kind = 'observation'
+        on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
+               newest_at = max(newest_at, excluded.newest_at);
+end;
+
+CREATE TRIGGER signals_removed after delete on signals when old.kind in ('edited', 'read') begin
+    update known_files set edited = edited - (old.kind = 'edited'), read = read - (old.kind = 'read')
+     where path = old.value
+       and project_id = (select project_id from documents where id = old.document_id and kind = 'observation');
+    delete from known_files
+     where path = old.value and edited = 0 and read = 0
+       and project_id = (select project_id from documents where id = old.document_id);
+    update known_files set newest_at = coalesce((
+            select max(d.created_at) from signals f join documents d on d.id = f.document_id
+             where f.kind in ('edited', 'read') and f.value = old.value and d.kind = 'observation'
+               and d.project_id = known_files.project_id), 0)
+     where path = old.value
+       and (project_id, newest_at) =
+           (select project_id, created_at from documents where id = old.document_id and kind = 'observation');
+end;
+
+CREATE TRIGGER documents_leave before delete on documents begin
+    delete from signals where document_id = old.id;
+end;

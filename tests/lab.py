@@ -14,6 +14,7 @@ import apsw
 
 from claude_mem import hook, process
 from claude_mem.client import Client
+from tests import forks
 
 HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__).with_name("launch.py"))]
 MEM = [sys.executable, "-m", "claude_mem"]
@@ -84,15 +85,7 @@ class Lab:
     # --- running ---------------------------------------------------------------------------------------------------
 
     def mem(self, *arguments: str, ok: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*MEM, *arguments],
-            env=self.env(**env),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = forks.run(arguments, self.env(**env))
         if ok:
             assert done.returncode == 0, done.stderr + done.stdout
         return done

@@ -1,6 +1,7 @@
 """Every setting, its default and its reason. Defaults, then `config.toml`, then `CLAUDE_MEM_*`.
 
-Loaded once by whoever starts (command line, worker) and passed on by hand; nothing else reads the environment.
+Loaded once by whoever starts (command line, worker) and passed on by hand; nothing else reads the environment. The
+worker looks again when it is asked what is set, or to change it.
 The hook reads none of it: where the data lies is all it needs to know.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from claude_mem import hook
 from claude_mem.errors import BadSetting
@@ -29,7 +31,7 @@ PROVIDERS = (
 )  # fmt: skip
 URLS = ("anthropic_base_url", "openai_base_url", "proxy")
 MOST_CHARS = 4_000
-HIDDEN = "(set, not shown)"
+HIDDEN, MASK = "(set, not shown)", "…"
 
 
 def setting(
@@ -169,10 +171,11 @@ def load(env: Mapping[str, str] | None = None) -> Config:
     return loaded.config
 
 
-def load_forgiving(env: Mapping[str, str] | None = None) -> Loaded:
-    """The same, but a bad value becomes its default: capturing must not stop over a typing error."""
+def load_forgiving(env: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> Loaded:
+    """The same, but a bad value becomes its default: capturing must not stop over a typing error. Whoever has moved to
+    another folder since the start says where the data lies: what the environment says may be relative to the first."""
     env = os.environ if env is None else env
-    data_dir = Path(hook.data_dir()) if env is os.environ else _data_dir(env)
+    data_dir = data_dir or (Path(hook.data_dir()) if env is os.environ else _data_dir(env))
     values: dict[str, Any] = {"data_dir": data_dir}
     sources = dict.fromkeys(names(), "default")
     sources["data_dir"] = "environment" if env.get("CLAUDE_MEM_DATA_DIR") else "default"
@@ -183,6 +186,7 @@ def load_forgiving(env: Mapping[str, str] | None = None) -> Loaded:
                 values[name] = check(name, raw, where)
                 sources[name] = origin
             except BadSetting as problem:
+                problem.name = name
                 problems.append(problem)
                 if (cautious := _field(name).metadata["cautious"]) is not None:
                     values[name] = cautious
@@ -199,6 +203,7 @@ def _kept_together(values: dict[str, Any], sources: Mapping[str, str]) -> Iterat
             yield BadSetting(
                 f"{PREFIX}{url.upper()} is not used: the key for it stands in {sources[key]}",
                 hint=f"put `{url}` and `{key}` in the same place",
+                name=url,
             )
 
 
@@ -208,6 +213,23 @@ def names() -> list[str]:
 
 def reason(name: str) -> str:
     return str(_field(name).metadata["reason"])
+
+
+def kind(name: str) -> str:
+    """What a setting is, in a word, for whoever draws a field for it."""
+    default, meta = getattr(Config(), name), _field(name).metadata
+    if meta["secret"]:
+        return "secret"
+    if meta["choices"]:
+        return "choice"
+    kinds = {bool: "switch", int: "whole number", float: "number", tuple: "list"}
+    return kinds.get(type(default), "text")
+
+
+def limits(name: str) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """The least and the most it may be, and what it may be chosen from."""
+    meta = _field(name).metadata
+    return meta["low"], meta["high"], meta["choices"]
 
 
 def _field(name: str) -> dataclasses.Field[Any]:
@@ -289,8 +311,8 @@ def check(name: str, raw: Any, where: str) -> Any:
         raise BadSetting(f"{where}: {name} = {raw!r} is not known", hint="use one of " + ", ".join(meta["choices"]))
     if name == "provider":
         check_providers(value, where)
-    if isinstance(value, str):
-        _check_text(name, value, where, most=meta["high"] or MOST_CHARS)
+    for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
+        _check_text(name, text, where, most=meta["high"] or MOST_CHARS)
     return value
 
 
@@ -299,8 +321,15 @@ def _check_text(name: str, value: str, where: str, *, most: float) -> None:
         raise BadSetting(f"{where}: {name} is not text in UTF-8", hint="type it again")
     if len(value) > most:
         raise BadSetting(f"{where}: {name} is too long", hint=f"use at most {most:g} characters")
-    if name in URLS and value and not re.fullmatch(r"https?://[^\s/]+\S*", value):
+    if name in URLS and value and not _is_address(value):
         raise BadSetting(f"{where}: {name} is no address", hint="for example: http://127.0.0.1:8080")
+
+
+def _is_address(value: str) -> bool:
+    try:
+        return bool(re.fullmatch(r"https?://[^\s/]+\S*", value)) and urlsplit(value).port != 0
+    except ValueError:
+        return False
 
 
 def check_providers(value: str, where: str) -> None:
@@ -322,11 +351,17 @@ def _wanted(default: Any) -> str:
 
 
 def shown(config: Config, name: str) -> str:
-    """A setting as people may see it: a secret is only said to be there."""
+    """A setting as people may see it."""
+    value = showable(config, name)
+    return HIDDEN if value == HIDDEN else as_toml(value)
+
+
+def showable(config: Config, name: str) -> Any:
+    """Its value without what no one may see: a secret is only said to be there, and so is a password in an address."""
     value = getattr(config, name)
     if _field(name).metadata["secret"] and value and not value.startswith("file:"):
         return HIDDEN
-    return as_toml(re.sub(r"//[^/@]*@", "//…@", value) if name in URLS else value)
+    return re.sub(r"//[^/@]*@", f"//{MASK}@", value) if name in URLS else value
 
 
 def as_toml(value: Any) -> str:

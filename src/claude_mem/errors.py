@@ -30,7 +30,11 @@ class Misuse(MemError):
 
 
 class BadSetting(Misuse):
-    pass
+    """`name` is the setting's, where it is about one."""
+
+    def __init__(self, message: str, *, hint: str = "", name: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.name = name
 
 
 class TooLarge(Misuse):

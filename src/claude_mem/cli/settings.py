@@ -8,17 +8,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from claude_mem import hook, process
+from claude_mem import config_file, hook, process
 from claude_mem.cli import output
 from claude_mem.cli.run import start_current
 from claude_mem.config import PREFIX, Loaded, check, load_forgiving, names, parse, reason, shown
 from claude_mem.errors import CannotDo, Misuse
 from claude_mem.spool import write_private
-
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
 
 ACTIONS = ("list", "get", "set", "unset", "edit", "path")
 
@@ -88,24 +85,14 @@ def _set(loaded: Loaded, path: Path, name: str, given: str | None) -> int:
         raise Misuse("to which value?", hint=f"`claude-mem config set {name} VALUE`, or - to read it from stdin")
     text = sys.stdin.read().strip() if given == "-" else given
     value = check(name, parse(name, text), "this value")
-    store(path, name, value)
+    config_file.store(path, name, value)
     return _done(loaded, name)
 
 
-def store(path: Path, name: str, value: Any) -> None:
-    """Write one value into the file, which stays as it is otherwise."""
-    document = _read(path)
-    document[name] = list(value) if isinstance(value, tuple) else value
-    _write(path, document)
-
-
 def _unset(loaded: Loaded, path: Path, name: str) -> int:
-    document = _read(path)
-    if name not in document:
+    if not config_file.unset(path, name):
         output.say(f"{name} is not in {path}")
         return 0
-    del document[name]
-    _write(path, document)
     return _done(loaded, name)
 
 
@@ -119,25 +106,6 @@ def _done(before: Loaded, name: str) -> int:
         start_current(loaded.config.data_dir)
         output.say("the worker was restarted with it")
     return 0
-
-
-def _read(path: Path) -> TOMLDocument:
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        return tomlkit.parse(path.read_bytes().decode("utf-8"))  # with their ends of lines
-    except (FileNotFoundError, NotADirectoryError):
-        return tomlkit.document()
-    except (UnicodeDecodeError, TOMLKitError) as error:
-        raise CannotDo(f"{path} is not TOML: {error}", hint="`claude-mem config edit` opens it") from error
-
-
-def _write(path: Path, document: TOMLDocument) -> None:
-    import tomlkit
-
-    hook.make_private(str(path.parent))
-    write_private(Path(os.path.realpath(path)), tomlkit.dumps(document).encode())  # theirs may be a link
 
 
 def _edit(path: Path) -> int:

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claude_mem import process
+from claude_mem import config_file, process
 from claude_mem.cli import output, past
 from claude_mem.cli.run import start_current
-from claude_mem.cli.settings import store
 from claude_mem.config import Config, check, load_forgiving, parse
 from claude_mem.errors import BadSetting, CannotDo, MemError, Misuse, NotFound
 from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, removal, standing, take_out
@@ -89,13 +88,14 @@ def _ask_model(config: Config) -> None:
     if loaded.problems or loaded.sources["provider"] != "default":
         return
     provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
-    store(path, "provider", provider)
+    config_file.store(path, "provider", provider)
     if provider in ("local", "ollama"):
         return
     output.say(f"the most dollars a month [{config.monthly_cost:g}] ")
     given = sys.stdin.readline().strip().lstrip("$")
     try:
-        store(path, "monthly_cost", check("monthly_cost", parse("monthly_cost", given), "this") if given else 5.0)
+        most = check("monthly_cost", parse("monthly_cost", given), "this") if given else 5.0
+        config_file.store(path, "monthly_cost", most)
     except BadSetting as problem:
         output.error(str(problem), f"{config.monthly_cost:g} it is; `claude-mem config set monthly_cost N` changes it")
     if provider in KEYS:
@@ -167,7 +167,8 @@ def _report(
             output.error(f"{HOSTS[name].label}: {problem}", problem.hint)
     if done:
         output.line(f"new sessions are remembered in {config.data_dir}")
-        output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+        output.line("`claude-mem open` shows them in a browser, `claude-mem doctor` checks that all is well,")
+        output.line("`claude-mem uninstall` takes it out again")
         _mention_older(config)
     return 1 if problems else 0
 

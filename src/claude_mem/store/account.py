@@ -8,24 +8,32 @@ from __future__ import annotations
 
 from claude_mem.store.database import Connection, Row, one, rows, value
 
-# Events of a turn that is over but not digested wait for a job; if that job is dead, they are set aside, visibly.
+# Events of a turn that is over but not digested wait for a job; if that job is dead, they are set aside, visibly. Only
+# such turns are looked at one by one: all others' events are just counted, and there may be a million.
 _PLACES = """
-    select count(*) filter (where t.id is null or t.closed_at is null or t.digested_at is not null) as stored,
-           count(*) filter (where t.closed_at is not null and t.digested_at is null and dead.turn_id is null) as queued,
-           count(*) filter (where t.closed_at is not null and t.digested_at is null and dead.turn_id > 0) as dead
-      from events e
-      left join turns t on t.id = e.turn_id
-      left join (
-          select distinct t.id as turn_id
-            from jobs j
-            join turns t on j.subject like iif(j.kind = 'reconcile', t.session_id, t.id) || '.%'
-           where j.dead and j.kind in ('compress', 'past', 'reconcile')
-      ) dead on dead.turn_id = t.id
+    with dead as (
+        select distinct t.id
+          from jobs j
+          join turns t on j.subject like iif(j.kind = 'reconcile', t.session_id, t.id) || '.%'
+         where j.dead and j.kind in ('compress', 'past', 'reconcile')
+           and t.closed_at is not null and t.digested_at is null
+    ), undone as (
+        select (select count(*) from events where turn_id = t.id) as events, t.id in (select id from dead) as is_dead
+          from turns t where t.closed_at is not null and t.digested_at is null
+    )
+    select (select count(*) from events) - coalesce(sum(events), 0) as stored,
+           coalesce(sum(events) filter (where not is_dead), 0) as queued,
+           coalesce(sum(events) filter (where is_dead), 0) as dead
+      from undone
+"""
+
+_NOT_STORED = """
+    select outcome, rule, count(*) as n from receipts where outcome in ('filtered', 'set_aside') group by outcome, rule
 """
 
 
 def totals(conn: Connection, *, in_spool: int) -> Row:
-    receipts = rows(conn, "select outcome, rule, count(*) as n from receipts group by outcome, rule")
+    receipts = rows(conn, _NOT_STORED)
     places = one(conn, _PLACES)
     assert places is not None
     filtered = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "filtered"}
@@ -33,7 +41,7 @@ def totals(conn: Connection, *, in_spool: int) -> Row:
     if places["dead"]:
         refused["dead_job"] = places["dead"]
     return {
-        "captured": sum(row["n"] for row in receipts) + in_spool,
+        "captured": value(conn, "select count(*) from receipts") + in_spool,
         "stored": places["stored"],
         "queued": places["queued"] + in_spool,
         "set_aside": sum(refused.values()),

@@ -62,14 +62,15 @@ async def batch(service: Service, request: Request) -> Any:
 
 
 async def by_file(service: Service, request: Request) -> Any:
-    """What is known about a file: `path`, `project`, `limit`."""
+    """What is known about a file: `path`, `project` or `project_id`, `limit`."""
     path, name = request.query_params.get("path", ""), request.query_params.get("project", "")
-    if not path or not name:
+    own = number(request, "project_id", 0)
+    if not path or not (name or own):
         raise Misuse("`path` or `project` is missing", hint="/api/observations/by-file?project=NAME&path=src/x.py")
     limit = number(request, "limit", 20, low=1, high=100)
     await service.indexer.catch_up()
     found: list[Row] = []
-    for project_id in await service.db.read(project_rows.by_name, name):
+    for project_id in [own] if own else await service.db.read(project_rows.by_name, name):
         found += await service.db.read(observations.by_file, project_id, storable(path), limit=limit)
     return {"items": found[:limit]}
 

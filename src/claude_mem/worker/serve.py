@@ -17,7 +17,7 @@ import msgspec
 import uvicorn
 
 from claude_mem import __version__, hook
-from claude_mem.config import Config
+from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
 from claude_mem.process import Worker, take_lock, write_launcher
 from claude_mem.spool import write_private
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 LOG_BYTES = 2 << 20
 LOG_FILES = 5
 GRACE_SECONDS = 3
+LAST_CALL_SECONDS = 0.05
 
 
 class HttpServer(uvicorn.Server):
@@ -36,6 +37,13 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """The signals are ours: they stop the loops first, and then this."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more calls, but hear out those that have come in: a connection without a request is just closed."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LAST_CALL_SECONDS)
+        await super().shutdown(sockets)
 
 
 def serve(config: Config) -> None:
@@ -59,46 +67,84 @@ def serve(config: Config) -> None:
 
 
 async def _serve(config: Config) -> None:
-    service = Service(config)
-    fifo = make_fifo(config.data_dir)
-    loop = asyncio.get_running_loop()
-    loop.add_reader(fifo, _nudged, fifo, service)
-    for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(sign, service.stop.set)
-    listener = _listen(config.worker_port)
-    port = listener.getsockname()[1]
-    token = _token(config.data_dir)
-    server = HttpServer(
-        uvicorn.Config(
-            build_app(service, token=token, port=port),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            timeout_graceful_shutdown=GRACE_SECONDS,
+    await Life(config).run()
+
+
+class Life:
+    """From the first opening to the last stop. The port, the token, the pipe and the signals outlive a service that is
+    opened anew: whoever calls meanwhile waits in the port's queue, whoever nudges is heard by the next one."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.ending = False
+        self.service: Service | None = None
+        self.fifo = make_fifo(config.data_dir)
+        self.listener = _listen(config.worker_port)
+        self.token = _token(config.data_dir)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self.fifo, self.nudged)
+        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(sign, self.end)
+        try:
+            while await self.serve_once() and not self.ending:
+                self.load_anew()
+        finally:
+            loop.remove_reader(self.fifo)
+            os.close(self.fifo)
+            self.listener.close()
+            (self.config.data_dir / "worker.json").unlink(missing_ok=True)
+            (self.config.data_dir / "worker.fifo").unlink(missing_ok=True)
+
+    async def serve_once(self) -> bool:
+        """True if it is to be opened anew."""
+        self.service = service = Service(self.config)
+        port = self.listener.getsockname()[1]
+        server = HttpServer(
+            uvicorn.Config(
+                build_app(service, token=self.token, port=port),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
         )
-    )
-    _announce(config.data_dir, Worker(os.getpid(), port, token, __version__, service.started_at))
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(service.run())
-            group.create_task(server.serve(sockets=[listener]))
-            await service.stop.wait()
-            failpoint("serve.stopping")
-            service.stream.close()
-            server.should_exit = True
-    finally:
-        loop.remove_reader(fifo)
-        os.close(fifo)
-        service.close()
-        (config.data_dir / "worker.json").unlink(missing_ok=True)
-        (config.data_dir / "worker.fifo").unlink(missing_ok=True)
+        _announce(self.config.data_dir, Worker(os.getpid(), port, self.token, __version__, service.started_at))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(service.run())
+                group.create_task(server.serve(sockets=[self.listener.dup()]))  # it closes what it is given
+                await service.stop.wait()
+                failpoint("serve.stopping")
+                service.stream.close()
+                server.should_exit = True
+        finally:
+            self.service = None
+            service.close()
+        return service.anew
 
+    def load_anew(self) -> None:
+        """The settings as they are now. A bad one has become its default: capturing must not stop over it."""
+        loaded = load_forgiving(data_dir=self.config.data_dir)
+        for problem in loaded.problems:
+            log.error("%s; using the default", problem)
+        self.config = loaded.config
+        logging.getLogger().setLevel(self.config.log_level)
+        log.info("worker opens anew with other settings")
 
-def _nudged(fifo: int, service: Service) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(fifo, 1 << 16)
-    service.wake.set()
+    def end(self) -> None:
+        """A signal. It may come between two services."""
+        self.ending = True
+        if self.service is not None:
+            self.service.stop.set()
+
+    def nudged(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.fifo, 1 << 16)
+        if self.service is not None:
+            self.service.wake.set()
 
 
 def _listen(port: int) -> socket.socket:

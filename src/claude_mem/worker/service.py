@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -121,6 +121,7 @@ class Service:
         self.config = config
         self.started_at = ids.now()
         self.stop = asyncio.Event()
+        self.anew = False  # after the stop: open again, with the settings as they are then
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
@@ -128,6 +129,7 @@ class Service:
         self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
+        self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
             log.error("%s; using `%s`", self.mode_problem, self.mode.name)
@@ -163,6 +165,11 @@ class Service:
     def close(self) -> None:
         self.stream.close()
         self.db.close()
+
+    def open_anew(self) -> None:
+        """Stop, and let whoever opened this one open another. Nothing is lost by it: it is a stop like any other."""
+        self.anew = True
+        self.stop.set()
 
     # --- loops -----------------------------------------------------------------------------------------------
 
@@ -361,8 +368,12 @@ class Service:
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project)
-        known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
-        known = known or context.Known(project.name, (), None, 0)
+        return await self.start_of(project_id, project.name, budget=budget, most=limit)
+
+    async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
+        """What a new session of this project is told at its start."""
+        known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
+        known = known or context.Known(name, (), None, 0)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
 
     async def speak(self, moment: Moment) -> Speech:
@@ -443,6 +454,14 @@ class Service:
         self.index_wake.set()
         self.stream.publish([News("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
         await self.render_again([project_id])
+
+    async def merge_projects(self, source: int, target: int) -> Row:
+        """Two projects become one, in the index and in the contexts on disk too."""
+        moved = await self.db.write(projects.merge, source, target)
+        await self.indexer.moved(source, target)
+        self.index_wake.set()
+        await self.render_again([target])
+        return moved
 
     async def render_again(self, project_ids: Sequence[int]) -> None:
         """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
@@ -622,4 +641,7 @@ def _greeting(conn: Connection, project: Project, *, now: int) -> str:
     if not known:
         return "" if before else "claude-mem is on: what is done here will be known to the next session."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
-    return f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}."
+    return (
+        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if known != 1 else 'it'}."
+    )

@@ -54,7 +54,7 @@ export function listen(onNews, onState) {
       close();
       onState("reconnecting");
       timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
-      const answer = await fetch("/api/readiness").catch(() => null);
+      const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
       if (answer?.status === 401) onState("unknown");
     };
   };

@@ -79,17 +79,16 @@ function nothing(found) {
 
 // --- now -------------------------------------------------------------------------------------------------------------
 
-function present({ sessions, running, queue, spool, set_aside: aside, backfill }) {
-  const sum = (state) => queue.reduce((total, kind) => total + kind[state], 0);
-  const states = [["in the spool", spool], ["waiting", sum("waiting")], ["running", running.length], ["to retry", sum("retrying")], ["given up", sum("dead"), "bad"], ["set aside", aside, "warn"]];
+function present({ sessions, working, queue, spool, set_aside: aside, backfill }) {
+  const states = [["in the spool", spool], ["waiting", queue.waiting], ["running", queue.running], ["to retry", queue.retrying], ["given up", queue.dead, "bad"], ["set aside", aside, "warn"]];
   return [
     h("section", { class: "panel" }, h("h2", {}, "Now"),
       sessions.length ? h("ul", {}, sessions.map(session)) : h("p", { class: "muted" }, "No session is at work."),
-      running.map((job) => h("p", { class: "muted" }, `${WORK[job.kind] ?? job.kind}: `, job.session_id ? h("a", { href: `/session/${job.session_id}` }, job.title || "a session", job.turn ? `, turn ${job.turn}` : "") : "…"))),
+      working.map((job) => h("p", { class: "muted" }, `${WORK[job.kind] ?? job.kind}: `, job.session_id ? h("a", { href: `/session/${job.session_id}` }, job.title || "a session", job.turn ? `, turn ${job.turn}` : "") : "…"))),
     h("section", { class: "panel" }, h("h2", {}, "Queue"),
       states.some(([, value]) => value) ? h("dl", { class: "figures" }, states.map(figure)) : h("p", { class: "muted" }, "Nothing waits: all that was captured is digested."),
       backfill ? h("p", { class: "muted" }, `Old sessions: ${number(backfill.done)} of ${plural(backfill.files, "file")} read, ${plural(backfill.digesting, "turn")} to digest`) : null,
-      sum("dead") || aside ? h("p", {}, h("a", { href: "/health" }, "See why, and what to do")) : null),
+      queue.dead || aside ? h("p", {}, h("a", { href: "/health" }, "See why, and what to do")) : null),
   ];
 }
 
@@ -99,4 +98,4 @@ const figure = ([label, value, kind = ""]) => h("div", {}, h("dt", {}, label), h
 
 const session = (item) => h("li", {},
   h("a", { href: `/session/${item.id}` }, item.title || "A session that has only begun"),
-  h("p", { class: "meta" }, projectMark(item.project, item.project_id), agentMark(item.host), item.turn?.open ? badge(`turn ${item.turn.number} at work`, "good") : null, item.last_event?.tool ? h("span", { class: "mono" }, item.last_event.tool) : null, when(item.last_event_at)));
+  h("p", { class: "meta" }, projectMark(item.project, item.project_id), agentMark(item.host), item.open ? badge(`turn ${item.turn} at work`, "good") : null, item.last_event?.tool ? h("span", { class: "mono" }, item.last_event.tool) : null, when(item.last_event_at)));

@@ -2,7 +2,7 @@
 
 import { get, send } from "../api.js";
 import { clear, h } from "../dom.js";
-import { ask, button, card, empty, pager, panel, plural, table, tell, toast } from "../parts.js";
+import { ask, button, card, empty, pager, panel, plural, table, toast } from "../parts.js";
 
 export async function show() {
   const body = h("div");
@@ -62,7 +62,6 @@ export async function show() {
   return {
     title: "Quarantine",
     body,
-    news: (item) => item.type === "import_ended" && refresh().catch(tell),
     leave: () => ((here = false), paging?.leave()),
   };
 }

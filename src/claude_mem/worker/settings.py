@@ -1,0 +1,136 @@
+"""Every setting, seen and changed over HTTP. Secrets go in and never come out.
+
+Some settings are powerful: where keys are sent, which program is run. Whoever holds the token may change them, as
+whoever can write `config.toml`; the answer to a change is sent first, then the worker opens anew with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response
+
+from claude_mem import config_file
+from claude_mem.config import (
+    HIDDEN,
+    MASK,
+    PREFIX,
+    URLS,
+    Config,
+    Loaded,
+    check,
+    kind,
+    limits,
+    load_forgiving,
+    names,
+    reason,
+    showable,
+    shown,
+)
+from claude_mem.errors import Misuse
+from claude_mem.store.database import Row
+from claude_mem.worker.requests import body_of
+from claude_mem.worker.service import Service
+
+AT_A_START = ("worker_port",)  # a worker that opens anew stays where it is called
+_DEFAULTS = Config()
+
+
+async def show(service: Service, _: Request) -> Any:
+    """Every setting: its `value` as it would stand in config.toml, `current` as JSON (of a secret only whether it is
+    `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
+    with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
+    loaded = await _loaded(service)
+    return {name: _described(loaded, service.config, name) for name in names()}
+
+
+async def _loaded(service: Service) -> Loaded:
+    """As the file and the environment are now."""
+    return await asyncio.to_thread(load_forgiving, data_dir=service.config.data_dir)
+
+
+def _described(loaded: Loaded, used: Config, name: str) -> Row:
+    low, high, choices = limits(name)
+    problem = next((problem for problem in loaded.problems if problem.name == name), None)
+    return {
+        "value": shown(loaded.config, name),
+        "current": _json(showable(loaded.config, name)),
+        "set": bool(getattr(loaded.config, name)),
+        "reason": reason(name),
+        "source": _source(loaded, name),
+        "default": _json(getattr(_DEFAULTS, name)),
+        "kind": kind(name),
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "problem": str(problem) if problem else "",
+        "hint": problem.hint if problem else "",
+        "fixed": _fixed(loaded, name),
+        "waits": getattr(loaded.config, name) != getattr(used, name),
+    }
+
+
+def _json(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _source(loaded: Loaded, name: str) -> str:
+    found = loaded.sources[name]
+    return found if found in ("default", "environment") else "file"
+
+
+def _fixed(loaded: Loaded, name: str) -> str:
+    """Why it can't be changed here; "" if it can."""
+    if name == "data_dir":
+        return "the hook reads no file; CLAUDE_MEM_DATA_DIR moves it"
+    return f"{PREFIX}{name.upper()} is set, and counts before the file" if _in_environment(loaded, name) else ""
+
+
+def _in_environment(loaded: Loaded, name: str) -> bool:
+    spoilt = any(problem.name == name and PREFIX in str(problem) for problem in loaded.problems)
+    return loaded.sources[name] == "environment" or spoilt
+
+
+async def change(service: Service, request: Request) -> Any:
+    """Set some, `{name: value}`; null puts one back to its default. All of them or none → `{changed, restarts,
+    started_at}`. The worker then opens anew with them; it has when `started_at` in /api/health is another."""
+    given = await body_of(request)
+    before = await _loaded(service)
+    wanted = {name: _checked(before, name, raw) for name, raw in given.items()}
+    await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", wanted)
+    after = await _loaded(service)
+    restarts = _counts(after.config) != _counts(service.config)
+    answer = {
+        "changed": [name for name in names() if getattr(before.config, name) != getattr(after.config, name)],
+        "restarts": restarts,
+        "started_at": service.started_at,
+    }
+    then = BackgroundTask(_open_anew, service) if restarts else None
+    return Response(msgspec.json.encode(answer), media_type="application/json", background=then)
+
+
+async def _open_anew(service: Service) -> None:
+    service.open_anew()
+
+
+def _counts(config: Config) -> list[Any]:
+    return [getattr(config, item.name) for item in fields(config) if item.name not in AT_A_START]
+
+
+def _checked(loaded: Loaded, name: str, raw: Any) -> Any:
+    if name not in names():
+        raise Misuse(f"there is no setting `{name}`", hint="GET /api/settings lists them")
+    if why := _fixed(loaded, name):
+        raise Misuse(f"`{name}` can't be changed here: {why}", hint="change it where it is set")
+    if raw is None:
+        return None
+    value = check(name, raw, "not changed")
+    if value == HIDDEN or (name in URLS and f"//{MASK}@" in value):
+        raise Misuse(f"`{name}` is shown without its secret", hint="give the whole of it")
+    return value
