@@ -192,7 +192,7 @@ function file({ path, edited, read }) {
 
 // --- what it was told ------------------------------------------------------------------------------------------------
 
-const MOMENTS = { start: "at a start", prompt: "at the prompt", file: "before a file was opened", failure: "after a failure" };
+const MOMENTS = { start: "at the start", prompt: "at the prompt", file: "before a file was opened", failure: "after a failure" };
 const USED = { fetched: ["fetched", "It was read in full afterwards"], touched: ["file touched", "A file that it is about was read or edited afterwards"] };
 
 function telling({ moment, about, tokens, items }) {
