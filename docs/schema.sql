@@ -587,21 +587,3 @@ end;
 CREATE TRIGGER documents_leave before delete on documents begin
     delete from signals where document_id = old.id;
 end;
-
-CREATE TRIGGER documents_move after update of project_id on documents
-    when new.project_id != old.project_id and new.kind = 'observation' begin
-    update known_files set edited = edited - (select count(*) from signals
-                                               where document_id = new.id and kind = 'edited' and value = path),
-                           read = read - (select count(*) from signals
-                                           where document_id = new.id and kind = 'read' and value = path)
-     where project_id = old.project_id
-       and path in (select value from signals where document_id = new.id and kind in ('edited', 'read'));
-    delete from known_files
-     where project_id = old.project_id and edited = 0 and read = 0
-       and path in (select value from signals where document_id = new.id and kind in ('edited', 'read'));
-    insert into known_files
-        select new.project_id, value, sum(kind = 'edited'), sum(kind = 'read'), new.created_at
-          from signals where document_id = new.id and kind in ('edited', 'read') group by value
-        on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
-               newest_at = max(newest_at, excluded.newest_at);
-end;

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from claude_mem import hook
 from claude_mem.config import Config, load
 from claude_mem.pipeline.index import Matrix, pack
-from claude_mem.projects import why_off
+from claude_mem.projects import Project, why_off
 from claude_mem.store import overview, projects
 from claude_mem.store.database import Connection, Database, rows, value
 from claude_mem.worker.api import build_app
@@ -282,7 +282,7 @@ def _everything(conn: Connection) -> dict[str, dict[Any, int]]:
 
 
 def test_every_table_that_names_a_project_is_merged(page: Page) -> None:
-    """A new one must be added to `BELONGS`, or be kept by triggers."""
+    """A new one must be added to `BELONGS`."""
     named = set(page.service.db.read_now(_everything))
     assert named == {*projects.BELONGS.values(), "known_files"}
 
@@ -348,15 +348,11 @@ def test_a_merge_that_makes_no_sense_is_refused(page: Page) -> None:
 
 def test_a_named_project_of_an_older_memory_gets_the_root_it_is_merged_with(config: Config, lab: Lab) -> None:
     db = Database(config.database, backups=config.backups)
-    named = db.write_now(projects.know, _older("shop"), "", now=7)
+    named = db.write_now(projects.know, Project("shop", "", ("older:shop",)), "", now=7)
     real = db.write_now(_insert, str(lab.project))
     db.write_now(projects.merge, real, named)
     assert db.read_now(projects.show, named) == {"id": named, "name": "shop", "root": str(lab.project), "created_at": 5}
     db.close()
-
-
-def _older(name: str) -> Any:
-    return projects.Project(name, "", (f"older:{name}",))
 
 
 def _insert(conn: Connection, root: str) -> int:

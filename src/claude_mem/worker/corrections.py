@@ -90,7 +90,7 @@ async def undo(service: Service, request: Request) -> Any:
 async def _done(service: Service, found: Row) -> Row:
     """What lies ready to be told is made again."""
     service.index_wake.set()
-    await service.render_again(await service.db.read(projects.by_name, found["project"]))
+    await service.render_again([found["project_id"]])
     return found
 
 
@@ -163,7 +163,7 @@ async def page(service: Service, request: Request) -> Any:
     found = await service.db.read(_page, wanted)
     known = found["observation"]
     found["types"] = list(service.icons)
-    found["related"] = [] if known.get("forgotten") else await _related(service, known, found["origin"]["project_id"])
+    found["related"] = [] if known.get("forgotten") else await _related(service, known)
     return found
 
 
@@ -178,9 +178,9 @@ def _page(conn: Connection, wanted: int) -> Row:
     }
 
 
-async def _related(service: Service, known: Row, project_id: int) -> list[Row]:
+async def _related(service: Service, known: Row) -> list[Row]:
     """What a search for its title finds, and what is about the same files."""
-    where = Filter(project_ids=(project_id,), kinds=("observation",))
+    where = Filter(project_ids=(known["project_id"],), kinds=("observation",))
     question = recall.Question(text=known["title"] or "", where=where, limit=MOST_RELATED + 1, floor=RELATED_FLOOR)
     hits = await recall.find(service.db, service.indexer, question) if question.text.strip() else []
     alike = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != known["id"]]
@@ -201,7 +201,7 @@ _WHY = {
 
 
 async def quarantine(service: Service, request: Request) -> Any:
-    """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, count, …}`."""
+    """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, total, …}`."""
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=100_000)
     found = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
     sources = await service.db.read(corrections.held_by_source)
@@ -210,7 +210,7 @@ async def quarantine(service: Service, request: Request) -> Any:
         "hasMore": len(found) > limit,
         "offset": offset,
         "limit": limit,
-        "count": sum(source["count"] for source in sources),
+        "total": sum(source["count"] for source in sources),
         "sources": [{**source, "why": _why(source["trust"])} for source in sources],
     }
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -129,6 +129,7 @@ class Service:
         self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
+        self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
             log.error("%s; using `%s`", self.mode_problem, self.mode.name)
@@ -634,4 +635,7 @@ def _greeting(conn: Connection, project: Project, *, now: int) -> str:
     if not known:
         return "" if before else "claude-mem is on: what is done here will be known to the next session."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
-    return f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}."
+    return (
+        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if known != 1 else 'it'}."
+    )
