@@ -6,7 +6,7 @@ import { chosen, filters } from "../filters.js";
 import { agentMark, badge, day, empty, money, pager, plural, projectMark, span, when } from "../parts.js";
 
 const WANTED = ["project", "host"];
-const SIZE = 30;
+const SIZE = 30, RECENT = 10 * 60_000;
 
 export async function show(route) {
   let given = asked(route);
@@ -68,7 +68,7 @@ function row(item) {
     h("h3", {}, h("a", { href: `/session/${item.id}` }, item.title || "A session without words")),
     item.subtitle && h("p", { class: "clip" }, item.subtitle),
     h("p", { class: "meta" },
-      projectMark(item.project, item.project_id), agentMark(item.host), state(item.status),
+      projectMark(item.project, item.project_id), agentMark(item.host), state(item),
       plural(item.prompt_counter, "turn"),
       h("span", {}, span(item.last_event_at - item.started_at)),
       h("span", {}, plural(item.observations, "observation")),
@@ -77,4 +77,7 @@ function row(item) {
 }
 
 /** Only what is worth a word: most sessions are over. */
-export const state = (status) => ({ active: badge("at work", "good"), initialized: badge("begun", "good"), failed: badge("failed", "bad"), interrupted: badge("broke off", "warn") })[status] ?? null;
+export function state({ status, last_event_at: at }) {
+  if (status === "active" || status === "initialized") return Date.now() - at < RECENT ? badge("at work", "good") : badge("not ended");
+  return { failed: badge("failed", "bad"), interrupted: badge("broke off", "warn") }[status] ?? null;
+}
