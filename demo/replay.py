@@ -1,12 +1,15 @@
 """`make demo`: a recorded session goes through the real hook into a real worker, and you see what the next one is told.
 
-Everything happens in a folder that is thrown away; your own memory is not touched.
+Everything happens in a folder that is thrown away; your own memory is not touched. `make demo KEEP=1` first plays some
+days of work in two small projects (`history/`), and leaves the worker running for you to look around.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,8 @@ import time
 from pathlib import Path
 
 from claude_mem.process import hook_words
+from claude_mem.spool import write_private
+from demo import story
 
 HERE = Path(__file__).parent
 HOOK = hook_words()
@@ -34,6 +39,20 @@ class Demo:
         }
         shutil.copytree(HERE / "project", self.project)
         subprocess.run(["git", "init", "-q"], cwd=self.project, check=True)
+
+    def play(self) -> None:
+        """The days before: what their hooks would have left in the spool."""
+        spool = Path(self.env["CLAUDE_MEM_DATA_DIR"]) / "spool"
+        spool.mkdir(parents=True, mode=0o700)
+        for path in sorted((HERE / "history").glob("*.txt")):
+            session = story.read(path)
+            root = self.project.parent / session.project
+            (root / ".git").mkdir(parents=True, exist_ok=True)
+            print(
+                f"  {session.days_ago:4.1f} days ago  {session.project:<8} {session.agent:<7} {session.turns[0].prompt:.70}"
+            )
+            for at, record in story.records(session, root, now=int(time.time() * 1000)):
+                write_private(spool / f"{at * 1_000_000:016x}-{os.urandom(4).hex()}", record)
 
     def hook(self, command: str, payload: str) -> str:
         done = subprocess.run([*HOOK, command], input=payload, env=self.env, capture_output=True, text=True, check=True)
@@ -82,22 +101,56 @@ def _what(payload: dict[str, object]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="A recorded session, and what the next one is told.")
+    parser.add_argument("--keep", action="store_true", help="leave a worker with some days of history running")
+    if parser.parse_args().keep:
+        keep()
+        return
     with tempfile.TemporaryDirectory() as folder:
         demo = Demo(Path(folder))
         try:
-            print("A session of a small project, as the hooks saw it:\n")
-            demo.replay()
-            demo.wait()
-            print("\nWhat is remembered of it (claude-mem list):")
-            print(demo.mem("list"))
-            print("In full (claude-mem show 1):\n")
-            print(demo.mem("show", "1"))
-            print("Where every event is (claude-mem status):\n")
-            print(demo.mem("status"))
-            print("What the next session is told when it starts:\n")
-            print(demo.next_session())
+            show(demo)
         finally:
             demo.mem("stop")
+
+
+def show(demo: Demo) -> None:
+    print("A session of a small project, as the hooks saw it:\n")
+    demo.replay()
+    demo.wait()
+    print("\nWhat is remembered of it (claude-mem list):")
+    print(demo.mem("list"))
+    print("In full (claude-mem show 1):\n")
+    print(demo.mem("show", "1"))
+    print("Where every event is (claude-mem status):\n")
+    print(demo.mem("status"))
+    print("What the next session is told when it starts:\n")
+    print(demo.next_session())
+
+
+def keep() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="claude-mem-demo-"))
+    demo = Demo(folder)
+    print("Some days of work in two small projects:\n")
+    demo.play()
+    print("\nAnd a session of today, as the hooks saw it:\n")
+    demo.replay()
+    demo.wait()
+    memory = f"CLAUDE_MEM_DATA_DIR={shlex.quote(demo.env['CLAUDE_MEM_DATA_DIR'])}"
+    command = f"{memory} {shlex.join(MEM)}"
+    print(f"""
+Look at it in a browser; the link works once, within five minutes:
+
+  {demo.mem("open", "--print").strip()}
+
+Another link, or anything else that `claude-mem` can do:
+
+  {command} open
+
+When you have seen enough, this stops the worker and removes everything:
+
+  {command} stop; rm -rf {shlex.quote(str(folder))}
+""")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-, pinned integer not null default 0) strict;
+, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 
@@ -170,7 +170,7 @@ CREATE TABLE session_summaries (
     provider           text not null,
     created_at         integer not null,
     updated_at         integer not null
-, trust text not null default 'agent') strict;
+, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
 
@@ -327,21 +327,12 @@ CREATE TRIGGER observations_added after insert on observations begin
     insert into stale values ('observation', new.id) on conflict do nothing;
 end;
 
-CREATE TRIGGER observations_changed after update on observations begin
-    delete from documents where kind = 'observation' and row_id = new.id and new.forgotten;
-    insert into stale values ('observation', new.id) on conflict do nothing;
-end;
-
 CREATE TRIGGER observations_removed after delete on observations begin
     delete from documents where kind = 'observation' and row_id = old.id;
     delete from stale where kind = 'observation' and row_id = old.id;
 end;
 
 CREATE TRIGGER summaries_added after insert on session_summaries begin
-    insert into stale values ('summary', new.id) on conflict do nothing;
-end;
-
-CREATE TRIGGER summaries_changed after update on session_summaries begin
     insert into stale values ('summary', new.id) on conflict do nothing;
 end;
 
@@ -470,6 +461,48 @@ CREATE INDEX backfill_files_by_backfill on backfill_files (backfill_id, state);
 
 CREATE INDEX backfill_files_waiting on backfill_files (session_id) where state = 'waiting';
 
+CREATE INDEX observations_held on observations (created_at, id)
+    where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
+
+CREATE INDEX session_summaries_held on session_summaries (created_at, id)
+    where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
+
+CREATE TRIGGER observations_changed after update on observations begin
+    delete from documents where kind = 'observation' and row_id = new.id and (new.forgotten or new.verdict = 'wrong');
+    insert into stale values ('observation', new.id) on conflict do nothing;
+end;
+
+CREATE TRIGGER summaries_changed after update on session_summaries begin
+    delete from documents where kind = 'summary' and row_id = new.id and new.verdict = 'wrong';
+    insert into stale values ('summary', new.id) on conflict do nothing;
+end;
+
+CREATE TABLE attic (
+    observation_id  integer primary key references observations (id) on delete cascade,
+    content         text not null,
+    into_id         integer references observations (id) on delete set null,   -- the one it was merged into
+    at              integer not null
+) strict;
+
+CREATE INDEX attic_by_time on attic (at);
+
+CREATE INDEX attic_by_into on attic (into_id) where into_id is not null;
+
+CREATE TABLE history (
+    id              integer primary key autoincrement,
+    observation_id  integer not null references observations (id) on delete cascade,
+    at              integer not null,
+    what            text not null check (what in ('edited', 'pinned', 'unpinned', 'merged', 'wrong', 'right', 'approved',
+                                                  'forgotten', 'restored')),
+    before          text,
+    by              text not null,          -- user | agent
+    undone          integer not null default 0
+) strict;
+
+CREATE INDEX history_by_observation on history (observation_id, id);
+
+CREATE INDEX history_to_fade on history (at) where before is not null;
+
 CREATE TABLE tellings (
     id                  integer primary key autoincrement,
     host                text not null,
@@ -517,3 +550,40 @@ CREATE INDEX events_recalling on events (session_id)
 CREATE INDEX sdk_sessions_by_time on sdk_sessions (last_event_at desc, id desc);
 
 CREATE INDEX sdk_sessions_by_host on sdk_sessions (host, last_event_at desc);
+
+CREATE TABLE known_files (
+    project_id  integer not null,
+    path        text not null,
+    edited      integer not null,
+    read        integer not null,
+    newest_at   integer not null,           -- when the work of the newest of them was done
+    primary key (project_id, path)
+) strict, without rowid;
+
+CREATE TRIGGER signals_added after insert on signals when new.kind in ('edited', 'read') begin
+    insert into known_files
+        select project_id, new.value, new.kind = 'edited', new.kind = 'read', created_at
+          from documents where id = new.document_id and kind = 'observation'
+        on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
+               newest_at = max(newest_at, excluded.newest_at);
+end;
+
+CREATE TRIGGER signals_removed after delete on signals when old.kind in ('edited', 'read') begin
+    update known_files set edited = edited - (old.kind = 'edited'), read = read - (old.kind = 'read')
+     where path = old.value
+       and project_id = (select project_id from documents where id = old.document_id and kind = 'observation');
+    delete from known_files
+     where path = old.value and edited = 0 and read = 0
+       and project_id = (select project_id from documents where id = old.document_id);
+    update known_files set newest_at = coalesce((
+            select max(d.created_at) from signals f join documents d on d.id = f.document_id
+             where f.kind in ('edited', 'read') and f.value = old.value and d.kind = 'observation'
+               and d.project_id = known_files.project_id), 0)
+     where path = old.value
+       and (project_id, newest_at) =
+           (select project_id, created_at from documents where id = old.document_id and kind = 'observation');
+end;
+
+CREATE TRIGGER documents_leave before delete on documents begin
+    delete from signals where document_id = old.id;
+end;

@@ -19,7 +19,7 @@ from claude_mem.pipeline import recall
 from claude_mem.pipeline.documents import split
 from claude_mem.pipeline.index import Matrix, Near
 from claude_mem.pipeline.recall import Candidate, Evidence, Hit, Question, fuse
-from claude_mem.store import observations, search
+from claude_mem.store import corrections, search
 from claude_mem.store.search import Filter, Match, WordScores
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service
@@ -198,7 +198,7 @@ def test_the_matrix_follows_what_is_stored(meaning: Service) -> None:
     meaning.db.write_now(save, "gateway headers")
     ready(meaning)
     assert meaning.indexer.matrix is not None and len(meaning.indexer.matrix) == 2
-    meaning.db.write_now(observations.forget, row, now=NOW)
+    meaning.db.write_now(corrections.forget, row, now=NOW)
     assert titles(ask(meaning, "vehicle")) == []
     ready(meaning)
     assert len(meaning.indexer.matrix) == 1

@@ -18,7 +18,7 @@ from claude_mem.pipeline.refine import ACTIONS, Action, pause_ms, resume_id
 from claude_mem.providers import http, request
 from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
 from claude_mem.providers.fake import Fake
-from claude_mem.store import ledger, observations, sessions, turns
+from claude_mem.store import corrections, ledger, sessions, turns
 from claude_mem.store.sessions import MemorySession
 from claude_mem.worker import service
 from tests.refining import GOOD, Place, place
@@ -106,9 +106,9 @@ def test_what_a_person_has_settled_is_not_spoken_for_again(tmp_path: Path, deed:
         await here.digest()
         (draft,) = await here.observations()
         if deed == "correct":
-            await here.db.write(observations.change, draft["id"], {"title": "Mine"}, now=ids.now())
+            await here.db.write(corrections.change, draft["id"], {"title": "Mine"}, now=ids.now())
         else:
-            await here.db.write(observations.forget, draft["id"], now=ids.now())
+            await here.db.write(corrections.forget, draft["id"], now=ids.now())
         await here.refine()
         assert [row["title"] for row in await here.observations()] == (["Mine"] if deed == "correct" else [])
         assert (await here.ledger())[0]["verdict"] == "ok"
@@ -135,10 +135,10 @@ def test_the_memories_beside_a_settled_one_stay(tmp_path: Path, deed: str) -> No
         assert len(before) >= 2
         (settled,) = [row["id"] for row in await here.observations() if row["commit_id"]]
         if deed == "correct":
-            await here.db.write(observations.change, settled, {"title": "Mine"}, now=ids.now())
+            await here.db.write(corrections.change, settled, {"title": "Mine"}, now=ids.now())
             before[settled] = "Mine"
         else:
-            await here.db.write(observations.forget, settled, now=ids.now())
+            await here.db.write(corrections.forget, settled, now=ids.now())
             del before[settled]
         await here.refine()
         after = {row["id"]: row["title"] for row in await here.observations()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from claude_mem import words
 from claude_mem.config import Config
 from claude_mem.pipeline import documents
-from claude_mem.store import migrate, observations, search, turns
+from claude_mem.store import corrections, migrate, observations, search, turns
 from claude_mem.store.database import Connection, Database, Row, rows, value
 from claude_mem.store.search import Filter
 from claude_mem.worker.service import Service
@@ -280,11 +280,20 @@ class Writer:
 
     def do_change(self) -> None:
         if row := self._some("select id from observations where not forgotten"):
-            self.service.db.write_now(observations.change, row, {"title": f"changed{self.clock}"}, now=self.clock)
+            self.service.db.write_now(corrections.change, row, {"title": f"changed{self.clock}"}, now=self.clock)
 
     def do_forget(self) -> None:
         if row := self._some("select id from observations where not forgotten"):
-            self.service.db.write_now(observations.forget, row, now=self.clock)
+            self.service.db.write_now(corrections.forget, row, now=self.clock)
+
+    def do_undo(self) -> None:
+        if row := self._some("select observation_id as id from attic"):
+            self.service.db.write_now(corrections.undo, row, now=self.clock)
+
+    def do_judge(self) -> None:
+        if row := self._some("select id from observations where not forgotten"):
+            verdict = self.dice.choice(["wrong", "right"])
+            self.service.db.write_now(corrections.judge, "observation", row, verdict, now=self.clock)
 
     def do_sweep(self) -> None:
         if row := self._some("select id from turns"):
@@ -311,7 +320,10 @@ async def _without_index(service: Service) -> None:
         pass
 
 
-STEPS = ("turn", "turn", "more", "prompt", "private", "save", "save", "change", "forget", "sweep", "delete", "index")
+STEPS = (
+    "turn", "turn", "more", "prompt", "private", "save", "save", "change", "forget", "undo", "judge", "sweep",
+    "delete", "index",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -344,7 +356,7 @@ def test_a_forgotten_memory_leaves_no_word_behind(config: Config) -> None:
     db.write_now(save, "after it", at=NOW + 2000)
     index(db)
     assert "zanzibarquux" in _vocabulary(db)
-    db.write_now(observations.forget, row, now=NOW)
+    db.write_now(corrections.erase, row, now=NOW)
     assert not {"zanzibarquux", "xylovault"} & _vocabulary(db)
     asyncio.run(db.scrub())
     index(db)
@@ -401,7 +413,7 @@ def test_a_vector_goes_with_the_words_it_was_made_of(service: Service) -> None:
     db.write_now(search.put_vector, owed["id"], owed["part"], model="m", hash_="h", vector=b"1")
     assert not db.read_now(search.without_vector, "m", limit=9)
     assert db.read_now(search.without_vector, "another", limit=9)
-    db.write_now(observations.change, row, {"title": "Two"}, now=NOW)
+    db.write_now(corrections.change, row, {"title": "Two"}, now=NOW)
     index(db)
     assert db.write_now(search.take_gone) == [owed["id"]]
     assert db.read_now(search.without_vector, "m", limit=9)

@@ -51,14 +51,23 @@ POINTS = (
     "import.batch",
 )
 
-_armed, _, _count = os.environ.get("CLAUDE_MEM_FAILPOINT", "").partition(":")
-_left = int(_count) if _count.isdigit() else 1
+_armed, _left = "", 0
+
+
+def arm(place: str) -> None:
+    """`NAME` or `NAME:PASS`; nothing disarms."""
+    global _armed, _left  # noqa: PLW0603 -- they belong to the process, like the death they announce
+    _armed, _, count = place.partition(":")
+    _left = int(count) if count.isdigit() else 1
 
 
 def failpoint(name: str) -> None:
-    global _left  # noqa: PLW0603 -- the countdown belongs to the process, like the death it announces
+    global _left  # noqa: PLW0603
     if name != _armed:
         return
     _left -= 1
     if _left <= 0:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get("CLAUDE_MEM_FAILPOINT", ""))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -23,6 +23,7 @@ IMPORTED = "import"  # the trust and, where nothing better is known, the provide
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+Verdict = Literal["", "approved", "wrong"]
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)]
 
 
@@ -91,6 +92,7 @@ class Observation(Record, frozen=True, kw_only=True, tag="observation"):
     provider: Name
     model: str | None = None
     trust: Name
+    verdict: Verdict = ""
     pinned: bool = False
     created_at: Time
     updated_at: Time
@@ -117,6 +119,7 @@ class Summary(Record, frozen=True, kw_only=True, tag="summary"):
     memory_session_id: str | None = None
     provider: Name
     trust: Name = "agent"
+    verdict: Verdict = ""
     created_at: Time
     updated_at: Time
 

@@ -71,12 +71,30 @@ def named(name: str) -> Project:
 
 def is_excluded(folder: str, globs: tuple[str, ...]) -> bool:
     """By its name or by where it really lies: a link to an excluded folder is excluded too."""
+    return bool(excluded_by(folder, globs))
+
+
+def excluded_by(folder: str, globs: tuple[str, ...]) -> str:
+    """The first of the globs that excludes it; empty if none does."""
     named, real = Path(folder), Path(os.path.realpath(folder))
     paths = {named, *named.parents, real, *real.parents}
-    patterns = [str(Path(glob).expanduser()) for glob in globs]
-    if any(pattern.endswith("/**") and Path(pattern[:-3]) in (named, real) for pattern in patterns):
-        return True
-    return any(fnmatch(str(path), pattern) for path in paths for pattern in patterns)
+    for glob in globs:
+        pattern = str(Path(glob).expanduser())
+        if pattern.endswith("/**") and Path(pattern[:-3]) in (named, real):
+            return glob
+        if any(fnmatch(str(path), pattern) for path in paths):
+            return glob
+    return ""
+
+
+def why_off(folder: str, excluded: tuple[str, ...]) -> tuple[str, str] | None:
+    """What switches memory off in a folder: a glob in the `setting`, a `file`, or a file with a `problem`."""
+    if glob := excluded_by(folder, excluded):
+        return "setting", glob
+    said = _override(Path(os.path.realpath(folder)))
+    if said.get("enabled", True):
+        return None
+    return ("problem", str(said["problem"])) if said.get("problem") else ("file", str(said["off"]))
 
 
 def _name(root: Path, common: Path | None) -> str:
@@ -106,6 +124,8 @@ def _override(start: Path) -> dict[str, Any]:
         wrong = [name for name, given in said.items() if name != "problem" and not _makes_sense(name, given)]
         if wrong:
             said = {"enabled": False, "problem": f"{path}: {SAYS.get(wrong[0], f'there is no setting {wrong[0]!r}')}"}
+        if said.get("enabled") is False:
+            said["off"] = str(path)
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
 

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from claude_mem.client import Client
-from tests.lab import COMMANDS, Lab
-
-DAY, MINUTE = 86_400_000, 60_000
-Fields = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    command: str
-    printed: str
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    path: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """`said` is what the agent says at the end; without it the turn is still going on."""
-
-    prompt: str
-    steps: tuple[Ran | Changed, ...]
-    said: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    name: str
-    project: str
-    agent: str
-    days_ago: float
-    turns: tuple[Turn, ...]
-
+from demo import story
+from demo.story import Changed, Ran, Session, Turn
+from tests.lab import Lab
 
 SESSIONS = (
     Session("totals", "shop", "claude", 13, (
@@ -121,11 +83,11 @@ def tell(lab: Lab) -> Client:
     return client
 
 
-def settled(client: Client, seconds: float = 20) -> Fields:
+def settled(client: Client, seconds: float = 20) -> dict[str, Any]:
     """Wait until nothing waits any more."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found: Fields = client.get("/api/health")
+        found: dict[str, Any] = client.get("/api/health")
         if found["captured"] and not found["queued"]:
             return found
         time.sleep(0.02)
@@ -135,89 +97,5 @@ def settled(client: Client, seconds: float = 20) -> Fields:
 def _spool(lab: Lab, session: Session) -> None:
     root = lab.folder / session.project
     (root / ".git").mkdir(parents=True, exist_ok=True)
-    clock = int(time.time() * 1000 - session.days_ago * DAY)
-    agent = AGENTS[session.agent]
-    for count, (command, fields) in enumerate(agent(session, root)):
-        common = {"session_id": session.name, "cwd": str(root)}
-        header = f"command {command}\nhost {session.agent}\nproject_dir {root}\n\n"
-        lab.raw_spool(header.encode() + json.dumps({**common, **fields}).encode(), at=clock + count * MINUTE // 4)
-
-
-# --- the agents' own words -------------------------------------------------------------------------------------------
-
-Told = Iterator[tuple[str, Fields]]
-
-
-def _claude(session: Session, root: Path) -> Told:
-    yield from _steps(session, root, _claude_tool, lambda name: {"prompt_id": name})
-
-
-def _claude_tool(step: Ran | Changed, root: Path) -> tuple[str, Fields]:
-    if isinstance(step, Changed):
-        given: Fields = {"file_path": str(root / step.path), "old_string": step.old, "new_string": step.new}
-        return "PostToolUse", {
-            "tool_name": "Edit",
-            "tool_input": given,
-            "tool_response": {"filePath": given["file_path"]},
-        }
-    call = {"tool_name": "Bash", "tool_input": {"command": step.command}}
-    if step.failed:
-        return "PostToolUseFailure", {**call, "error": step.printed}
-    return "PostToolUse", {**call, "tool_response": {"stdout": step.printed, "stderr": ""}}
-
-
-def _codex(session: Session, root: Path) -> Told:
-    yield from _steps(session, root, _codex_tool, lambda name: {"turn_id": name})
-
-
-def _codex_tool(step: Ran | Changed, _: Path) -> tuple[str, Fields]:
-    if isinstance(step, Ran):
-        return "PostToolUse", {
-            "tool_name": "Bash",
-            "tool_input": {"command": step.command},
-            "tool_response": step.printed,
-        }
-    lines = [f"-{line}" for line in step.old.splitlines()] + [f"+{line}" for line in step.new.splitlines()]
-    patch = "\n".join(["*** Begin Patch", f"*** Update File: {step.path}", "@@", *lines, "*** End Patch"])
-    done = f"Success. Updated the following files:\nM {step.path}"
-    return "PostToolUse", {"tool_name": "apply_patch", "tool_input": {"command": patch}, "tool_response": done}
-
-
-def _gemini(session: Session, root: Path) -> Told:
-    names = {"UserPromptSubmit": "BeforeAgent", "PostToolUse": "AfterTool", "Stop": "AfterAgent"}
-    for command, fields in _steps(session, root, _gemini_tool, lambda _: {}):
-        event = fields["hook_event_name"]
-        said = {"prompt_response": fields.pop("last_assistant_message")} if event == "Stop" else {}
-        yield command, {**fields, **said, "hook_event_name": names.get(event, event)}
-
-
-def _gemini_tool(step: Ran | Changed, root: Path) -> tuple[str, Fields]:
-    if isinstance(step, Ran):
-        call: Fields = {"tool_name": "run_shell_command", "tool_input": {"command": step.command}}
-        return "PostToolUse", {**call, "tool_response": {"llmContent": f"Output: {step.printed}"}}
-    given = {"file_path": str(root / step.path), "old_string": step.old, "new_string": step.new}
-    return "PostToolUse", {"tool_name": "replace", "tool_input": given, "tool_response": {"llmContent": "done"}}
-
-
-def _steps(
-    session: Session,
-    root: Path,
-    tool: Callable[[Ran | Changed, Path], tuple[str, Fields]],
-    prompt_id: Callable[[str], Fields],
-) -> Told:
-    """The course of a session, the same for all; how a tool call is told is the agent's own."""
-    yield "context", {"hook_event_name": "SessionStart", "source": "startup"}
-    for number, turn in enumerate(session.turns):
-        said = prompt_id(f"{session.name}-{number}")
-        yield "new", {"hook_event_name": "UserPromptSubmit", "prompt": turn.prompt, **said}
-        for count, step in enumerate(turn.steps):
-            event, fields = tool(step, root)
-            call = {"hook_event_name": event, "tool_use_id": f"{session.name}-{number}-{count}"}
-            yield COMMANDS[event], {**call, **fields, **said}
-        if turn.said:
-            yield "summary", {"hook_event_name": "Stop", "last_assistant_message": turn.said, **said}
-    if all(turn.said for turn in session.turns):
-        yield "cleanup", {"hook_event_name": "SessionEnd", "reason": "other"}
-
-
-AGENTS = {"claude": _claude, "codex": _codex, "gemini": _gemini}
+    for at, record in story.records(session, root, now=int(time.time() * 1000)):
+        lab.raw_spool(record, at=at)

@@ -24,6 +24,8 @@ from claude_mem.text import local
 TEXTS = ("type", "title", "subtitle", "narrative")
 LISTS = {"facts": "fact", "concepts": "concept"}
 STAYS = "The summary of its turn and the raw events are rows of their own and stay."
+DAYS = 30
+MOST_SHOWN = 5
 
 
 def add_commands(commands: Any) -> None:
@@ -44,9 +46,15 @@ def add_commands(commands: Any) -> None:
         pin_.add_argument("ids", nargs="+", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
         pin_.set_defaults(run=run)
     _add_edit(commands)
-    forget_ = commands.add_parser("forget", help="erase observations for good", epilog=STAYS)
+    forget_ = commands.add_parser(
+        "forget", help="forget observations; for 30 days that can be undone", epilog=f"What will go is shown. {STAYS}"
+    )
     forget_.add_argument("ids", nargs="+", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
+    how = forget_.add_mutually_exclusive_group()
+    how.add_argument("--now", action="store_true", help="erase at once with every copy, also what is forgotten already")
+    how.add_argument("--undo", action="store_true", help="bring back what was forgotten, or undo the last change")
     forget_.add_argument("--yes", action="store_true", help="never ask")
+    forget_.add_argument("--json", action="store_true", help="one JSON object a line")
     forget_.set_defaults(run=forget)
 
 
@@ -126,21 +134,77 @@ def unpin(options: argparse.Namespace) -> int:
 
 
 def forget(options: argparse.Namespace) -> int:
-    client = _client()
-    items = _found(client, options.ids)
-    for item in items:
-        day = local(item["created_at"])
-        output.say(f"{item['id']:>6}  {day:%Y-%m-%d}  {item['title']}")
+    client, wanted = _client(), list(dict.fromkeys(options.ids))
+    if options.undo:
+        return _undo(client, wanted, as_json=options.json)
+    found = _forgetting(client, wanted, erase=options.now)
+    for item in found:
+        _show_forgetting(item)
     output.say(STAYS)
-    if not options.yes and not output.ask(f"erase {'it' if len(items) == 1 else 'them'} for good?", default=False):
-        output.say("nothing was erased (`--yes` does it without asking)")
+    what = "it" if len(found) == 1 else "them"
+    question = f"erase {what} for good?" if options.now else f"forget {what}? (for {DAYS} days you can undo it)"
+    if not options.yes and not output.ask(question, default=False):
+        output.say("nothing was forgotten (`--yes` does it without asking)")
         return 1
-    for item in items:
-        client.delete(f"/api/observation/{item['id']}")
-        output.line(f"forgotten: {item['id']}")
-    if any(load_forgiving().config.backups.glob("*.db")):
+    for item in found:
+        done = client.delete(f"/api/observation/{item['id']}{'?now=1' if options.now else ''}")
+        _report({**item, **done}, f"{done['status']}: {item['id']}", as_json=options.json)
+    if not options.now:
+        output.say(f"`claude-mem forget --undo {' '.join(map(str, wanted))}` brings {what} back")
+    if any(item["backups"] for item in found):
         output.say("backups made before still have it: `claude-mem backup --list` shows them")
     return 0
+
+
+def _forgetting(client: Client, wanted: list[int], *, erase: bool) -> list[dict[str, Any]]:
+    """What would go with each of them, or an error before anything is done."""
+    found, missing = [], []
+    for each in wanted:
+        try:
+            found.append(client.get(f"/api/observation/{each}/forget"))
+        except NotFound:
+            missing.append(each)
+    missing += [item["id"] for item in found if item["forgotten"] and not erase]
+    if missing:
+        raise NotFound(
+            f"no observation {', '.join(map(str, sorted(missing)))}; nothing was changed",
+            hint="`claude-mem list` or `claude-mem search` shows what there is; `--undo` brings forgotten ones back",
+        )
+    return found
+
+
+def _show_forgetting(item: dict[str, Any]) -> None:
+    goes, number = item["goes"], item["id"]
+    output.say(f"{number:>6}  {local(item['created_at']):%Y-%m-%d}  {item['title']}")
+    entries = sum(goes["index"].values())
+    parts = [f"{entries} entries of the index"] if entries else []
+    parts += [f"its line at the start of sessions in {folder}" for folder in goes["starts"]]
+    parts += [f"{other}, which was merged into it" for other in goes["merged"]]
+    if parts:
+        output.say(f"        goes with it: {', '.join(parts)}")
+    for copy in item["stays"][:MOST_SHOWN]:
+        output.say(f"        stays: {copy['kind']} {copy['id']}, with {copy['shared']} of its {copy['words']} words")
+    if more := len(item["stays"][MOST_SHOWN:]):
+        output.say(f"        stay: {more} more like these")
+    if item["into"]:
+        output.say(f"        stays: observation {item['into']}, into which it was merged")
+
+
+def _undo(client: Client, wanted: list[int], *, as_json: bool) -> int:
+    for each in wanted:
+        back = client.post(f"/api/observation/{each}/undo")
+        others = [str(other) for other in back["ids"] if other != each]
+        more = f"; {', '.join(others)} came back with it" if others else ""
+        title = back["observation"]["title"]
+        _report({"id": each, **back}, f"undone ({back['undone']}): {each} {title}{more}", as_json=as_json)
+    return 0
+
+
+def _report(found: dict[str, Any], text: str, *, as_json: bool) -> None:
+    if as_json:
+        output.json(found)
+    else:
+        output.line(text)
 
 
 # --- edit ------------------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Ite
         texts["key"] = _clean_key(texts["key"], change)
     prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
     lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
-    strange = {"trust": IMPORTED, "pinned": False} if untrusted else {}
+    strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
     changed = {**texts, **prose, **lists, **{name: value for name, value in strange.items() if name in fields}}
     return msgspec.structs.replace(record, **changed)
 

@@ -61,8 +61,8 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
     """The digest takes the place of whatever was made of the turn before."""
     news = []
     if made.summary is not None:
-        summary_id = observations.put_summary(conn, turn, made.summary, by=made.author, now=now)
-        news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
+        if summary_id := observations.put_summary(conn, turn, made.summary, by=made.author, now=now):
+            news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
         subtitle = made.subtitle or first_sentence(made.summary.completed, 140)
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     if made.title and turn.number == 1:

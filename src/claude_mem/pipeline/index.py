@@ -102,6 +102,7 @@ class Matrix:
         self._factors: NDArray[np.float32] = np.zeros(0, np.float32)
         self._meta: NDArray[np.int64] = np.zeros((0, 6), np.int64)  # document, project, group, thread, at, length
         self._layout: _Layout | None = None
+        self._moved: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._size
@@ -117,8 +118,22 @@ class Matrix:
                 self._factors[i] = struct.unpack_from("<f", blob)[0]
                 self._vectors[i] = np.frombuffer(blob, np.int8, offset=4)
                 self._meta[i] = (document, project, group, thread, at, length)
-            self._size += len(listed)
+            begin, self._size = self._size, self._size + len(listed)
+            for source, target in self._moved.items():
+                self._move(begin, source, target)
             self._layout = None
+
+    def move(self, source: int, target: int) -> None:
+        """One project has become part of another: also for what is read already, and comes only now."""
+        with self._lock:
+            self._moved[source] = target
+            self._move(0, source, target)
+            self._layout = None
+
+    def _move(self, begin: int, source: int, target: int) -> None:
+        np, meta = self._np, self._meta[begin : self._size]
+        meta[:, 1] = np.where(meta[:, 1] == source, target, meta[:, 1])
+        meta[:, 3] = np.where(meta[:, 3] == -source, -target, meta[:, 3])
 
     def remove(self, document_ids: Sequence[int]) -> None:
         np = self._np
@@ -274,6 +289,11 @@ class Indexer:
         except CannotDo as problem:
             log.error("searching by words alone: %s", problem)
             return None
+
+    async def moved(self, source: int, target: int) -> None:
+        """One project has become part of another."""
+        if self.matrix is not None:
+            await asyncio.to_thread(self.matrix.move, source, target)
 
     async def load(self) -> None:
         """Fill the matrix from what is stored."""

@@ -85,7 +85,7 @@ def is_question(prompt: str) -> bool:
 
 def _may_tell(hit: recall.Hit) -> bool:
     """What was only asked or said is found by searching; what came from outside is not told unasked."""
-    return hit.kind in _TOLD_KINDS and hit.row["trust"] in observations.TRUSTED
+    return hit.kind in _TOLD_KINDS and observations.may_tell(hit.row)
 
 
 def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:

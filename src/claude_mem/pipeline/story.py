@@ -21,7 +21,7 @@ from claude_mem.store import stories, tellings
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import shorten
 
-MOST_LATER = 20  # turns beyond the page that are looked at for a command that passed in the end
+MOST_LATER = 10  # turns beyond the page that are looked at for a command that passed in the end
 COMMAND_CHARS = 300
 FORGOTTEN, GONE = "(forgotten)", "(no longer kept)"
 _SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
@@ -65,7 +65,7 @@ def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
 def _look(conn: Connection, session: Row, turn: Row) -> Looked:
     made, times = stories.load(conn, session, turn)
     events = stories.events_in(conn, turn["id"]) if len(times) == stories.MOST_EVENTS else len(times)
-    return Looked(turn, evidence.gather(made), times, events)
+    return Looked(turn, evidence.gather(made, symbols=False), times, events)
 
 
 def _times(turn: Row) -> Row:
@@ -172,12 +172,7 @@ def _beyond(
 ) -> Iterator[Looked]:
     """The next turns beyond the page in which one of these commands was run again."""
     after = max(each.turn["opened_at"] for each in looked.values())
-    wanted = {command[:FRAGMENT] for command in commands}
-    again = {
-        turn_id
-        for turn_id, kind, value in stories.signals(conn, session["id"], after=after)
-        if kind == "command" and value in wanted
-    }
+    again = stories.ran(conn, session["id"], [command[:FRAGMENT] for command in commands], after=after)
     beyond = [turn for turn in turns if turn["id"] in again and turn["id"] not in looked and not turn["private"]]
     return (_look(conn, session, turn) for turn in beyond[:MOST_LATER])
 
@@ -203,8 +198,8 @@ def _told(
     ]
     if not said:
         return {}
-    after = After.of(conn, session, turns, looked, since=said[0][1]["at"])
     known = stories.named(conn, {name for _, telling in said for name in telling["names"]})
+    after = After.of(conn, session, turns, looked, known=known.values(), said=[telling for _, telling in said])
     found: defaultdict[int, list[Row]] = defaultdict(list)
     for where, telling in said:
         items = [_item(name, telling, known, after) for name in telling.pop("names")]
@@ -234,22 +229,27 @@ class After:
 
     @classmethod
     def of(
-        cls, conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked], *, since: int
+        cls,
+        conn: Connection,
+        session: Row,
+        turns: Sequence[Row],
+        looked: Mapping[int, Looked],
+        *,
+        known: Iterable[Row],
+        said: Sequence[Row],
     ) -> After:
-        touched, fetched, acted = dict[str, int](), dict[str, int](), 0
-        opened = {turn["id"]: turn["opened_at"] for turn in turns}
-        seen = [item for each in looked.values() for item in _seen(each)]
-        seen += [
-            (opened.get(turn_id, 0), value if kind != "command" else "")
-            for turn_id, kind, value in stories.signals(conn, session["id"], after=since)
-            if turn_id not in looked
-        ]
-        for at, path in seen:
+        """As far as it concerns what was said."""
+        since = said[0]["at"]
+        files = {path for row in known for path in row["files"]}
+        files |= {name.removeprefix("file:") for telling in said for name in telling["names"]}
+        touched = stories.touched(conn, session["id"], sorted(files), after=since)
+        acted = stories.last_work(conn, session["id"])
+        for at, path in (item for each in looked.values() for item in _seen(each)):
             touched[path], acted = max(at, touched.get(path, 0)), max(at, acted)
+        fetched: dict[str, int] = {}
         for at, body in stories.recalling(conn, session["id"], after=since):
-            for name in fetches(body):
-                fetched[name], acted = max(at, fetched.get(name, 0)), max(at, acted)
-        return cls(touched, fetched, acted, _unsure(session, turns, looked))
+            fetched |= {name: max(at, fetched.get(name, 0)) for name in fetches(body)}
+        return cls(touched, fetched, max(acted, *fetched.values(), 0), _unsure(session, turns, looked))
 
     def used(self, name: str, files: Sequence[str], telling: Row) -> tuple[bool | None, str]:
         """Whether it was of use, and how that shows."""

@@ -29,10 +29,10 @@ def sessions(conn: Connection, *, now: int) -> list[Row]:
         """,
         {"since": now - RECENT_MS, "limit": MOST_SESSIONS},
     )
-    return [{**row, "turn": _turn(conn, row["id"]), "last_event": _last_event(conn, row["id"])} for row in found]
+    return [{**row, **_turn(conn, row["id"]), "last_event": _last_event(conn, row["id"])} for row in found]
 
 
-def _turn(conn: Connection, session_id: int) -> Row | None:
+def _turn(conn: Connection, session_id: int) -> Row:
     found = one(
         conn,
         """
@@ -41,8 +41,10 @@ def _turn(conn: Connection, session_id: int) -> Row | None:
         """,
         (session_id,),
     )
-    return found and {
-        "number": found["number"],
+    if found is None:
+        return {"turn": None, "private": False, "since": None, "open": False}
+    return {
+        "turn": found["number"],
         "private": bool(found["private"]),
         "since": found["opened_at"],
         "open": found["closed_at"] is None,

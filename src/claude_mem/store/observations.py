@@ -13,18 +13,31 @@ from claude_mem.records import Author, Draft, Summary, Turn
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
 
-TRUSTED = ("user", "agent", "repo", "tool")  # what may be told without being asked for
-_TRUSTED = f"trust in {TRUSTED}"
-_LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
-_EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
+# Whose word may be told without being asked for. A person may allow more (`approved`) or less (`wrong`). This is the
+# one place that says how the two go together: for rows, and as conditions on observations and summaries alike.
+TRUSTED = ("user", "agent", "repo", "tool")
+BELIEVED = f"(o.trust in {TRUSTED} or o.verdict = 'approved')"
+TELLABLE = f"(o.verdict != 'wrong' and {BELIEVED})"
+HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's word
+NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # a program's, and no person has said anything of it
+_COMPLETED = 50  # summaries that are looked at for what has been done since
+LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
+
+
+def is_believed(row: Row) -> bool:
+    return row["trust"] in TRUSTED or row["verdict"] == "approved"
+
+
+def may_tell(row: Row) -> bool:
+    return row["verdict"] != "wrong" and is_believed(row)
 
 
 def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
-    """Add an observation, or update the one from the same evidence. A forgotten one stays forgotten."""
+    """Add an observation, or update the one from the same evidence. What a person has spoken of stays as it is."""
     content = _content(draft)
     row = one(
         conn,
-        """
+        f"""
         insert into observations (session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative,
                                   facts, sources, concepts, files_read, files_modified, commit_id, memory_session_id,
                                   provider, model, tokens, hash, created_at, updated_at)
@@ -38,7 +51,7 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> 
             files_modified = excluded.files_modified, commit_id = excluded.commit_id, provider = excluded.provider,
             model = excluded.model, memory_session_id = excluded.memory_session_id, tokens = excluded.tokens,
             hash = excluded.hash, updated_at = excluded.updated_at
-         where not forgotten and trust != 'user'
+         where {NOBODYS}
         returning id
         """,
         {
@@ -67,11 +80,11 @@ def _content(draft: Draft) -> Row:
         "title": draft.title,
         "subtitle": draft.subtitle or None,
         "narrative": draft.narrative or None,
-        "facts": _dump([fact.text for fact in draft.facts]),
-        "sources": _dump([list(fact.events) for fact in draft.facts]),
-        "concepts": _dump(draft.concepts),
-        "files_read": _dump(draft.files_read),
-        "files_modified": _dump(draft.files_modified),
+        "facts": dump([fact.text for fact in draft.facts]),
+        "sources": dump([list(fact.events) for fact in draft.facts]),
+        "concepts": dump(draft.concepts),
+        "files_read": dump(draft.files_read),
+        "files_modified": dump(draft.files_modified),
         "commit_id": draft.commit or None,
     }
 
@@ -79,9 +92,8 @@ def _content(draft: Draft) -> Row:
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
     """Remove what an earlier digest of the turn made and this one did not."""
     conn.execute(
-        "delete from observations where turn_id = ? and not forgotten and trust != 'user'"
-        " and key not in (select value from json_each(?))",
-        (turn_id, _dump(keys)),
+        f"delete from observations where turn_id = ? and {NOBODYS} and key not in (select value from json_each(?))",
+        (turn_id, dump(keys)),
     )
     failpoint("store.swept")
 
@@ -125,6 +137,7 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             files_read = excluded.files_read, files_edited = excluded.files_edited, provider = excluded.provider,
             memory_session_id = excluded.memory_session_id, trust = excluded.trust,
             created_at = excluded.created_at, updated_at = excluded.updated_at
+         where verdict = ''
         returning id
         """,
         {
@@ -138,8 +151,8 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             "completed": summary.completed or None,
             "next_steps": summary.next_steps or None,
             "notes": summary.notes or None,
-            "files_read": _dump(summary.files_read),
-            "files_edited": _dump(summary.files_edited),
+            "files_read": dump(summary.files_read),
+            "files_edited": dump(summary.files_edited),
             "provider": by.provider,
             "memory_session_id": by.memory_session_id,
             "at": turn.ended_at,
@@ -147,8 +160,7 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
         },
     )
     failpoint("store.summary")
-    assert row is not None
-    return int(row["id"])
+    return int(row["id"]) if row else 0
 
 
 def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, text: str, at: int) -> None:
@@ -176,7 +188,7 @@ _OBSERVATIONS = """
     select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
            p.name as project, o.prompt_number,
            o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
-           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.commit_id, o.pinned, o.created_at,
+           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.verdict, o.commit_id, o.pinned, o.created_at,
            o.updated_at
       from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
      where not o.forgotten
@@ -185,7 +197,7 @@ _SUMMARIES = """
     select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
            p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
-           o.memory_session_id, o.provider, o.trust, o.created_at, o.updated_at
+           o.memory_session_id, o.provider, o.trust, o.verdict, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
@@ -213,13 +225,20 @@ def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: st
 def get(conn: Connection, kind: str, row_id: int) -> Row:
     row = one(conn, f"{QUERIES[kind]} and o.id = ?", (row_id,))
     if row is None:
-        raise NotFound(f"there is no {kind} {row_id}", hint="`claude-mem list` shows what there is")
+        raise NotFound(f"there is no {kind} {row_id}", hint=_where_it_went(conn, kind, row_id))
     return loaded(row)
+
+
+def _where_it_went(conn: Connection, kind: str, row_id: int) -> str:
+    """A forgotten one is as good as not there, but whoever asks for it by its number may want it back."""
+    kept = kind == "observation" and value(conn, "select 1 from attic where observation_id = ?", (row_id,))
+    undo = f"it was forgotten: `claude-mem forget --undo {row_id}` brings it back"
+    return undo if kept else "`claude-mem list` shows what there is"
 
 
 def get_many(conn: Connection, ids: list[int]) -> list[Row]:
     """In the order asked for; what does not exist is left out."""
-    found = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (_dump(ids),))
+    found = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (dump(ids),))
     by_id = {row["id"]: loaded(row) for row in found}
     return [by_id[wanted] for wanted in ids if wanted in by_id]
 
@@ -239,7 +258,7 @@ def recent(
             for row in rows(
                 conn,
                 f"""{_OBSERVATIONS} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
-                    and o.{_TRUSTED} {pinned}
+                    and {TELLABLE} {pinned}
                     order by o.created_at desc, o.id desc limit ?""",
                 (project_id, after_id, but_session, limit),
             ):
@@ -252,7 +271,7 @@ def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = 
     """What is known about a file: first what changed it, then what only read it; the newest first."""
     found = rows(
         conn,
-        f"""{_OBSERVATIONS} and o.{_TRUSTED}
+        f"""{_OBSERVATIONS} and {TELLABLE}
             and coalesce(s.content_session_id, '') != :but
             and o.id in (select d.row_id from signals f join documents d on d.id = f.document_id
                           where f.kind in ('edited', 'read') and f.value = :path
@@ -269,35 +288,35 @@ def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
     found = rows(
         conn,
         f"""{_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
-            and o.{_TRUSTED}
+            and {TELLABLE}
             and (o.key like 'fix:%' or o.type = 'bugfix'
                  or exists (select 1 from json_each(o.concepts) where value = 'problem-solution'))
             order by o.key like 'fix:%' desc, o.created_at desc, o.id desc""",
-        (_dump(turn_ids),),
+        (dump(turn_ids),),
     )
     return [loaded(row) for row in found]
 
 
-def pin(conn: Connection, row_id: int, *, pinned: bool, now: int) -> Row:
-    """Pinned ones are told first, at every start of a session."""
-    get(conn, "observation", row_id)
-    conn.execute("update observations set pinned = ?, updated_at = ? where id = ?", (int(pinned), now, row_id))
-    return get(conn, "observation", row_id)
-
-
 def last_summary(conn: Connection, project_ids: list[int], *, but_session: int = 0) -> Row | None:
-    found = rows(
-        conn,
-        f"""{_SUMMARIES} and o.project_id in (select value from json_each(?)) and o.session_id != ?
-            and o.{_TRUSTED} order by o.created_at desc, o.id desc limit 1""",
-        (_dump(project_ids), but_session),
-    )
-    return loaded(found[0]) if found else None
+    found: list[Row] = []
+    for project_id in project_ids:  # one at a time: only with an equals sign does the index give them in order
+        found += rows(
+            conn,
+            f"""{_SUMMARIES} and o.project_id = ? and o.session_id != ?
+                and {TELLABLE} order by o.created_at desc, o.id desc limit 1""",
+            (project_id, but_session),
+        )
+    return loaded(max(found, key=_age)) if found else None
+
+
+def _age(row: Row) -> tuple[int, int]:
+    return row["created_at"], row["id"]
 
 
 def settled(conn: Connection, turn_id: int) -> frozenset[str]:
-    """The keys in a turn that are a person's: corrected, or forgotten. Nothing may speak for them again."""
-    found = rows(conn, "select key from observations where turn_id = ? and (forgotten or trust = 'user')", (turn_id,))
+    """The keys in a turn that are a person's: corrected, judged or forgotten. Nothing may speak for them again."""
+    theirs = "forgotten or trust = 'user' or verdict != ''"
+    found = rows(conn, f"select key from observations where turn_id = ? and ({theirs})", (turn_id,))
     return frozenset(row["key"] for row in found)
 
 
@@ -306,7 +325,7 @@ def is_refined(conn: Connection, turn_id: int) -> bool:
     return bool(
         one(
             conn,
-            f"select 1 from observations where turn_id = ? and provider not in ('local', 'user') and {_TRUSTED}",
+            f"select 1 from observations o where turn_id = ? and provider not in ('local', 'user') and {BELIEVED}",
             (turn_id,),
         )
     )
@@ -329,29 +348,33 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
 
 def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> list[Row]:
     """The last summaries that left something to do."""
-    return rows(
-        conn,
-        f"""
-        select id, next_steps, created_at from session_summaries
-         where project_id in (select value from json_each(?)) and next_steps is not null and {_TRUSTED}
-         order by created_at desc, id desc limit ?
-        """,
-        (_dump(project_ids), limit),
-    )
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select id, next_steps, created_at from session_summaries o
+             where project_id = ? and next_steps is not null and {TELLABLE}
+             order by created_at desc, id desc limit ?
+            """,
+            (project_id, limit),
+        )
+    return sorted(found, key=_age, reverse=True)[:limit]
 
 
 def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
-    found = rows(
-        conn,
-        f"""
-        select created_at, completed from session_summaries
-         where project_id in (select value from json_each(?)) and created_at > ? and completed is not null
-           and {_TRUSTED}
-         order by created_at desc limit 50
-        """,
-        (_dump(project_ids), at),
-    )
-    return [(row["created_at"], row["completed"]) for row in found]
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select id, created_at, completed from session_summaries o
+             where project_id = ? and created_at > ? and completed is not null and {TELLABLE}
+             order by created_at desc, id desc limit {_COMPLETED}
+            """,
+            (project_id, at),
+        )
+    return [(row["created_at"], row["completed"]) for row in sorted(found, key=_age, reverse=True)[:_COMPLETED]]
 
 
 def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:
@@ -383,43 +406,10 @@ def total(conn: Connection, project_ids: list[int]) -> int:
     row = one(
         conn,
         "select count(*) as n from observations where not forgotten and project_id in (select value from json_each(?))",
-        (_dump(project_ids),),
+        (dump(project_ids),),
     )
     assert row is not None
     return int(row["n"])
-
-
-# --- correcting ------------------------------------------------------------------------------------------------------
-
-
-def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int) -> Row:
-    """A person corrects what we thought. From then on it is theirs, and no digest changes it again."""
-    get(conn, "observation", row_id)
-    for name, given in fields.items():
-        assert name in _EDITABLE, name
-        stored = _dump(given) if name in _LISTS else given
-        conn.execute(f"update observations set {name} = ? where id = ?", (stored, row_id))
-    row = one(conn, "select * from observations where id = ?", (row_id,))
-    assert row is not None
-    conn.execute(
-        "update observations set hash = ?, tokens = ?, trust = 'user', updated_at = ? where id = ?",
-        (fingerprint(row), cost(row), now, row_id),
-    )
-    return get(conn, "observation", row_id)
-
-
-def forget(conn: Connection, row_id: int, *, now: int) -> None:
-    """Erase the content. The empty row stays, so that digesting its turn again does not bring it back."""
-    get(conn, "observation", row_id)
-    conn.execute(
-        """
-        update observations set forgotten = 1, title = null, subtitle = null, narrative = null, facts = '[]',
-               sources = '[]', concepts = '[]', files_read = '[]', files_modified = '[]', commit_id = null, hash = '',
-               updated_at = ?
-         where id = ?
-        """,
-        (now, row_id),
-    )
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
@@ -436,9 +426,9 @@ def cost(content: Row) -> int:
     return tokens(" ".join(str(content.get(name) or "") for name in ("title", "subtitle", "narrative", "facts")))
 
 
-def _dump(items: Any) -> str:
+def dump(items: Any) -> str:
     return msgspec.json.encode(items).decode()
 
 
 def loaded(row: Row) -> Row:
-    return {name: msgspec.json.decode(item) if name in _LISTS else item for name, item in row.items()}
+    return {name: msgspec.json.decode(item) if name in LISTS else item for name, item in row.items()}

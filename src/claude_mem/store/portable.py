@@ -216,9 +216,12 @@ def _prompt(row: Row, names: dict[int, list[str]]) -> Prompt:
     return Prompt(**_where(row, names), **_same(row, "prompt_id", "prompt_number", "text", "created_at"))
 
 
-_CONTENT = ("type", "title", "subtitle", "narrative", "commit_id", "memory_session_id", "provider", "model", "trust")
+_CONTENT = (
+    "type", "title", "subtitle", "narrative", "commit_id", "memory_session_id", "provider", "model", "trust", "verdict",
+)  # fmt: skip
 _LISTS = ("facts", "concepts", "files_read", "files_modified")
 _PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_ABOUT = ("memory_session_id", "provider", "trust", "verdict")
 _TIMES = ("created_at", "updated_at")
 
 
@@ -234,7 +237,7 @@ def _observation(row: Row, names: dict[int, list[str]]) -> Observation:
 def _summary(row: Row, names: dict[int, list[str]]) -> Summary:
     return Summary(
         **_where(row, names),
-        **_same(row, "prompt_id", "prompt_number", "memory_session_id", "provider", "trust", *_PARTS, *_TIMES),
+        **_same(row, "prompt_id", "prompt_number", *_ABOUT, *_PARTS, *_TIMES),
         **_loaded(row, "files_read", "files_edited"),
     )
 
@@ -522,7 +525,7 @@ def _put_observation(
     conn: Connection, record: Observation, session_id: int | None, turn_id: int | None, project_id: int
 ) -> str:
     where = "turn_id is null" if turn_id is None else "turn_id = :turn"
-    about = "select id, forgotten, trust, updated_at from observations where"
+    about = "select id, forgotten, trust, verdict, updated_at from observations where"
     known = one(conn, f"{about} {where} and key = :key", {"turn": turn_id, "key": record.key})
     if known is not None and known["forgotten"]:
         return FORGOTTEN
@@ -542,9 +545,21 @@ def _put_observation(
 
 def _is_better(record: Observation | Summary, known: Row) -> bool:
     """The later word counts, but a person's is not changed by a program's, and no one's by a stranger's."""
-    if record.trust not in observations.TRUSTED or known["trust"] not in observations.TRUSTED:
-        return record.trust in observations.TRUSTED
-    return known["updated_at"] < record.updated_at and (known["trust"] != "user" or record.trust == "user")
+    told = _standing(record)
+    if not observations.is_believed(told):
+        return False
+    if not observations.is_believed(known) and not _is_settled(known):
+        return True
+    return bool(known["updated_at"] < record.updated_at) and (_is_settled(told) or not _is_settled(known))
+
+
+def _standing(record: Observation | Summary) -> Row:
+    return {"trust": record.trust, "verdict": record.verdict}
+
+
+def _is_settled(row: Row) -> bool:
+    """Has a person spoken: corrected it, or said that it is right or wrong?"""
+    return bool(row["trust"] == "user" or row["verdict"])
 
 
 _INSERT = f"insert into observations ({', '.join(_COLUMNS)}) values ({', '.join(f':{name}' for name in _COLUMNS)})"
@@ -577,19 +592,19 @@ def _make_room(conn: Connection, turn_id: int, record: Observation) -> bool:
         return True
     if record.provider == "local":
         return not observations.is_refined(conn, turn_id)
-    drafts = "from observations where turn_id = ? and provider = 'local' and not forgotten and trust != 'user'"
-    if record.trust not in observations.TRUSTED:
+    drafts = f"from observations where turn_id = ? and provider = 'local' and {observations.NOBODYS}"
+    if not observations.is_believed(_standing(record)):
         return not value(conn, f"select 1 {drafts}", (turn_id,))
     conn.execute(f"delete {drafts}", (turn_id,))
     return True
 
 
 def _put_summary(conn: Connection, record: Summary, session_id: int, turn_id: int, project_id: int) -> str:
-    known = one(conn, "select id, trust, updated_at from session_summaries where turn_id = ?", (turn_id,))
+    known = one(conn, "select id, trust, verdict, updated_at from session_summaries where turn_id = ?", (turn_id,))
     if known is not None and not _is_better(record, known):
         return KNOWN
     given = {
-        **_fields(record, "memory_session_id", "provider", "trust", *_PARTS, *_TIMES),
+        **_fields(record, *_ABOUT, *_PARTS, *_TIMES),
         **{name: _dump(getattr(record, name)) for name in ("files_read", "files_edited")},
         **_places(conn, session_id, turn_id, project_id),
     }

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from claude_mem.errors import Misuse, NotFound
 from claude_mem.projects import OLDER, Project
 from claude_mem.store.database import Connection, Row, one, rows, value
+
+# Whatever belongs to a project: in words, and the table it lies in.
+BELONGS = {
+    "sessions": "sdk_sessions",
+    "observations": "observations",
+    "summaries": "session_summaries",
+    "requests": "ledger",
+    "documents": "documents",
+    "aliases": "project_aliases",
+    "folders": "project_dirs",
+}
 
 
 def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
@@ -54,6 +66,19 @@ def get(conn: Connection, project_id: int) -> Row | None:
     return one(conn, "select id, name, root, created_at from projects where id = ?", (project_id,))
 
 
+def show(conn: Connection, project_id: int) -> Row:
+    found = get(conn, project_id)
+    if found is None:
+        raise NotFound(f"there is no project {project_id}", hint="`claude-mem project list` shows what there is")
+    return found
+
+
+def aliases(conn: Connection, project_id: int) -> list[str]:
+    """Everything by which it is recognised."""
+    found = rows(conn, "select identity from project_aliases where project_id = ? order by identity", (project_id,))
+    return [row["identity"] for row in found]
+
+
 def folders(conn: Connection, project_id: int) -> list[str]:
     return [row["dir"] for row in rows(conn, "select dir from project_dirs where project_id = ?", (project_id,))]
 
@@ -73,4 +98,71 @@ def listing(conn: Connection) -> list[Row]:
                (select max(last_event_at) from sdk_sessions s where s.project_id = p.id) as last_event_at
           from projects p order by last_event_at desc, p.id
         """,
+    )
+
+
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+def rename(conn: Connection, project_id: int, name: str) -> Row:
+    show(conn, project_id)
+    conn.execute("update projects set name = ? where id = ?", (name, project_id))
+    return show(conn, project_id)
+
+
+def would_move(conn: Connection, source: int, target: int) -> Row:
+    """What a merge would move: how many of each, and into what."""
+    if source == target:
+        raise Misuse("a project can't be merged into itself", hint="name two projects")
+    counts = {word: _count(conn, table, source) for word, table in BELONGS.items() if word != "documents"}
+    return {"from": show(conn, source), "into": show(conn, target), "moves": counts}
+
+
+def _count(conn: Connection, table: str, project_id: int) -> int:
+    """What is seen: of a forgotten observation only an empty row is left."""
+    seen = "and not forgotten" if table == "observations" else ""
+    return int(value(conn, f"select count(*) from {table} where project_id = ? {seen}", (project_id,)))
+
+
+def merge(conn: Connection, source: int, target: int) -> Row:
+    """Everything of the one becomes the other's, which is known by all that either was known by. The one is gone."""
+    found = would_move(conn, source, target)
+    untouched = rows(conn, "select kind, row_id from stale")
+    for table in BELONGS.values():
+        conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
+    _move_files(conn, source, target)
+    conn.execute(
+        """
+        update projects set created_at = min(created_at, ?2), root = iif(root = '', ?3, root) where id = ?1
+        """,
+        (target, found["from"]["created_at"], found["from"]["root"]),
+    )
+    conn.execute("delete from projects where id = ?", (source,))
+    _index_stays(conn, target, untouched)
+    return {**found, "into": show(conn, target)}
+
+
+def _move_files(conn: Connection, source: int, target: int) -> None:
+    """All at once: a trigger for each document takes a minute where there are many."""
+    conn.execute(
+        """
+        insert into known_files select ?2, path, edited, read, newest_at from known_files where project_id = ?1
+            on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
+               newest_at = max(newest_at, excluded.newest_at)
+        """,
+        (source, target),
+    )
+    conn.execute("delete from known_files where project_id = ?", (source,))
+
+
+def _index_stays(conn: Connection, target: int, stale_before: list[Row]) -> None:
+    """Nothing was reworded, so nothing has to be indexed again; but what is saved by hand has new neighbours."""
+    for kind, table, own in (
+        ("observation", "observations", "turn_id is not null"),
+        ("summary", "session_summaries", "1"),
+    ):
+        moved = f"select id from {table} where project_id = ? and {own}"
+        conn.execute(f"delete from stale where kind = '{kind}' and row_id in ({moved})", (target,))
+    conn.executemany(
+        "insert or ignore into stale values (?, ?)", [(row["kind"], row["row_id"]) for row in stale_before]
     )

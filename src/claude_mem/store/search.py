@@ -168,14 +168,25 @@ def put(conn: Connection, made: Document) -> int:
             for part, said in enumerate(made.passages[:PASSAGES])
         ],
     )
-    conn.execute("delete from signals where document_id = ?", (document_id,))
-    conn.executemany(
-        "insert or ignore into signals values (?, ?, ?, ?)", [(document_id, *signal) for signal in made.signals]
-    )
+    _put_signals(conn, document_id, made.signals)
     if made.kind == "turn":  # it says all that its prompt says: two vectors of the same would only crowd others out
         own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
         conn.execute(f"delete from vectors where document_id in ({own_prompt})", (made.turn_id,))
     return document_id
+
+
+def _put_signals(conn: Connection, document_id: int, given: tuple[tuple[str, str, int], ...]) -> None:
+    """What it is known by already stays: files are counted whenever one comes or goes."""
+    conn.execute(
+        "delete from signals where document_id = ?"
+        " and (kind, value) not in (select value ->> 0, value ->> 1 from json_each(?))",
+        (document_id, _dump(given)),
+    )
+    conn.executemany(
+        "insert into signals values (?, ?, ?, ?)"
+        " on conflict do update set times = excluded.times where times != excluded.times",
+        [(document_id, *signal) for signal in given],
+    )
 
 
 def remove(conn: Connection, kind: str, row_id: int) -> None:
@@ -218,9 +229,10 @@ def source(conn: Connection, kind: str, row_id: int) -> Row | None:
 _SOURCES = {
     "observation": """
         select o.*, coalesce(u.text, '') as prompt
-          from observations o left join user_prompts u on u.turn_id = o.turn_id where o.id = ? and not o.forgotten
+          from observations o left join user_prompts u on u.turn_id = o.turn_id
+         where o.id = ? and not o.forgotten and o.verdict != 'wrong'
     """,
-    "summary": "select * from session_summaries where id = ?",
+    "summary": "select * from session_summaries where id = ? and verdict != 'wrong'",
     "prompt": """
         select u.*, s.project_id from user_prompts u join sdk_sessions s on s.id = u.session_id where u.id = ?
     """,
@@ -256,7 +268,7 @@ def saved_near(conn: Connection, row: Row) -> list[Row]:
             conn,
             f"""
             select id, project_id, created_at, title, narrative from observations
-             where turn_id is null and not forgotten and project_id = ? and id {sign} ?
+             where turn_id is null and not forgotten and verdict != 'wrong' and project_id = ? and id {sign} ?
                and abs(created_at - ?) <= 600000 order by id {order} limit 1
             """,
             (row["project_id"], row["id"], row["created_at"]),
@@ -454,7 +466,7 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
                d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
-               coalesce(o.trust, y.trust) as trust, o.subtitle, o.tokens,
+               coalesce(o.trust, y.trust) as trust, coalesce(o.verdict, y.verdict) as verdict, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read

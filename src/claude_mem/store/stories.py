@@ -153,16 +153,43 @@ def events_in(conn: Connection, turn_id: int) -> int:
 # --- what came of it later -------------------------------------------------------------------------------------------
 
 
-def signals(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, str, str]]:
-    """What turns that were not over by then are known by: turn, kind (edited, read, command), value."""
-    found = conn.execute(
+def touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: int) -> dict[str, int]:
+    """When the last turn began in which each of these files was read or edited; of turns that were not over by then."""
+    found = rows(
+        conn,
         """
-        select d.turn_id, f.kind, f.value from documents d cross join signals f on f.document_id = d.id
-         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ? and f.kind in ('edited', 'read', 'command')
+        select f.value as path, max(t.opened_at) as at
+          from documents d cross join signals f on f.document_id = d.id join turns t on t.id = d.turn_id
+         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
+           and f.kind in ('edited', 'read') and +f.value in (select value from json_each(?))
+         group by f.value
         """,
-        (session_id, after),
+        (session_id, after, _dump(paths)),
     )
-    return ((row["turn_id"], row["kind"], row["value"]) for row in found)
+    return {row["path"]: row["at"] for row in found}
+
+
+def last_work(conn: Connection, session_id: int) -> int:
+    """When the last turn began that left any trace of tools."""
+    last = """
+        select max(t.opened_at) from documents d join turns t on t.id = d.turn_id
+         where d.session_id = ? and d.kind = 'turn' and exists (select 1 from signals f where f.document_id = d.id)
+        """
+    return int(value(conn, last, (session_id,)) or 0)
+
+
+def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: int) -> set[int]:
+    """Turns that were not over by then and ran one of these commands."""
+    found = rows(
+        conn,
+        """
+        select distinct d.turn_id from documents d cross join signals f on f.document_id = d.id
+         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
+           and f.kind = 'command' and +f.value in (select value from json_each(?))
+        """,
+        (session_id, after, _dump(commands)),
+    )
+    return {row["turn_id"] for row in found}
 
 
 def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body]]:

@@ -33,6 +33,7 @@ _KINDS = {
           from user_prompts a join sdk_sessions s on s.id = a.session_id where true
     """,
 }
+_STANDS = dict.fromkeys(("observation", "summary"), "and a.verdict != 'wrong'")
 _TIES = 50  # rows of the very same millisecond that are still told apart
 
 
@@ -92,7 +93,8 @@ def _side(conn: Connection, at: int, project_ids: list[int] | None, count: int, 
             scope = f"and {column} = :project" if project_id is not None else ""
             found += rows(
                 conn,
-                f"{query} {scope} and a.created_at {sign} :at order by a.created_at {order} limit :limit",
+                f"{query} {scope} {_STANDS.get(kind, '')} and a.created_at {sign} :at"
+                f" order by a.created_at {order} limit :limit",
                 {"project": project_id, "at": at, "limit": count + _TIES},
             )
     return found

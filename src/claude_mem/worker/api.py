@@ -27,7 +27,20 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
-from claude_mem.worker import checkup, intake, logs, mcp, memories, moving, settings, stories, telling, viewer
+from claude_mem.worker import (
+    checkup,
+    corrections,
+    intake,
+    logs,
+    mcp,
+    memories,
+    moving,
+    project_routes,
+    settings,
+    stories,
+    telling,
+    viewer,
+)
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
@@ -259,10 +272,20 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/prompts": {"GET": memories.listing(partial(observations.listing, kind="prompt"))},
     "/api/observation/{id}": {
         "GET": memories.single("observation"),
-        "PATCH": memories.change_observation,
-        "DELETE": memories.forget_observation,
+        "PATCH": corrections.change,
+        "DELETE": corrections.forget,
     },
-    "/api/observation/{id}/pin": {"POST": memories.pin_observation, "DELETE": memories.pin_observation},
+    "/api/observation/{id}/page": {"GET": corrections.page},
+    "/api/observation/{id}/history": {"GET": corrections.show_history},
+    "/api/observation/{id}/forget": {"GET": corrections.show_forgetting},
+    "/api/observation/{id}/undo": {"POST": corrections.undo},
+    "/api/observation/{id}/pin": {"POST": corrections.pin, "DELETE": corrections.pin},
+    "/api/observation/{id}/merge": {"POST": corrections.merge},
+    "/api/observation/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("observation", "wrong")),
+    "/api/observation/{id}/approve": {"POST": corrections.judge("observation", "approved")},
+    "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
+    "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
+    "/api/quarantine": {"GET": corrections.quarantine, "POST": corrections.settle_source},
     "/api/timeline": {"GET": telling.show_timeline},
     "/api/summary/{id}": {"GET": memories.single("summary")},
     "/api/prompt/{id}": {"GET": memories.single("prompt")},
@@ -284,6 +307,14 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/cost/days": {"GET": cost_days},
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
+    "/api/project/{id}": {"GET": project_routes.show, "PATCH": project_routes.rename},
+    "/api/project/{id}/files": {"GET": project_routes.files},
+    "/api/project/{id}/days": {"GET": project_routes.days},
+    "/api/project/{id}/lanes": {"GET": project_routes.lanes},
+    "/api/project/{id}/context": {"GET": project_routes.preview},
+    "/api/project/{id}/merge": {"POST": project_routes.merge},
+    "/api/project/{id}/off": {"POST": project_routes.turn_off},
+    "/api/project/{id}/on": {"POST": project_routes.turn_on},
     "/api/stats": {"GET": stats},
     "/api/line": {"GET": line},
     "/api/index": {"GET": show_index},

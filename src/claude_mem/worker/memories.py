@@ -1,18 +1,18 @@
-"""What is remembered: listed, read, corrected, pinned, forgotten, saved."""
+"""What is remembered: listed, read, saved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import ids, projects
+from claude_mem import projects
 from claude_mem.errors import Misuse
 from claude_mem.store import events, observations, sessions, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
-from claude_mem.text import first_sentence, map_strings, storable
+from claude_mem.text import first_sentence, storable
 from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id, text_in
 from claude_mem.worker.service import Service, keepable
 
@@ -61,54 +61,16 @@ async def batch(service: Service, request: Request) -> Any:
     return {"items": await service.db.read(observations.get_many, wanted)}
 
 
-async def change_observation(service: Service, request: Request) -> Any:
-    """Correct type, title, subtitle, narrative, facts or concepts."""
-    fields = _corrections(await body_of(request), types=service.icons)
-    found = await service.db.write(observations.change, row_id(request), fields, now=ids.now())
-    await _render_again(service, found["project"])
-    return found
-
-
-def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
-    shapes: dict[str, type] = dict.fromkeys(("type", "title", "subtitle", "narrative"), str)
-    shapes |= dict.fromkeys(("facts", "concepts"), list)
-    for name, item in body.items():
-        if name not in shapes or not isinstance(item, shapes[name]):
-            raise Misuse(f"`{name}` can't be set to that", hint="set " + ", ".join(shapes))
-        if isinstance(item, list) and not all(isinstance(part, str) for part in item):
-            raise Misuse(f"`{name}` must be a list of texts")
-    if "type" in body and body["type"] not in types:
-        raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(types))
-    return dict(map_strings(body, keepable))
-
-
-async def forget_observation(service: Service, request: Request) -> Any:
-    """DELETE erases the observation. (The summary of its turn and the raw events are rows of their own.)"""
-    found = await service.forget(row_id(request))
-    return {"status": "forgotten", "id": found["id"]}
-
-
-async def _render_again(service: Service, project: str) -> None:
-    await service.render_again(await service.db.read(project_rows.by_name, project))
-
-
-async def pin_observation(service: Service, request: Request) -> Any:
-    """POST pins it, DELETE unpins it: pinned ones are told first at every session's start."""
-    pinned = request.method == "POST"
-    found = await service.db.write(observations.pin, row_id(request), pinned=pinned, now=ids.now())
-    await _render_again(service, found["project"])
-    return found
-
-
 async def by_file(service: Service, request: Request) -> Any:
-    """What is known about a file: `path`, `project`, `limit`."""
+    """What is known about a file: `path`, `project` or `project_id`, `limit`."""
     path, name = request.query_params.get("path", ""), request.query_params.get("project", "")
-    if not path or not name:
+    own = number(request, "project_id", 0)
+    if not path or not (name or own):
         raise Misuse("`path` or `project` is missing", hint="/api/observations/by-file?project=NAME&path=src/x.py")
     limit = number(request, "limit", 20, low=1, high=100)
     await service.indexer.catch_up()
     found: list[Row] = []
-    for project_id in await service.db.read(project_rows.by_name, name):
+    for project_id in [own] if own else await service.db.read(project_rows.by_name, name):
         found += await service.db.read(observations.by_file, project_id, storable(path), limit=limit)
     return {"items": found[:limit]}
 

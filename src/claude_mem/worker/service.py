@@ -45,12 +45,14 @@ from claude_mem.store import (
     account,
     backfills,
     backup,
+    corrections,
     events,
     foreign,
     jobs,
     notices,
     observations,
     projects,
+    provenance,
     sessions,
     tellings,
     timeline,
@@ -260,9 +262,16 @@ class Service:
         closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
         closed += await self.sweep_gone()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
+        await self._sweep_attic(now)
         failpoint("sweep.stale")
         if closed:
             self.runner.wake.set()
+
+    async def _sweep_attic(self, now: int) -> None:
+        """What was forgotten is kept for its time, then erased, in the files too."""
+        if await self.db.read(corrections.is_due, now=now):
+            await self.db.write(corrections.sweep, now=now)
+            await self.db.scrub()
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
@@ -359,8 +368,12 @@ class Service:
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project)
-        known = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
-        known = known or context.Known(project.name, (), None, 0)
+        return await self.start_of(project_id, project.name, budget=budget, most=limit)
+
+    async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
+        """What a new session of this project is told at its start."""
+        known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
+        known = known or context.Known(name, (), None, 0)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
 
     async def speak(self, moment: Moment) -> Speech:
@@ -423,13 +436,32 @@ class Service:
         await self.render_again([project_id])
         return row_id
 
-    async def forget(self, row_id: int) -> Row:
-        """Erase an observation, in the files too."""
-        found = await self.db.read(observations.get, "observation", row_id)
-        await self.db.write(observations.forget, row_id, now=ids.now())
+    async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
+        """It is no longer told or found; until when that can be undone."""
+        until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
+        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
+        return until
+
+    async def erase(self, row_id: int) -> list[int]:
+        """For good, in the files too; which observations that took with it."""
+        gone = await self.db.write(corrections.erase, row_id, now=ids.now())
         await self.db.scrub()
-        await self.render_again(await self.db.read(projects.by_name, found["project"]))
-        return found
+        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
+        return gone
+
+    async def corrected(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
+        """A person has changed what is remembered."""
+        self.index_wake.set()
+        self.stream.publish([News("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
+        await self.render_again([project_id])
+
+    async def merge_projects(self, source: int, target: int) -> Row:
+        """Two projects become one, in the index and in the contexts on disk too."""
+        moved = await self.db.write(projects.merge, source, target)
+        await self.indexer.moved(source, target)
+        self.index_wake.set()
+        await self.render_again([target])
+        return moved
 
     async def render_again(self, project_ids: Sequence[int]) -> None:
         """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
@@ -609,4 +641,7 @@ def _greeting(conn: Connection, project: Project, *, now: int) -> str:
     if not known:
         return "" if before else "claude-mem is on: what is done here will be known to the next session."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
-    return f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}."
+    return (
+        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if known != 1 else 'it'}."
+    )

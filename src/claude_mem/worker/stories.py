@@ -35,7 +35,7 @@ async def list_sessions(service: Service, request: Request) -> Any:
 
 async def show_story(service: Service, request: Request) -> Any:
     """One session as a story: `from` (how many turns to pass over), `limit` (1–50) → `{session, turns, hasMore, …}`."""
-    start, limit = number(request, "from", 0), number(request, "limit", 20, low=1, high=MOST_TURNS)
+    start, limit = number(request, "from", 0), number(request, "limit", 10, low=1, high=MOST_TURNS)
     return await service.db.read(story.tell, row_id(request), start=start, limit=limit)
 
 
@@ -55,11 +55,13 @@ async def now(service: Service, _: Request) -> Any:
 
 
 def _now(conn: Connection, claimed: list[Job], *, now: int) -> Row:
+    kinds = activity.queue(conn)
+    queue = {state: sum(row[state] for row in kinds) for state in ("waiting", "retrying", "dead")}
     return {
         "at": now,
         "sessions": activity.sessions(conn, now=now),
-        "running": activity.work(conn, claimed),
-        "queue": activity.queue(conn),
+        "working": activity.work(conn, claimed),
+        "queue": {**queue, "running": len(claimed), "kinds": kinds},
         "troubles": activity.troubles(conn),
         "set_aside": activity.set_aside(conn),
         "backfill": activity.backfill(conn),

@@ -103,7 +103,9 @@ TOOLS: Mapping[str, About] = {
     "timeline": About(Timeline, "What happened before and after a moment: prompts, observations, summaries in order."),
     "get_observations": About(GetObservations, "Records in full, by ID. Ask for all you need in one call."),
     "save_memory": About(SaveMemory, "Keep something that later sessions should know.", reads_only=False),
-    "forget": About(Forget, "Erase an observation for good. Only when the user asks for it.", reads_only=False),
+    "forget": About(
+        Forget, "Forget an observation. Only when the user asks for it; they can undo it for 30 days.", reads_only=False
+    ),
     "session_context": About(SessionContext, "What a new session of a project is told about earlier ones."),
 }
 
@@ -195,8 +197,9 @@ class Tools:
         return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}"
 
     async def forget(self, given: Forget) -> str:
-        await self.service.forget(given.id)
-        return f"Observation {given.id} is forgotten."
+        until = await self.service.forget(given.id, by="agent")
+        back = f"`claude-mem forget --undo {given.id}` brings it back until {local(until):%Y-%m-%d}"
+        return f"Observation {given.id} is forgotten. {back}."
 
     async def session_context(self, given: SessionContext) -> str:
         config, place = self.service.config, self._place()
@@ -323,7 +326,12 @@ def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
 
 def _origin(row: Row) -> str:
     """Whoever reads it should know what it rests on."""
-    known = {"trust": "from {}", "prompt_number": "prompt {}", "content_session_id": "session {}"}
+    known = {
+        "verdict": "marked {} by the user",
+        "trust": "from {}",
+        "prompt_number": "prompt {}",
+        "content_session_id": "session {}",
+    }
     return "".join(f", {form.format(safe(str(row[name])))}" for name, form in known.items() if row.get(name))
 
 

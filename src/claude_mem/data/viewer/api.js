@@ -54,8 +54,8 @@ export function listen(onNews, onState) {
       close();
       onState("reconnecting");
       timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
-      const known = await fetch("/healthz").then(() => fetch("/api/readiness"), () => null);
-      if (known?.status === 401) onState("unknown");
+      const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
+      if (answer?.status === 401) onState("unknown");
     };
   };
   // A browser has six connections for all its tabs together: one that nobody looks at gives its own back.

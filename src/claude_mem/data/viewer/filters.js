@@ -37,7 +37,8 @@ export function filters(route, found, wanted) {
     for (const control of form.elements) if (control.name) control.value = "";
     changed();
   });
-  return form;
+  const open = matchMedia("(min-width: 54rem)").matches || wanted.some((name) => route.query.get(name));
+  return h("details", { class: "filtering", open }, h("summary", {}, "Filters"), form);
 }
 
 /** What the address says of these filters. */

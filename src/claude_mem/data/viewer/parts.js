@@ -77,19 +77,19 @@ export function card(item, words = []) {
 }
 
 function observation(item, words) {
-  const text = item.subtitle || item.narrative || item.facts?.[0] || "";
+  const text = item.snippet || item.subtitle || item.narrative || item.facts?.[0] || "";
   return [
     h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled", words))),
-    text && h("p", { class: "clip" }, marked(item.snippet || text, words)),
+    text && h("p", { class: "clip" }, marked(text, words)),
   ];
 }
 
 function summary(item, words) {
-  const lines = [["Done", item.completed], ["Learned", item.learned], ["Next", item.next_steps]].filter(([, text]) => text);
+  const lines = [["Asked", item.completed && item.request], ["Learned", item.learned], ["Next", item.next_steps]].filter(([, text]) => text);
   return [
-    h("h3", {}, typeMark("", "summary"), h("a", { href: turnPath(item) }, marked(item.title || item.request || "What a turn did", words))),
+    h("h3", {}, typeMark("", "summary"), h("a", { class: "clip", href: turnPath(item) }, marked(item.completed || item.request || item.title || "What a turn did", words))),
     item.snippet && h("p", { class: "clip" }, marked(item.snippet, words)),
-    lines.length ? h("dl", { class: "brief" }, lines.map(([label, text]) => [h("dt", {}, label), h("dd", { class: "clip" }, marked(text, words))])) : null,
+    lines.length ? h("dl", { class: "brief" }, lines.map(([label, text]) => [h("dt", {}, label), h("dd", {}, h("span", { class: "clip" }, marked(text, words)))])) : null,
   ];
 }
 
@@ -110,10 +110,15 @@ function meta(item) {
     when(item.created_at));
 }
 
-/** The text with each of the words that begins in it marked. */
-export function marked(text, words) {
+const ENDINGS = /(?<=.{4})(?:ing|ed|es|s|ly|ions?)$/i; // as the index stems: what is marked is what was found
+const begins = (word) => word.replace(ENDINGS, "").replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
+/** The text, what stands in backticks as code, and with the words that begin like one of these marked. */
+export const marked = (text, words = []) => text.split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? h("code", {}, highlit(part, words)) : highlit(part, words)));
+
+function highlit(text, words) {
   if (!words.length) return text;
-  const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})[\\p{L}\\p{N}]*`, "giu");
+  const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.map(begins).join("|")})[\\p{L}\\p{N}]*`, "giu");
   const parts = [];
   let at = 0;
   for (const match of text.matchAll(pattern)) {
@@ -139,7 +144,7 @@ export function table(caption, heads, rows) {
 
 /** Nothing here yet: what would be, and what to do for it. */
 export function empty(title, text, type = "") {
-  return h("div", { class: "empty" }, title && h("h2", {}, title), text && h("p", {}, text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part))), type && command(type));
+  return h("div", { class: "empty" }, title && h("h2", {}, title), text && h("p", {}, marked(text)), type && command(type));
 }
 
 export const button = (label, onclick, { kind = "", ...more } = {}) => h("button", { type: "button", class: kind, on: { click: guarded(onclick) }, ...more }, label);

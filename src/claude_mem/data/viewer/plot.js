@@ -43,8 +43,9 @@ export function bars(label, items, { limit = 0, height = 180, format = String, l
   return svg;
 }
 
-/** A year as a calendar: a column a week, a square a day, darker with more. `days` maps 2026-01-31 to a number. */
-export function calendar(label, days, { end = Date.now(), weeks = 53, onpick } = {}) {
+/** A year as a calendar: a column a week, a square a day, darker with more. `days` maps 2026-01-31 to a number, `words`
+ * to what is said of it. */
+export function calendar(label, days, { end = Date.now(), weeks = 53, onpick, words = {} } = {}) {
   const size = 13, last = new Date(end), monday = (last.getDay() + 6) % 7;
   const first = new Date(last.getFullYear(), last.getMonth(), last.getDate() - monday - (weeks - 1) * 7);
   const most = Math.max(1, ...Object.values(days));
@@ -57,13 +58,14 @@ export function calendar(label, days, { end = Date.now(), weeks = 53, onpick } =
     const level = count ? Math.ceil((Math.log1p(count) / Math.log1p(most)) * 4) : 0;
     const x = Math.floor(at / 7) * size, y = 16 + (at % 7) * size;
     if (date.getDate() === 1) cells.push(s("text", { x, y: 10, class: "axis" }, date.toLocaleDateString("en", { month: "short" })));
-    cells.push(s("rect", { x, y, width: size - 2, height: size - 2, rx: 2, class: `heat heat-${level}`, on: onpick && count ? { click: () => onpick(key) } : undefined }, s("title", {}, `${key}: ${count}`)));
+    cells.push(s("rect", { x, y, width: size - 2, height: size - 2, rx: 2, class: `heat heat-${level}${onpick && count ? " pick" : ""}`, on: onpick && count ? { click: () => onpick(key) } : undefined }, s("title", {}, words[key] ?? `${key}: ${Math.round(count)}`)));
   }
   return picture(label, weeks * size, 16 + 7 * size, cells);
 }
 
-/** Things that lasted, as bars in lanes over time: {from, to, label, href?, kind?}. */
-export function lanes(label, items, { from, to, width = 1000, row = 18 } = {}) {
+/** Things that lasted, as bars in lanes over time: {from, to, label, kind?}. A click picks one; whoever has no mouse finds
+ * the same in a table beside it. */
+export function lanes(label, items, { from, to, width = 1000, row = 18, onpick } = {}) {
   const begin = from ?? Math.min(...items.map((item) => item.from)), end = Math.max(to ?? 0, ...items.map((item) => item.to), begin + 1);
   const x = (ms) => ((ms - begin) / (end - begin)) * width;
   const ends = [];
@@ -72,8 +74,7 @@ export function lanes(label, items, { from, to, width = 1000, row = 18 } = {}) {
     let lane = ends.findIndex((taken) => taken + 2 <= left);
     if (lane < 0) lane = ends.length;
     ends[lane] = right;
-    const bar = s("rect", { x: left, y: 18 + lane * row, width: right - left, height: row - 4, rx: 3, class: `lane ${item.kind ?? ""}` }, s("title", {}, item.label));
-    return item.href ? s("a", { href: item.href, "aria-label": item.label }, bar) : bar;
+    return s("rect", { x: left, y: 18 + lane * row, width: right - left, height: row - 4, rx: 3, class: `lane ${item.kind ?? ""}${onpick ? " pick" : ""}`, on: onpick ? { click: () => onpick(item) } : undefined }, s("title", {}, item.label));
   });
   const ticks = [0, 0.25, 0.5, 0.75].map((share) => s("text", { x: share * width, y: 10, class: "axis" }, new Date(begin + share * (end - begin)).toLocaleDateString("en-GB", { day: "numeric", month: "short", ...(end - begin < 3 * DAY ? { hour: "2-digit", minute: "2-digit" } : {}) })));
   return picture(label, width, 22 + Math.max(1, ends.length) * row, ticks, drawn);

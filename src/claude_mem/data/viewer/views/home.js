@@ -14,6 +14,7 @@ export async function show(route) {
   const feed = h("div", { class: "feed" });
   const fresh = h("div", { class: "fresh", role: "status" });
   const happening = h("aside", { class: "now", "aria-label": "Now" }, present(now));
+  let drawn = JSON.stringify({ ...now, at: 0 });
   let paging = begin(first), newest = mark(first.items[0]);
 
   function begin(page) {
@@ -35,6 +36,13 @@ export async function show(route) {
     return pages;
   }
 
+  // Only when something has changed: whoever has come here by keyboard stays where they are.
+  function draw(item) {
+    const text = JSON.stringify({ ...item, at: 0 });
+    if (text !== drawn) clear(happening, present(item));
+    drawn = text;
+  }
+
   async function again() {
     const page = await get("/api/feed", given);
     paging.leave();
@@ -45,31 +53,30 @@ export async function show(route) {
   }
 
   // What is new waits for a click: what is being read must not move.
-  const look = debounce(async () => {
-    clear(happening, present(await get("/api/now")));
+  const look = debounce(() => looked().catch(() => {}), 150); // a worker that is away is told above, and comes back
+  async function looked() {
+    draw(await get("/api/now"));
     const { items } = await get("/api/feed", given);
     const at = items.findIndex((item) => mark(item) === newest);
     const count = at < 0 ? items.length : at;
     if (!count) return clear(fresh);
     if (!newest) return again();
     clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, `${at < 0 ? `${count}+` : count} new · show`));
-  }, 150);
+  }
+  const glance = () => get("/api/now").then(draw, () => {});
 
   let more = paging.more;
   const body = h("div", { class: "home" }, h("div", {}, filters(route, found, WANTED), fresh, feed, more), happening);
-  const timer = setInterval(() => document.hidden || get("/api/now").then((item) => clear(happening, present(item)), () => {}), 5_000);
+  const timer = setInterval(() => document.hidden || !body.isConnected || glance(), 5_000);
   return {
     title: "Home",
     heading: "What your agents remember",
     body,
-    news: (item) => (FRESH.includes(item.type) ? look() : item.type === "connected" || now_(item)),
+    keep: true,
+    news: (item) => (FRESH.includes(item.type) ? look() : glance()),
     update: (to) => ((given = chosen(to, WANTED)), again()),
     leave: () => (clearInterval(timer), paging.leave()),
   };
-
-  function now_() {
-    get("/api/now").then((item) => clear(happening, present(item)), () => {});
-  }
 }
 
 const mark = (item) => (item ? `${item.kind}-${item.id}` : "");
@@ -81,21 +88,23 @@ function nothing(found) {
 
 // --- now -------------------------------------------------------------------------------------------------------------
 
-function present(now) {
-  const { queue = {}, sessions = [], working = [] } = now;
+function present({ sessions, working, queue, spool, set_aside: aside, backfill }) {
+  const states = [["in the spool", spool], ["waiting", queue.waiting], ["running", queue.running], ["to retry", queue.retrying], ["given up", queue.dead, "bad"], ["set aside", aside, "warn"]];
   return [
     h("section", { class: "panel" }, h("h2", {}, "Now"),
       sessions.length ? h("ul", {}, sessions.map(session)) : h("p", { class: "muted" }, "No session is at work."),
-      working.length ? h("p", { class: "muted" }, `Being digested: ${working.map((job) => job.title || job.kind).join(", ")}`) : null),
+      working.map((job) => h("p", { class: "muted" }, `${WORK[job.kind] ?? job.kind}: `, job.session_id ? h("a", { href: `/session/${job.session_id}` }, job.title || "a session", job.turn ? `, turn ${job.turn}` : "") : "…"))),
     h("section", { class: "panel" }, h("h2", {}, "Queue"),
-      h("dl", { class: "figures" }, figure("in the spool", now.spool), figure("waiting", queue.waiting), figure("running", queue.running), figure("to be retried", queue.retrying), figure("given up", queue.dead, queue.dead ? "bad" : "")),
-      now.backfill ? h("p", { class: "muted" }, `Old sessions: ${number(now.backfill.done)} of ${plural(now.backfill.files, "file")} read`) : null,
-      queue.dead ? h("p", {}, h("a", { href: "/health" }, "See why, and try again")) : null),
+      states.some(([, value]) => value) ? h("dl", { class: "figures" }, states.map(figure)) : h("p", { class: "muted" }, "Nothing waits: all that was captured is digested."),
+      backfill ? h("p", { class: "muted" }, `Old sessions: ${number(backfill.done)} of ${plural(backfill.files, "file")} read, ${plural(backfill.digesting, "turn")} to digest`) : null,
+      queue.dead || aside ? h("p", {}, h("a", { href: "/health" }, "See why, and what to do")) : null),
   ];
 }
 
-const figure = (label, value, kind = "") => h("div", {}, h("dt", {}, label), h("dd", { class: kind }, number(value)));
+const WORK = { compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
+
+const figure = ([label, value, kind = ""]) => h("div", {}, h("dt", {}, label), h("dd", { class: value ? kind : "" }, number(value)));
 
 const session = (item) => h("li", {},
   h("a", { href: `/session/${item.id}` }, item.title || "A session that has only begun"),
-  h("p", { class: "meta" }, projectMark(item.project, item.project_id), agentMark(item.host), item.open ? badge(`turn ${item.turn} at work`, "good") : null, when(item.last_event_at)));
+  h("p", { class: "meta" }, projectMark(item.project, item.project_id), agentMark(item.host), item.open ? badge(`turn ${item.turn} at work`, "good") : null, item.last_event?.tool ? h("span", { class: "mono" }, item.last_event.tool) : null, when(item.last_event_at)));

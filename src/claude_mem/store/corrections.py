@@ -1,0 +1,363 @@
+"""What a person says of an observation: corrected, pinned, judged, merged with others, forgotten.
+
+Everything is noted with what was before, so that for thirty days it can be undone. Forgetting empties the row at once,
+so that nothing tells or finds it any more, and puts its content into the attic; erasing leaves no copy anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from claude_mem.errors import CannotDo, Misuse, NotFound
+from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.observations import HELD, LISTS, cost, dump, fingerprint, get, loaded
+
+KEEP_MS = 30 * 86_400_000
+MOST_MERGED = 20
+PERSON = "user"
+_EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
+_UNITED = ("facts", "sources", "concepts", "files_read", "files_modified")
+_EMPTY: Row = {**dict.fromkeys(("title", "subtitle", "narrative", "commit_id")), **dict.fromkeys(_UNITED, "[]")}
+_UNDOABLE = ("edited", "merged", "wrong", "approved", "forgotten")
+_TABLES = {"observation": "observations", "summary": "session_summaries"}
+
+
+# --- correcting, pinning, judging ------------------------------------------------------------------------------------
+
+
+def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int, by: str = PERSON) -> Row:
+    """A person corrects what we thought. From then on it is theirs, and no digest changes it again."""
+    assert fields.keys() <= set(_EDITABLE), fields
+    old = _row(conn, row_id)
+    new = {name: dump(given) if name in LISTS else given for name, given in fields.items()}
+    if "facts" in fields:
+        new["sources"] = _sources_for(old, fields["facts"])
+    before = {name: old[name] for name in new if (old[name] or "") != (new[name] or "")}
+    if before or old["trust"] != PERSON:
+        _note(conn, row_id, "edited", {**before, "trust": old["trust"]}, now=now, by=by)
+    _set(conn, row_id, {**new, "trust": PERSON}, now=now)
+    return get(conn, "observation", row_id)
+
+
+def _sources_for(old: Row, facts: list[str]) -> str:
+    """A fact that stays keeps the events it was taken from; a new one is the person's own."""
+    known = dict(zip(msgspec.json.decode(old["facts"]), msgspec.json.decode(old["sources"]), strict=False))
+    return dump([known.get(fact, []) for fact in facts])
+
+
+def pin(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str = PERSON) -> Row:
+    """Pinned ones are told first, at every start of a session."""
+    if bool(_row(conn, row_id)["pinned"]) != pinned:
+        _note(conn, row_id, "pinned" if pinned else "unpinned", None, now=now, by=by)
+    _set(conn, row_id, {"pinned": int(pinned)}, now=now)
+    return get(conn, "observation", row_id)
+
+
+def judge(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, by: str = PERSON) -> Row:
+    """`wrong`: neither told nor found; `approved`: told though it came from outside; `right`: not wrong after all."""
+    found = get(conn, kind, row_id)
+    was, is_now = found["verdict"], _before_wrong(conn, found) if verdict == "right" else verdict
+    if was == is_now or (verdict == "right" and was != "wrong"):
+        return found
+    if kind == "observation":
+        if was == "wrong":  # what was said of it before has been taken back by this
+            conn.execute("update history set undone = 1 where observation_id = ? and what = 'wrong'", (row_id,))
+        _note(conn, row_id, verdict, None if verdict == "right" else {"verdict": was}, now=now, by=by)
+    sql = f"update {_TABLES[kind]} set verdict = ?, updated_at = ? where id = ?"
+    conn.execute(sql, (is_now, now, row_id))
+    return get(conn, kind, row_id)
+
+
+def _before_wrong(conn: Connection, found: Row) -> str:
+    sql = "select before from history where observation_id = ? and what = 'wrong' and not undone order by id desc"
+    before = value(conn, sql, (found["id"],)) if found["kind"] == "observation" else None
+    return str(msgspec.json.decode(before)["verdict"]) if before else ""
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+def merge(conn: Connection, row_id: int, others: list[int], *, now: int, by: str = PERSON) -> Row:
+    """One observation of several: what the others know goes into it, and they are forgotten. It is a person's then."""
+    others = list(dict.fromkeys(others))
+    if not others or len(others) > MOST_MERGED or row_id in others:
+        raise Misuse(f"merge an observation with one to {MOST_MERGED} others", hint="name others than itself")
+    first, *rest = found = [_row(conn, wanted) for wanted in (row_id, *others)]
+    if any(row["project_id"] != first["project_id"] for row in rest):
+        raise Misuse("they belong to different projects", hint="only observations of one project can be merged")
+    if wrong := [row["id"] for row in found if row["verdict"] == "wrong"]:
+        raise Misuse(f"{wrong[0]} is marked wrong", hint="mark it right again first, or forget it")
+    new = _united(found)
+    before = {name: first[name] for name in (*new, "trust")}
+    _note(conn, row_id, "merged", {**before, "ids": others}, now=now, by=by)
+    _set(conn, row_id, {**new, "trust": PERSON}, now=now)
+    for row in rest:
+        _put_away(conn, row, into=row_id, now=now, by=by)
+    return get(conn, "observation", row_id)
+
+
+def _united(found: list[Row]) -> Row:
+    facts: dict[str, list[int]] = {}
+    for row in found:
+        known, sources = msgspec.json.decode(row["facts"]), msgspec.json.decode(row["sources"])
+        for number, fact in enumerate(known):
+            own = sources[number] if number < len(sources) else []
+            facts[fact] = sorted({*facts.get(fact, []), *own})
+    lists = {name: _all(found, name) for name in ("concepts", "files_read", "files_modified")}
+    edited = set(lists["files_modified"])
+    lists["files_read"] = [path for path in lists["files_read"] if path not in edited]
+    told = dict.fromkeys(row["narrative"].strip() for row in found if (row["narrative"] or "").strip())
+    return {
+        "facts": dump(list(facts)),
+        "sources": dump(list(facts.values())),
+        **{name: dump(items) for name, items in lists.items()},
+        "narrative": "\n\n".join(told) or None,
+        "commit_id": next((row["commit_id"] for row in found if row["commit_id"]), None),
+        "pinned": max(row["pinned"] for row in found),
+    }
+
+
+def _all(found: list[Row], name: str) -> list[str]:
+    return list(dict.fromkeys(item for row in found for item in msgspec.json.decode(row[name])))
+
+
+# --- forgetting ------------------------------------------------------------------------------------------------------
+
+
+def forget(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> int:
+    """Softly: until when it can be undone."""
+    _put_away(conn, _row(conn, row_id), into=None, now=now, by=by)
+    return now + KEEP_MS
+
+
+def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
+    """The empty row stays, so that digesting its turn again does not bring it back."""
+    _note(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
+    content = {name: row[name] for name in (*_EMPTY, "hash")}
+    conn.execute("insert into attic values (?, ?, ?, ?)", (row["id"], dump(content), into, now))
+    _blank(conn, row["id"], now=now)
+
+
+def _blank(conn: Connection, row_id: int, *, now: int) -> None:
+    values = {**_EMPTY, "forgotten": 1, "hash": "", "updated_at": now}
+    _update(conn, row_id, values)
+
+
+def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
+    """For good, with every copy: in the attic, in the history, and of those that were merged into it. Which it were."""
+    row = _any_row(conn, row_id)
+    if row["forgotten"] and not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+        raise NotFound(f"{row_id} is erased already", hint="nothing of it is left but its number")
+    if not row["forgotten"]:
+        _note(conn, row_id, "forgotten", None, now=now, by=by)
+    gone = [row_id, *merged_into(conn, row_id)]
+    for each in gone:
+        _erase(conn, each, now=now)
+    return gone
+
+
+def _erase(conn: Connection, row_id: int, *, now: int) -> None:
+    _blank(conn, row_id, now=now)
+    conn.execute("delete from attic where observation_id = ?", (row_id,))
+    conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
+
+
+def merged_into(conn: Connection, row_id: int) -> list[int]:
+    """Those that went into it and are still kept, and those that had gone into those."""
+    found = rows(
+        conn,
+        """
+        with recursive gone (id) as (
+            select observation_id from attic where into_id = ?
+            union select a.observation_id from attic a join gone g on a.into_id = g.id)
+        select id from gone order by id
+        """,
+        (row_id,),
+    )
+    return [row["id"] for row in found]
+
+
+def is_due(conn: Connection, *, now: int) -> bool:
+    """Is there something that was kept for its thirty days?"""
+    old = "select 1 from attic where at < ?1 union all select 1 from history where at < ?1 and before is not null"
+    return bool(value(conn, f"{old} limit 1", (now - KEEP_MS,)))
+
+
+def sweep(conn: Connection, *, now: int, limit: int = 500) -> int:
+    """Erase what was kept long enough; how many rows that changed."""
+    old = rows(conn, "select observation_id from attic where at < ? limit ?", (now - KEEP_MS, limit))
+    for row in old:
+        _erase(conn, row["observation_id"], now=now)
+    conn.execute("update history set before = null where at < ? and before is not null", (now - KEEP_MS,))
+    return len(old) + conn.changes()
+
+
+# --- undoing ---------------------------------------------------------------------------------------------------------
+
+
+def undo(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
+    """Take back the last thing that was done to it and can be taken back: `{undone, ids}`, all that came back by it."""
+    row = _any_row(conn, row_id)
+    entry = _last(conn, row_id)
+    if row["forgotten"] and (entry is None or entry["what"] != "forgotten"):
+        raise CannotDo(f"{row_id} was erased; nothing of it is left", hint="only what was forgotten softly comes back")
+    if entry is None:
+        raise CannotDo(f"there is nothing to undo at {row_id}", hint="a change can be undone for 30 days")
+    before = msgspec.json.decode(entry["before"])
+    back = [row_id]
+    if entry["what"] == "forgotten":
+        _bring_back(conn, row_id, now=now)
+    else:
+        back += [other for other in before.pop("ids", []) if _is_away(conn, other, into=row_id)]
+        _set(conn, row_id, before, now=now)
+    for other in back[1:]:
+        _bring_back(conn, other, now=now)
+        _mark_undone(conn, other, "forgotten")
+        _note(conn, other, "restored", None, now=now, by=by)
+    conn.execute("update history set undone = 1 where id = ?", (entry["id"],))
+    _note(conn, row_id, "restored", None, now=now, by=by)
+    return {"undone": entry["what"], "ids": back}
+
+
+def _last(conn: Connection, row_id: int) -> Row | None:
+    return one(
+        conn,
+        f"""
+        select id, what, before from history
+         where observation_id = ? and what in {_UNDOABLE} and not undone and before is not null
+         order by id desc limit 1
+        """,
+        (row_id,),
+    )
+
+
+def _is_away(conn: Connection, row_id: int, *, into: int) -> bool:
+    return bool(value(conn, "select 1 from attic where observation_id = ? and into_id = ?", (row_id, into)))
+
+
+def _bring_back(conn: Connection, row_id: int, *, now: int) -> None:
+    kept = one(conn, "select content from attic where observation_id = ?", (row_id,))
+    assert kept is not None  # the history forgets with the attic
+    _update(conn, row_id, {**msgspec.json.decode(kept["content"]), "forgotten": 0, "updated_at": now})
+    conn.execute("delete from attic where observation_id = ?", (row_id,))
+
+
+def _mark_undone(conn: Connection, row_id: int, what: str) -> None:
+    conn.execute("update history set undone = 1 where observation_id = ? and what = ?", (row_id, what))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def history(conn: Connection, row_id: int) -> list[Row]:
+    """Newest first; `undo` marks the one that undoing would take back."""
+    _any_row(conn, row_id)
+    last = _last(conn, row_id)
+    found = rows(
+        conn,
+        "select id, at, what, before, by, undone from history where observation_id = ? order by id desc limit 200",
+        (row_id,),
+    )
+    for row in found:
+        row["before"] = loaded(msgspec.json.decode(row["before"])) if row["before"] else None
+        row["undone"], row["undo"] = bool(row["undone"]), last is not None and last["id"] == row["id"]
+    return found
+
+
+def forgotten(conn: Connection, row_id: int) -> Row | None:
+    """What is still known of one that was forgotten; None if it was not."""
+    row = one(
+        conn,
+        """
+        select o.id, 'observation' as kind, o.type, p.name as project, o.project_id, o.session_id, o.prompt_number,
+               o.created_at, a.at, a.into_id
+          from observations o join projects p on p.id = o.project_id left join attic a on a.observation_id = o.id
+         where o.id = ? and o.forgotten
+        """,
+        (row_id,),
+    )
+    if row is None:
+        return None
+    at = row.pop("at")
+    return {**row, "forgotten": True, "undo_until": at + KEEP_MS if at is not None else None}
+
+
+def held(conn: Connection, *, limit: int, offset: int) -> list[Row]:
+    """What waits for a person's word before it may be told, newest first, each kind along its own index."""
+    upto = limit + offset
+    found = [
+        (row["created_at"], row["id"], kind)
+        for kind, where in _WAITING.items()
+        for row in rows(
+            conn, f"select o.id, o.created_at from {where} order by o.created_at desc, o.id desc limit ?", (upto,)
+        )
+    ]
+    page = sorted(found, reverse=True)[offset:upto]
+    return [get(conn, kind, row_id) for _, row_id, kind in page]
+
+
+_WAITING = {
+    "observation": f"observations o indexed by observations_held where not o.forgotten and {HELD}",
+    "summary": f"session_summaries o indexed by session_summaries_held where {HELD}",
+}
+
+
+def held_by_source(conn: Connection) -> list[Row]:
+    """How many wait, by where they came from and the project they belong to."""
+    both = " union all ".join(f"select o.trust, o.project_id from {where}" for where in _WAITING.values())
+    return rows(
+        conn,
+        f"""
+        select h.trust, h.project_id, p.name as project, count(*) as count
+          from ({both}) h join projects p on p.id = h.project_id group by h.trust, h.project_id order by count(*) desc
+        """,
+    )
+
+
+def held_ids(conn: Connection, *, trust: str, project_id: int, limit: int) -> list[tuple[str, int]]:
+    """Those of one source in one project."""
+    return [
+        (kind, row["id"])
+        for kind, where in _WAITING.items()
+        for row in rows(
+            conn,
+            f"select o.id from {where} and o.trust = ? and o.project_id = ? order by o.created_at desc limit ?",
+            (trust, project_id, limit),
+        )
+    ]
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _row(conn: Connection, row_id: int) -> Row:
+    """As it is stored, if it is not forgotten."""
+    get(conn, "observation", row_id)
+    return _any_row(conn, row_id)
+
+
+def _any_row(conn: Connection, row_id: int) -> Row:
+    row = one(conn, "select * from observations where id = ?", (row_id,))
+    if row is None:
+        raise NotFound(f"there is no observation {row_id}", hint="`claude-mem list` shows what there is")
+    return row
+
+
+def _set(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
+    """Some columns, and what follows from them."""
+    _update(conn, row_id, {**values, "updated_at": now})
+    row = _any_row(conn, row_id)
+    _update(conn, row_id, {"hash": fingerprint(row), "tokens": cost(row)})
+
+
+def _update(conn: Connection, row_id: int, values: Row) -> None:
+    names = ", ".join(f"{name} = :{name}" for name in values)
+    conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
+
+
+def _note(conn: Connection, row_id: int, what: str, before: Row | None, *, now: int, by: str) -> None:
+    kept = None if before is None else dump(before)
+    sql = "insert into history (observation_id, at, what, before, by) values (?, ?, ?, ?, ?)"
+    conn.execute(sql, (row_id, now, what, kept, by))

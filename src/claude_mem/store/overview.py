@@ -1,0 +1,167 @@
+"""What a project knows, seen from above: in numbers, by file, by day, by session. Each read goes along an index."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+from itertools import pairwise, takewhile
+
+import msgspec
+
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+OUTSIDE = "/"  # begins the path of a file that lies outside of the project
+
+
+def numbers(conn: Connection, project_id: int) -> Row:
+    """How much there is, since when, and by which agents."""
+    return {
+        "counts": {
+            "sessions": value(conn, "select count(*) from sdk_sessions where project_id = ?", (project_id,)),
+            "turns": value(conn, f"select count(*) from {_TURNS}", (project_id,)),
+            "observations": value(conn, f"select count(*) {_OBSERVATIONS}", (project_id,)),
+            "pinned": value(conn, f"select count(*) {_OBSERVATIONS} and pinned", (project_id,)),
+            "summaries": value(conn, "select count(*) from session_summaries where project_id = ?", (project_id,)),
+            "files": value(conn, "select count(*) from known_files where project_id = ?", (project_id,)),
+        },
+        **_span(conn, project_id),
+        "agents": rows(
+            conn,
+            """
+            select host, count(*) as sessions, max(last_event_at) as last_at from sdk_sessions
+             where project_id = ? group by host order by sessions desc, host
+            """,
+            (project_id,),
+        ),
+    }
+
+
+_TURNS = "turns t join sdk_sessions s on s.id = t.session_id where s.project_id = ?"
+_OBSERVATIONS = "from observations where project_id = ? and not forgotten"
+
+
+def _span(conn: Connection, project_id: int) -> Row:
+    """The first and the last that is known of it. What is saved by hand belongs to no session."""
+    found = one(
+        conn,
+        f"""
+        select (select min(started_at) from sdk_sessions where project_id = ?1) as began,
+               (select max(last_event_at) from sdk_sessions where project_id = ?1) as went_on,
+               (select min(created_at) {_OBSERVATIONS.replace("?", "?1")}) as oldest,
+               (select max(created_at) {_OBSERVATIONS.replace("?", "?1")}) as newest
+        """,
+        (project_id,),
+    )
+    times = [at for at in (found or {}).values() if at is not None]
+    return {"first_at": min(times, default=None), "last_at": max(times, default=None)}
+
+
+# --- by file ---------------------------------------------------------------------------------------------------------
+
+
+def files(conn: Connection, project_id: int, under: str) -> list[Row]:
+    """One level of the tree of files that something is known about: folders first, each with what lies below it."""
+    found = rows(
+        conn,
+        """
+        select iif(:under = '' and path like '/%', '/',
+                   substr(path, :skip, instr(substr(path, :skip) || '/', '/'))) as part,
+               min(path) as first, max(path) as last, count(*) as files, sum(edited) as edited, sum(read) as read,
+               max(newest_at) as newest_at
+          from known_files where project_id = :project and path >= :under and path < :beyond group by part
+        """,
+        {"project": project_id, "under": under, "skip": len(under) + 1, "beyond": _beyond(under)},
+    )
+    shown = [_entry(row, under) for row in found]
+    return sorted(shown, key=lambda row: (row["kind"] == "file", row["path"].startswith(OUTSIDE), row["name"].lower()))
+
+
+def _beyond(under: str) -> str:
+    """The first text after everything that begins so."""
+    return under[:-1] + chr(ord(under[-1]) + 1) if under else "\U0010ffff"
+
+
+def _entry(row: Row, under: str) -> Row:
+    """A folder in which there is only one other is shown together with it."""
+    counts = {name: row[name] for name in ("edited", "read", "newest_at")}
+    if not row["part"].endswith("/"):
+        return {"kind": "file", "name": row["part"], "path": row["first"], **counts}
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(row["first"], row["last"], strict=False))
+    path = "".join(letter for letter, _ in same).rpartition("/")[0] + "/"
+    return {"kind": "folder", "name": path[len(under) :], "path": path, "files": row["files"], **counts}
+
+
+# --- by day ----------------------------------------------------------------------------------------------------------
+
+
+def days(conn: Connection, project_id: int, year: int) -> list[Row]:
+    """What was done on each day of a year, where we are; days without anything are left out."""
+    starts = _midnights(year)
+    whole = {"project": project_id, "begin": starts[0], "end": starts[-1]}
+    then = "s.project_id = :project and s.last_event_at >= :begin and s.started_at < :end"
+    begun = _times(conn, f"select s.started_at from sdk_sessions s where {then}", whole)
+    opened = _times(
+        conn, f"select t.opened_at from sdk_sessions s join turns t on t.session_id = s.id where {then}", whole
+    )
+    counts = {
+        "observations": _counted(conn, project_id, starts),
+        "sessions": _by_day(begun, starts),
+        "turns": _by_day(opened, starts),
+    }
+    first = date(year, 1, 1)
+    return [
+        {"day": (first + timedelta(days=day)).isoformat(), **{name: count[day] for name, count in counts.items()}}
+        for day in sorted(set().union(*counts.values()))
+    ]
+
+
+def _midnights(year: int) -> list[int]:
+    """When each day of the year begins, and then the next year. Where clocks are changed, not every day is 24 hours."""
+    first, last = date(year, 1, 1), date(year + 1, 1, 1)
+    every = (first + timedelta(days=n) for n in range((last - first).days + 1))
+    return [int(datetime(day.year, day.month, day.day).timestamp() * 1000) for day in every]
+
+
+def _times(conn: Connection, sql: str, values: Row) -> Iterable[int]:
+    cursor = conn.cursor()
+    cursor.row_trace = None  # thousands of numbers: a dict each would be most of the time
+    return (at for (at,) in cursor.execute(sql, values))
+
+
+def _by_day(times: Iterable[int], starts: Sequence[int]) -> Counter[int]:
+    return Counter(bisect_right(starts, at) - 1 for at in times if starts[0] <= at < starts[-1])
+
+
+def _counted(conn: Connection, project_id: int, starts: Sequence[int]) -> Counter[int]:
+    """Counted day by day along the index: of a hundred thousand the times themselves need not be fetched."""
+    found = rows(
+        conn,
+        f"""
+        select d.key as day, (select count(*) {_OBSERVATIONS.replace("?", ":project")}
+                                 and created_at >= d.value ->> 0 and created_at < d.value ->> 1) as n
+          from json_each(:days) d
+        """,
+        {"project": project_id, "days": msgspec.json.encode(list(pairwise(starts))).decode()},
+    )
+    return Counter({row["day"]: row["n"] for row in found if row["n"]})
+
+
+# --- by session ------------------------------------------------------------------------------------------------------
+
+
+def lanes(conn: Connection, project_id: int, *, since: int, until: int, limit: int, offset: int) -> list[Row]:
+    """The sessions of a stretch of time, the one that went on last first."""
+    return rows(
+        conn,
+        """
+        select s.id, s.host, s.title, s.status, s.started_at as start_at, max(s.last_event_at, s.started_at) as end_at,
+               s.prompt_counter as turns,
+               (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations
+          from sdk_sessions s
+         where s.project_id = :project and s.last_event_at >= :since and s.started_at <= :until
+         order by s.last_event_at desc, s.id desc limit :limit offset :offset
+        """,
+        {"project": project_id, "since": since, "until": until, "limit": limit, "offset": offset},
+    )

@@ -1,0 +1,159 @@
+"""Where an observation comes from, what lies near it, and where its words are kept: what its page shows, and what is
+said before it is forgotten."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from claude_mem.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, kind
+from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.observations import dump, get_many, loaded
+from claude_mem.text import shorten
+
+EVENT_TEXT, PROMPT_TEXT, MOST_EVENTS = 300, 2_000, 50
+MOST_COPIES = 20
+SAME = 0.5  # so much of its words in one place, and the place tells about the same
+_DECODE: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
+_WORD = re.compile(r"\w{3,}")
+_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+
+
+# --- where it comes from ---------------------------------------------------------------------------------------------
+
+
+def origin(conn: Connection, row_id: int) -> Row:
+    """Its project, session, turn and prompt, and the events that its facts were taken from."""
+    row = one(
+        conn,
+        """
+        select o.sources, o.project_id, s.id as session_id, s.title, s.host, t.id as turn_id, t.number, t.private,
+               u.id as prompt_id, u.text
+          from observations o left join sdk_sessions s on s.id = o.session_id left join turns t on t.id = o.turn_id
+          left join user_prompts u on u.turn_id = o.turn_id where o.id = ?
+        """,
+        (row_id,),
+    )
+    assert row is not None
+    named = [seq for of_fact in msgspec.json.decode(row["sources"]) for seq in of_fact]
+    return {
+        "project_id": row["project_id"],
+        "session": {"id": row["session_id"], "title": row["title"], "host": row["host"]} if row["session_id"] else None,
+        "turn": {"id": row["turn_id"], "number": row["number"]} if row["turn_id"] else None,
+        "prompt": {"id": row["prompt_id"], "text": shorten(row["text"], PROMPT_TEXT)} if row["prompt_id"] else None,
+        "events": _events(conn, list(dict.fromkeys(named))[:MOST_EVENTS]),
+    }
+
+
+def _events(conn: Connection, seqs: list[int]) -> list[Row]:
+    found = rows(
+        conn,
+        "select seq, kind, at, body from events where seq in (select value from json_each(?)) order by at, seq",
+        (dump(seqs),),
+    )
+    return [{**row, **_short(row.pop("body"))} for row in found]
+
+
+def _short(raw: str) -> Row:
+    """What an event says, in one line."""
+    try:
+        body = _DECODE.decode(raw)
+    except msgspec.MsgspecError:  # of another version
+        return {"tool": None, "failed": False, "text": ""}
+    if isinstance(body, ToolUsed):
+        return {"tool": body.name, "failed": body.failed, "text": shorten(_given(body), EVENT_TEXT)}
+    said = body.text if isinstance(body, Prompted) else ""
+    said = body.message if isinstance(body, Stopped | SubagentStopped) else said
+    return {"tool": None, "failed": False, "text": shorten(said or kind(body).replace("_", " "), EVENT_TEXT)}
+
+
+def _given(tool: ToolUsed) -> str:
+    """The one thing that tells most about a call."""
+    for name in ("command", "file_path", "notebook_path", "path", "pattern", "query", "url", "prompt", "input"):
+        if isinstance(given := tool.input.get(name), str) and given.strip():
+            return given
+    return next((given for given in tool.input.values() if isinstance(given, str)), "")
+
+
+# --- what lies near it -----------------------------------------------------------------------------------------------
+
+
+def sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
+    """Observations of the project about the same files, those with most of them in common first."""
+    found = rows(
+        conn,
+        """
+        select d.row_id as id, count(*) as shared
+          from documents own join signals mine on mine.document_id = own.id and mine.kind = 'edited'
+          join signals f on f.kind in ('edited', 'read') and f.value = mine.value
+          join documents d on d.id = f.document_id and d.kind = 'observation' and d.project_id = own.project_id
+         where own.kind = 'observation' and own.row_id = ?1 and d.row_id != ?1
+         group by d.row_id order by count(*) desc, d.created_at desc limit ?2
+        """,
+        (row_id, limit),
+    )
+    return get_many(conn, [row["id"] for row in found])
+
+
+# --- where its words are ---------------------------------------------------------------------------------------------
+
+
+def index_entries(conn: Connection, row_id: int) -> Row:
+    """What makes it findable, and goes with it."""
+    found = one(conn, "select id from documents where kind = 'observation' and row_id = ?", (row_id,))
+    document_id = found["id"] if found else 0
+    counts = {
+        table: int(value(conn, f"select count(*) from {table} where document_id = ?", (document_id,)))
+        for table in ("passages", "signals", "vectors")
+    }
+    return {"documents": int(document_id > 0), **counts}
+
+
+def copies(conn: Connection, row: Row, *, turn_id: int | None, but: list[int]) -> list[Row]:
+    """Rows of its turn that stay, with how many of its words each of them has too; those with the most first."""
+    own = _words(" ".join([row["title"] or "", row["subtitle"] or "", row["narrative"] or "", *row["facts"]]))
+    if turn_id is None or not own:
+        return []
+    shared = [(len(own & _words(text)), where, row_id) for where, row_id, text in _texts_of_turn(conn, turn_id, but)]
+    telling = sorted((item for item in shared if item[0] >= SAME * len(own)), key=lambda item: -item[0])
+    return [
+        {"kind": kind, "id": row_id, "shared": count, "words": len(own)}
+        for count, kind, row_id in telling[:MOST_COPIES]
+    ]
+
+
+def _texts_of_turn(conn: Connection, turn_id: int, but: list[int]) -> list[tuple[str, int, str]]:
+    told = "coalesce(" + ", '') || ' ' || coalesce(".join(_SUMMARY) + ", '')"
+    noted = "coalesce(title, '') || ' ' || coalesce(subtitle, '') || ' ' || coalesce(narrative, '') || ' ' || facts"
+    found = rows(
+        conn,
+        f"""
+        select 'summary' as kind, id, {told} as text from session_summaries where turn_id = ?1
+        union all select 'prompt', id, text from user_prompts where turn_id = ?1
+        union all select 'observation', id, {noted} from observations where turn_id = ?1 and not forgotten
+                     and id not in (select value from json_each(?2))
+        union all select 'event', seq, body from events where turn_id = ?1
+        """,
+        (turn_id, dump(but)),
+    )
+    return [(row["kind"], row["id"], row["text"]) for row in found]
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.lower()))
+
+
+def turn_of(conn: Connection, row_id: int) -> int | None:
+    found = value(conn, "select turn_id from observations where id = ?", (row_id,))
+    return None if found is None else int(found)
+
+
+def project_of(conn: Connection, row_id: int) -> int:
+    return int(value(conn, "select project_id from observations where id = ?", (row_id,)))
+
+
+def kept(conn: Connection, row_id: int) -> Row | None:
+    """The content of one that was forgotten, while it can be undone."""
+    found = value(conn, "select content from attic where observation_id = ?", (row_id,))
+    return None if found is None else loaded(msgspec.json.decode(found))

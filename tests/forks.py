@@ -1,0 +1,188 @@
+"""The command line in a process of its own, without waiting for Python to start.
+
+One process has imported everything and does nothing else; for each command it forks. What runs is a real process
+with its own environment, output and exit code, and it dies of a real signal; only the third of a second that imports
+take is saved, and the suite runs a thousand commands. A second fork stands between the two, so that commands may run
+side by side and each is waited for by its own parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SECONDS = 60
+
+
+@dataclass
+class Running:
+    """A command that goes on; `os.kill(running.pid, …)` ends it."""
+
+    pid: int
+    line: socket.socket
+
+    def wait(self) -> int:
+        """Its exit code, negative if a signal ended it."""
+        with self.line:
+            return int(_all(self.line))
+
+
+def run(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Like `subprocess.run` of the `claude-mem` command, with nothing on stdin and its output captured."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = start(arguments, env, Path(folder)).wait()
+        out, err = ((Path(folder) / name).read_text("utf-8") for name in ("stdout", "stderr"))
+    return subprocess.CompletedProcess(list(arguments), code, out, err)
+
+
+def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Running:
+    """Its output goes to the files `stdout` and `stderr` in the folder."""
+    wanted = {"arguments": list(arguments), "env": dict(env), "cwd": str(Path.cwd()), "folder": str(folder)}
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(SECONDS)
+    line.connect(_address())
+    line.sendall(json.dumps(wanted).encode())
+    line.shutdown(socket.SHUT_WR)
+    return Running(int(line.recv(16)), line)
+
+
+def _all(line: socket.socket) -> bytes:
+    return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+@cache
+def _address() -> str:
+    """Started by the first who asks; ends with this process, whose end of the pipe it watches."""
+    folder = tempfile.mkdtemp(prefix="forks-")
+    address = f"{folder}/line"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    theirs, ours = os.pipe()
+    words = [sys.executable, "-m", "tests.forks", str(listener.fileno()), str(theirs)]
+    root, env = Path(__file__).parent.parent, {"PATH": os.environ["PATH"]}  # no test's environment: it outlives them
+    process = subprocess.Popen(words, pass_fds=(listener.fileno(), theirs), cwd=root, env=env)
+    os.close(theirs)
+    listener.close()
+
+    def end() -> None:
+        os.close(ours)
+        process.wait(10)
+        Path(address).unlink()
+        Path(folder).rmdir()
+
+    atexit.register(end)
+    return address
+
+
+# --- the other side --------------------------------------------------------------------------------------------------
+
+
+def _serve(listener: socket.socket, alive: int) -> None:
+    while True:
+        ready, _, _ = select.select([listener.fileno(), alive], [], [], 1)
+        if alive in ready:
+            return
+        if ready:
+            line, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                os.close(alive)
+                _attend(line)
+            line.close()
+        _reap()
+
+
+def _reap() -> None:
+    """Those that have answered and ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _attend(line: socket.socket) -> None:
+    """Start the command, wait for its end, say how it ended."""
+    wanted = json.loads(_all(line))
+    child = os.fork()
+    if child == 0:
+        line.close()
+        _become(wanted)
+    line.sendall(f"{child:<16}".encode())
+    _, status = os.waitpid(child, 0)
+    with suppress(OSError):  # whoever asked need not wait for it
+        line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _become(wanted: dict[str, Any]) -> None:
+    """Be the command: as if Python had just been started with these words, in this place."""
+    from claude_mem import failpoints
+
+    code = 1
+    try:
+        os.setsid()
+        os.environ.clear()
+        os.environ.update(wanted["env"])
+        time.tzset()
+        os.chdir(wanted["cwd"])
+        for fd, name in ((0, os.devnull), (1, f"{wanted['folder']}/stdout"), (2, f"{wanted['folder']}/stderr")):
+            opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(opened, fd)
+            os.close(opened)
+        failpoints.arm(os.environ.get("CLAUDE_MEM_FAILPOINT", ""))
+        code = _command(["claude-mem", *wanted["arguments"]])
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # closed by the command, as for a broken pipe
+                stream.flush()
+        os._exit(code)
+
+
+def _command(argv: list[str]) -> int:
+    import traceback
+
+    from claude_mem import __main__ as entrance
+
+    sys.argv = argv
+    try:
+        entrance.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _imported() -> None:
+    """What commands import when they need it; nothing that starts a thread."""
+    import mcp.server.lowlevel
+    import rich.table
+    import uvicorn.protocols.http.httptools_impl
+
+    import claude_mem.cli.main
+    import claude_mem.worker.serve
+
+    claude_mem.cli.main.build_parser()
+    assert mcp.server.lowlevel
+    assert rich.table
+    assert uvicorn.protocols.http.httptools_impl
+    assert claude_mem.worker.serve
+
+
+if __name__ == "__main__":
+    _imported()
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

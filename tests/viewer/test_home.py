@@ -1,0 +1,151 @@
+"""Home and search, in the browser."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.lab import Lab
+from tests.viewer.conftest import Faults
+
+
+def _turn(lab: Lab, session: str, prompt: str, said: str) -> None:
+    lab.spool("UserPromptSubmit", session_id=session, prompt=prompt)
+    lab.spool("Stop", session_id=session, last_assistant_message=said)
+    lab.client().get("/api/health")
+
+
+def test_home_shows_what_happens_and_what_was_remembered(page: Page) -> None:
+    page.goto("/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("What your agents remember")
+    expect(page.locator("#live")).to_have_text("live")
+    now = page.get_by_role("complementary", name="Now")
+    expect(now).to_contain_text("City names overlap")
+    expect(now).to_contain_text("turn 2 at work")
+    expect(now).to_contain_text("set aside")
+    feed = page.locator(".feed")
+    expect(feed.locator("h2").first).to_have_text("Today")
+    expect(feed.locator(".card.observation").first).to_be_visible()
+    expect(feed.locator(".card.summary").first).to_be_visible()
+    expect(feed.locator(".card.prompt").first).to_be_visible()
+
+
+def test_filters_are_in_the_address_and_come_back_with_it(page: Page) -> None:
+    page.goto("/")
+    page.get_by_label("Type").select_option("bugfix")
+    page.wait_for_url("**/?type=bugfix")
+    expect(page.locator(".card.prompt")).to_have_count(0)
+    marks = page.locator(".feed .card .mark").evaluate_all("all => all.map(mark => mark.dataset.type)")
+    assert set(marks) == {"bugfix"}
+    page.reload()
+    expect(page.get_by_label("Type")).to_have_value("bugfix")
+    assert page.locator(".feed .card").count() == len(marks)
+    page.get_by_label("Agent").select_option("codex")
+    page.get_by_label("Concept").select_option("trade-off")
+    expect(page.locator(".empty")).to_contain_text("Nothing fits these filters")
+    page.get_by_role("button", name="Clear filters").click()
+    page.wait_for_url(re.compile(r"/$"))
+    expect(page.locator(".card.prompt").first).to_be_visible()
+
+
+def test_what_is_new_waits_for_a_click_and_moves_nothing(page: Page, memory: Lab) -> None:
+    page.goto("/")
+    expect(page.locator("#live")).to_have_text("live")
+    first = page.locator(".feed .card").first
+    place, before = first.bounding_box(), first.get_attribute("data-id")
+    _turn(memory, "news", "Please rename the harbour to port", "Renamed the harbour to port.")
+    new = page.get_by_role("button", name=re.compile(r"new · show"))
+    expect(new).to_be_visible()
+    assert (first.bounding_box(), first.get_attribute("data-id")) == (place, before)
+    new.click()
+    expect(page.locator(".feed")).to_contain_text("rename the harbour")
+    expect(new).to_have_count(0)
+
+
+def test_search_from_the_keyboard_alone(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator(".card").first).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("expired vouch")
+    page.wait_for_url("**/search?q=expired+vouch")
+    card = page.locator(".feed .card").first
+    expect(card).to_contain_text("voucher")
+    expect(card.locator("mark").first).to_be_visible()
+    expect(card.locator(".why")).to_contain_text("Found by")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".feed .card h3 a").first).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".feed .card h3 a").nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/(observation|session)/\d+"))
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("expired vouch")
+
+
+def test_a_search_can_be_shared_and_finds_nothing_in_words(page: Page) -> None:
+    page.goto("/search?q=border+of+Chile&type=bugfix")
+    expect(page.locator(".feed .card").first).to_contain_text("border", ignore_case=True)
+    page.goto("/search?q=zzqxv")
+    expect(page.locator(".empty")).to_contain_text("Nothing is remembered about “zzqxv”")
+    page.goto("/search")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_a_page_that_is_none_says_so(page: Page, faults: Faults) -> None:
+    faults.expect("404")
+    page.goto("/observation/999999")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("there is no observation 999999", ignore_case=True)
+
+
+def test_the_theme_is_kept(page: Page) -> None:
+    page.goto("/")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Theme").click()
+    page.get_by_role("button", name="Theme").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+
+
+def test_it_comes_back_by_itself_when_the_worker_does(page: Page, memory: Lab, faults: Faults) -> None:
+    faults.expect("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
+    page.goto("/")
+    expect(page.locator("#live")).to_have_text("live")
+    port = memory.client().worker.port
+    memory.mem("stop")
+    expect(page.locator("#live")).to_have_text("reconnecting…")
+    _spooled(memory)
+    memory.mem("start", CLAUDE_MEM_WORKER_PORT=str(port))
+    expect(page.locator("#live")).to_have_text("live", timeout=15_000)
+    page.get_by_role("button", name=re.compile("new · show")).click(timeout=15_000)
+    expect(page.locator(".feed")).to_contain_text("while it was away")
+
+
+def _spooled(lab: Lab) -> None:
+    lab.spool("UserPromptSubmit", session_id="away", prompt="Done while it was away")
+    lab.spool("Stop", session_id="away", last_assistant_message="It was done while it was away.")
+
+
+def test_going_back_finds_the_list_as_it_was_left(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 500})
+    page.goto("/")
+    expect(page.locator(".card").nth(10)).to_be_visible()
+    link = page.locator(".card.observation h3 a").nth(4)
+    link.scroll_into_view_if_needed()
+    depth, count = page.evaluate("scrollY"), page.locator(".card").count()
+    assert depth > 0
+    link.click()
+    page.wait_for_url("**/observation/*")
+    page.go_back()
+    page.wait_for_url(re.compile(r"/$"))
+    expect(page.locator(".card")).to_have_count(count)
+    assert page.evaluate("scrollY") == depth
+    page.go_forward()
+    page.wait_for_url("**/observation/*")
