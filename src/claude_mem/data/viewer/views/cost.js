@@ -86,19 +86,20 @@ function pictures(found, by) {
   ];
 }
 
+const figured = (...given) => h("div", { class: "figured" }, table(...given));
 const key = (row) => `${row.id} ${row.name}`;
 
 function tables(found, by) {
   const heads = ["requests", "failed", "tokens in", "from cache", "tokens out", "cost"];
   const cells = (rows) => {
     const sum = (name) => rows.reduce((total, row) => total + row[name], 0);
-    return [...["requests", "failed", "input_tokens", "cached_tokens", "output_tokens"].map(sum), h("span", { class: "num" }, money(sum("cost")))];
+    return [...["requests", "failed", "input_tokens", "cached_tokens", "output_tokens"].map(sum), money(sum("cost"))];
   };
   const grouped = (of) => [...Map.groupBy(found.items, of).values()];
   const whole = ["all", ...cells(found.items)];
   const named = grouped(key).sort((a, b) => cells(b)[0] - cells(a)[0]);
   return [
-    panel(`By ${by}`, table(`What each ${by} cost`, [by, ...heads], [...named.map((rows) => [by === "project" ? projectMark(rows[0].name, rows[0].id) : rows[0].name, ...cells(rows)]), whole])),
-    panel("By day", table("What each day cost, the latest first", ["day", ...heads], [...grouped((row) => row.day).reverse().map((rows) => [rows[0].day, ...cells(rows)]), whole])),
+    panel(`By ${by}`, figured(`What each ${by} cost`, [by, ...heads], [...named.map((rows) => [by === "project" ? projectMark(rows[0].name, rows[0].id) : rows[0].name, ...cells(rows)]), whole])),
+    panel("By day", figured("What each day cost, the latest first", ["day", ...heads], [...grouped((row) => row.day).reverse().map((rows) => [rows[0].day, ...cells(rows)]), whole])),
   ];
 }

@@ -2,7 +2,7 @@
 
 import { get, send } from "../api.js";
 import { clear, h } from "../dom.js";
-import { badge, button, plural, toast } from "../parts.js";
+import { badge, button, number, plural, toast } from "../parts.js";
 
 const GROUPS = [
   ["What sessions are told", ["context_tokens", "context_observations", "greeting"]],
@@ -13,6 +13,7 @@ const GROUPS = [
   ["The worker", ["worker_port", "log_level", "data_dir"]],
 ];
 const SOURCES = { default: "default", file: "config.toml", environment: "environment" };
+const WORDS = { api: "API", url: "URL", openai: "OpenAI", openrouter: "OpenRouter" };
 const LATER = ["worker_port"];
 
 export async function show() {
@@ -60,6 +61,7 @@ export async function show() {
         await restarted(done.started_at);
       }
       await load();
+      rows.get(done.changed[0])?.focus({ preventScroll: true });
       note.textContent = done.restarts ? "Saved. The worker has restarted and uses it." : "Saved.";
       if (later.length) toast(`${later.join(", ")} counts when the worker is next started: claude-mem restart`);
     } catch (failure) {
@@ -74,7 +76,7 @@ export async function show() {
 
   await load();
   const wanted = location.hash.slice(1);
-  if (rows.has(wanted)) requestAnimationFrame(() => rows.get(wanted).focus());
+  if (rows.has(wanted)) requestAnimationFrame(() => (rows.get(wanted).node.scrollIntoView({ block: "center" }), rows.get(wanted).focus({ preventScroll: true })));
   return { title: "Settings", body: form };
 }
 
@@ -113,12 +115,12 @@ function row(name, item, touched) {
     field.node.setAttribute("aria-invalid", Boolean(text));
   };
   if (item.problem) say(`Not used: ${item.problem}. ${item.hint}`);
-  return { node, focus: () => (field.node.focus(), node.scrollIntoView({ block: "center" })), fault: (text) => (say(text), text && field.node.focus()) };
+  return { node, focus: (how) => field.node.focus(how), fault: (text) => (say(text), text && field.node.focus()) };
 }
 
-const label = (name) => (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replace(/\b(api|url)\b/gi, (word) => word.toUpperCase());
+const label = (name) => (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replace(/\b(api|url|openai|openrouter)\b/gi, (word) => WORDS[word.toLowerCase()]);
 const coded = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
-const range = ({ kind, low, high }) => (kind.endsWith("number") && high !== null ? ` From ${low} to ${high.toLocaleString("en")}.` : "");
+const range = ({ kind, low, high }) => (kind.endsWith("number") && high !== null ? ` From ${number(low)} to ${number(high)}.` : "");
 
 function control(name, item, id, changed) {
   const about = { id, name, "aria-describedby": `${id}-help ${id}-fault`, on: { input: changed } };
