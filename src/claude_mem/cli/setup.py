@@ -167,7 +167,8 @@ def _report(
             output.error(f"{HOSTS[name].label}: {problem}", problem.hint)
     if done:
         output.line(f"new sessions are remembered in {config.data_dir}")
-        output.line("`claude-mem doctor` checks that all is well; `claude-mem uninstall` takes it out again")
+        output.line("`claude-mem open` shows them in a browser, `claude-mem doctor` checks that all is well,")
+        output.line("`claude-mem uninstall` takes it out again")
         _mention_older(config)
     return 1 if problems else 0
 

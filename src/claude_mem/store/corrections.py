@@ -299,8 +299,8 @@ def held(conn: Connection, *, limit: int, offset: int) -> list[Row]:
 
 
 _WAITING = {
-    "observation": f"observations o where not o.forgotten and {HELD}",
-    "summary": f"session_summaries o where {HELD}",
+    "observation": f"observations o indexed by observations_held where not o.forgotten and {HELD}",
+    "summary": f"session_summaries o indexed by session_summaries_held where {HELD}",
 }
 
 

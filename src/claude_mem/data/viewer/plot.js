@@ -7,19 +7,40 @@ const DAY = 86_400_000;
 const picture = (label, width, height, ...content) =>
   s("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, preserveAspectRatio: "xMinYMid meet" }, content);
 
-/** Bars, one for each {label, value, title?}; `limit` is a line across, such as a budget. */
-export function bars(label, items, { limit = 0, height = 160, format = String } = {}) {
-  const width = Math.max(320, items.length * 22);
-  const most = Math.max(1e-9, limit, ...items.map((item) => item.value));
-  const y = (value) => height - 24 - (value / most) * (height - 44);
-  const every = Math.ceil(items.length / 10);
-  return picture(label, width, height,
-    s("text", { x: 0, y: 10, class: "axis" }, format(most)),
-    items.map((item, at) => [
-      s("rect", { x: at * (width / items.length) + 2, y: y(item.value), width: Math.max(1, width / items.length - 4), height: Math.max(0, height - 24 - y(item.value)), rx: 2, class: "bar" }, s("title", {}, item.title ?? `${item.label}: ${format(item.value)}`)),
-      at % every ? null : s("text", { x: at * (width / items.length) + 2, y: height - 8, class: "axis" }, item.label),
-    ]),
-    limit ? s("line", { x1: 0, x2: width, y1: y(limit), y2: y(limit), class: "limit" }) : null);
+/** Bars, one for each {label, value, title?, parts?}; `parts` are numbers that stand upon each other. `limit` is a line
+ * across, such as a budget. It is drawn as wide as there is room, so that its words stay readable. */
+export function bars(label, items, { limit = 0, height = 180, format = String, limitLabel = "limit" } = {}) {
+  const top = 16, foot = 20, side = 4;
+  const highest = Math.max(0, ...items.map((item) => item.value));
+  const near = limit && (!highest || limit <= highest * 3); // one far above would press all bars flat
+  const most = Math.max(1e-9, highest, near ? limit : 0);
+  const y = (value) => height - foot - (value / most) * (height - foot - top);
+  const svg = s("svg", { class: "plot bars", role: "img", "aria-label": label, height });
+  const draw = (width) => {
+    const step = (width - side) / Math.max(1, items.length), every = Math.ceil(items.length / Math.max(1, width / 64));
+    const bar = (item, at) => {
+      let under = 0;
+      return s("g", {}, s("title", {}, item.title ?? `${item.label}: ${format(item.value)}`),
+        s("rect", { x: side + at * step, y: top, width: step, height: height - foot - top, class: "room" }),
+        (item.parts ?? [item.value]).map((value, part) => {
+          const from = y(under);
+          under += value;
+          return value ? s("rect", { x: side + at * step + step * 0.12, y: y(under), width: Math.max(1, step * 0.76), height: Math.max(1, from - y(under)), class: `bar part-${part % 6}` }) : null;
+        }));
+    };
+    svg.replaceChildren(...[
+      s("line", { x1: 0, x2: width, y1: height - foot, y2: height - foot, class: "ground" }),
+      s("line", { x1: 0, x2: width, y1: y(highest), y2: y(highest), class: "guide" }),
+      ...items.map(bar),
+      s("text", { x: 0, y: y(highest) - 4, class: "axis" }, format(highest)),
+      ...items.map((item, at) => (at % every ? null : s("text", { x: side + at * step + step * 0.12, y: height - 5, class: "axis" }, item.label))),
+      near ? s("line", { x1: 0, x2: width, y1: y(limit), y2: y(limit), class: "limit" }) : null,
+      near ? s("text", { x: width, y: y(limit) - 4, class: "axis limited", "text-anchor": "end" }, `${limitLabel} ${format(limit)}`) : null,
+    ].filter(Boolean));
+  };
+  draw(640);
+  new ResizeObserver(([{ contentRect }]) => contentRect.width && draw(contentRect.width)).observe(svg);
+  return svg;
 }
 
 /** A year as a calendar: a column a week, a square a day, darker with more. `days` maps 2026-01-31 to a number, `words`

@@ -49,7 +49,7 @@ export async function show(route) {
   };
   document.addEventListener("keydown", move);
 
-  const body = h("div", {}, filters(route, await facets(), WANTED), said, list, foot);
+  const body = h("div", {}, filters(route, await facets(), WANTED), said, h("h2", { class: "unseen" }, "Results"), list, foot);
   await search(route);
   if (!route.query.get("q")) queueMicrotask(() => box().focus());
   return {
