@@ -1,7 +1,7 @@
 // The part of a project's page that changes something: on or off, its name, what it is known by, merging.
 
 import { go } from "../app.js";
-import { facets, send } from "../api.js";
+import { facets, restarted, send } from "../api.js";
 import { clear, h } from "../dom.js";
 import { ask, button, field, fields, guarded, marked, panel, plural, toast } from "../parts.js";
 
@@ -18,6 +18,7 @@ function switching(state) {
     const answer = await send("POST", `/api/project/${state.found.id}/${to}`);
     state.found.switch = answer.switch;
     draw();
+    await restarted(answer);
     if (to === "on" && answer.switch.off.length) toast("It is still off in some folders; see why below.");
     else toast(to === "off" ? "Switched off: nothing more is kept or told here." : "Switched on.", { undo: turn(to === "off" ? "on" : "off") });
   };
