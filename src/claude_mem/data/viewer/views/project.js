@@ -121,8 +121,8 @@ function timeline(state) {
     const from = to - days * DAY;
     const { items, hasMore } = await get(`/api/project/${id}/lanes`, { from: Math.round(from), to: Math.round(to), limit });
     later.disabled = to >= Date.now();
-    const label = `${plural(items.length, "session")} from ${new Date(from).toLocaleDateString("en-GB")} to ${new Date(to).toLocaleDateString("en-GB")}`;
-    if (!items.length) return clear(place, empty("", `No session from ${new Date(from).toLocaleDateString("en-GB")} to ${new Date(to).toLocaleDateString("en-GB")}. Look earlier, or over a longer time.`));
+    const label = `${plural(items.length, "session")} from ${iso(new Date(from))} to ${iso(new Date(to))}`;
+    if (!items.length) return clear(place, empty("", `${label}. Look earlier, or over a longer time.`));
     const drawn = items.map((item) => ({ ...item, from: Math.max(from, item.start_at), to: Math.min(to, item.end_at), label: `${item.title || "Untitled"}: ${plural(item.turns, "turn")}, ${plural(item.observations, "observation")}` }));
     const rows = items.map((item) => [h("a", { href: `/session/${item.id}` }, item.title || "Untitled"), agentMark(item.host), item.turns, item.observations, when(item.start_at)]);
     clear(place, lanes(label, drawn, { from, to, width: narrow() ? 400 : 1000, onpick: (item) => go(`/session/${item.id}`) }), table(label, ["Session", "Agent", "Turns", "Observations", "Began"], rows),
