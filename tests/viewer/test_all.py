@@ -131,12 +131,14 @@ def _unreached(page: Page) -> list[str]:
             page.keyboard.press("Tab")
         pressed += left
     missed, dark = page.evaluate("window.__focus()")
-    return _without_radios(missed) + [f"no ring: {text}" for text in dark]
+    return _without_groups(missed) + [f"no ring: {text}" for text in dark]
 
 
-def _without_radios(stops: list[str]) -> list[str]:
-    """Of a group of them only one is a stop; arrows lead to the rest."""
-    return [text for text in stops if 'type="radio"' not in text]
+def _without_groups(stops: list[str]) -> list[str]:
+    """Of radio buttons and of tabs only one is a stop; arrows lead to the rest."""
+    return [
+        text for text in stops if 'type="radio"' not in text and not ('role="tab"' in text and 'tabindex="-1"' in text)
+    ]
 
 
 TOO_WIDE = """() => {
