@@ -67,11 +67,12 @@ export async function show(route) {
 
   let more = paging.more;
   const body = h("div", { class: "home" }, h("div", {}, filters(route, found, WANTED), fresh, feed, more), happening);
-  const timer = setInterval(() => document.hidden || glance(), 5_000);
+  const timer = setInterval(() => document.hidden || !body.isConnected || glance(), 5_000);
   return {
     title: "Home",
     heading: "What your agents remember",
     body,
+    keep: true,
     news: (item) => (FRESH.includes(item.type) ? look() : glance()),
     update: (to) => ((given = chosen(to, WANTED)), again()),
     leave: () => (clearInterval(timer), paging.leave()),
