@@ -36,7 +36,7 @@ function judged(found) {
 // --- events and jobs -------------------------------------------------------------------------------------------------
 
 function account({ account: counts }) {
-  const term = (name, label, sign) => h("div", { class: sign ? "signed" : "" }, sign && h("span", { class: "sign" }, sign), h("dt", {}, label), h("dd", {}, number(counts[name])));
+  const term = (name, label, sign) => h("div", {}, h("dt", {}, label), h("dd", { "data-sign": sign }, number(counts[name])));
   const rules = (title, by) => (Object.keys(by).length ? field(title, Object.entries(by).map(([rule, count]) => `${number(count)} ${RULES[rule] ?? rule.replaceAll("_", " ")}`).join(", ")) : null);
   return panel("Every event is somewhere",
     h("dl", { class: "equation" }, term("captured", "captured", ""), term("stored", "stored", "="), term("queued", "queued", "+"), term("set_aside", "set aside", "+"), term("filtered", "filtered", "+")),

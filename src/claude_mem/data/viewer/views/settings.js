@@ -1,6 +1,6 @@
 // Every setting: what it is, where it comes from, and another value for it. Saved together or not at all.
 
-import { get, send } from "../api.js";
+import { get, restarted, send } from "../api.js";
 import { clear, h } from "../dom.js";
 import { badge, button, number, plural, toast } from "../parts.js";
 
@@ -57,10 +57,8 @@ export async function show() {
     try {
       const done = await send("PATCH", "/api/settings", Object.fromEntries(pending));
       const later = done.changed.filter((name) => LATER.includes(name));
-      if (done.restarts) {
-        note.textContent = "Saved. The worker restarts with it…";
-        await restarted(done.started_at);
-      }
+      if (done.restarts) note.textContent = "Saved. The worker restarts with it…";
+      await restarted(done);
       await load();
       rows.get(done.changed[0])?.focus({ preventScroll: true });
       note.textContent = done.restarts ? "Saved. The worker has restarted and uses it." : "Saved.";
@@ -79,15 +77,6 @@ export async function show() {
   const wanted = location.hash.slice(1);
   if (rows.has(wanted)) requestAnimationFrame(() => (rows.get(wanted).node.scrollIntoView({ block: "center" }), rows.get(wanted).focus({ preventScroll: true })));
   return { title: "Settings", body: form };
-}
-
-/** Until it has opened anew; meanwhile it may not answer. */
-async function restarted(before) {
-  for (let tries = 0; tries < 100; tries++) {
-    await new Promise((resolve) => setTimeout(resolve, 150));
-    const health = await get("/api/health").catch(() => null);
-    if (health && health.started_at !== before) return;
-  }
 }
 
 // --- one setting -----------------------------------------------------------------------------------------------------
