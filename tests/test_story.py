@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -243,7 +244,9 @@ def test_what_could_not_be_noted_is_told_all_the_same_and_logged(
     assert "what a session was told could not be noted" in caplog.text
 
 
-def test_failures_and_what_mended_them(desk: Desk) -> None:
+def test_failures_and_what_mended_them(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(time.time_ns(), 1000)
+    monkeypatch.setattr(time, "time_ns", lambda: next(ticks))  # all of it in the same millisecond, or nearly
     desk.prompt("Make the checks pass")
     desk.bash("mypy src", error="src/a.py:3: error: Name 'x' is not defined")
     desk.bash("make build", error="make: error: no rule to make target")

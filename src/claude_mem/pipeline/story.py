@@ -42,6 +42,9 @@ class Looked:
         return len(self.times) == self.events
 
 
+Passed = tuple[tuple[int, int], Looked, Command]  # when and as which event, where, how
+
+
 def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
     """The session, and `limit` of its turns from the `start`th on."""
     session = stories.header(conn, session_id)
@@ -137,8 +140,8 @@ def _failures(
     for each in looked.values():
         items = [_failure(each, fix.failed, each, fix.passed) for fix in each.found.fixes]
         for failed in each.found.unsolved:
-            at = each.times[failed.seq]
-            passed = next(((where, how) for when, where, how in later[failed.key] if when > at), (None, None))
+            then = (each.times[failed.seq], failed.seq)
+            passed = next(((where, how) for when, where, how in later[failed.key] if when > then), (None, None))
             items.append(_failure(each, failed, *passed))
         found[each.turn["id"]] = sorted(items, key=lambda item: item["at"])
     return found
@@ -156,14 +159,14 @@ def _failure(where: Looked, failed: Command, later: Looked | None, passed: Comma
 
 def _later(
     conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]
-) -> dict[str, list[tuple[int, Looked, Command]]]:
+) -> dict[str, list[Passed]]:
     """When and where each command that failed for good in its turn was seen to pass, in order."""
     open_ = {command.key for each in looked.values() for command in each.found.unsolved}
-    passed: defaultdict[str, list[tuple[int, Looked, Command]]] = defaultdict(list)
+    passed: defaultdict[str, list[Passed]] = defaultdict(list)
     for each in [*looked.values(), *_beyond(conn, session, turns, looked, open_)] if open_ else []:
         for command in each.found.commands:
             if command.key in open_ and not command.failed:
-                passed[command.key].append((each.times[command.seq], each, command))
+                passed[command.key].append(((each.times[command.seq], command.seq), each, command))
     return passed
 
 
