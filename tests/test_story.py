@@ -288,6 +288,18 @@ def test_turns_and_events_come_in_pages_in_the_order_of_time(desk: Desk) -> None
     assert len(desk.get("/api/session/1/events", limit=200)["items"]) == 15
 
 
+def test_one_damaged_event_does_not_cost_the_story(desk: Desk) -> None:
+    desk.prompt("Make the checks pass")
+    desk.bash("mypy src", "Success")
+    desk.bash("git commit -m 'Name x'", "[main abc1234] Name x")
+    desk.stop("Done.")
+    desk.digest()
+    desk.db.write_now(lambda conn: conn.execute("update events set body = '{\"claude-mem show' where seq = 2") and None)
+    turn = desk.story(1)["turns"][0]
+    assert (turn["events"], turn["commits"][0]["id"]) == (4, "abc1234")
+    assert desk.get("/api/session/1/events")["items"][1]["body"]["type"] == "damaged"
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

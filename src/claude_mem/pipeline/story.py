@@ -21,7 +21,7 @@ from claude_mem.store import stories, tellings
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import shorten
 
-MOST_LATER = 10  # turns beyond the page that are looked at for a command that passed in the end
+MOST_LATER = 5  # turns beyond the page that are looked at for a command that passed in the end
 COMMAND_CHARS = 300
 FORGOTTEN, GONE = "(forgotten)", "(no longer kept)"
 _SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
@@ -39,7 +39,7 @@ class Looked:
 
     @property
     def whole(self) -> bool:
-        return len(self.times) == self.events
+        return self.events <= stories.MOST_EVENTS
 
 
 Passed = tuple[tuple[int, int], Looked, Command]  # when and as which event, where, how
@@ -67,8 +67,7 @@ def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
 
 def _look(conn: Connection, session: Row, turn: Row) -> Looked:
     made, times = stories.load(conn, session, turn)
-    events = stories.events_in(conn, turn["id"]) if len(times) == stories.MOST_EVENTS else len(times)
-    return Looked(turn, evidence.gather(made, symbols=False), times, events)
+    return Looked(turn, evidence.gather(made, symbols=False), times, stories.events_in(conn, turn["id"]))
 
 
 def _times(turn: Row) -> Row:
@@ -280,7 +279,7 @@ def _unsure(session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]) ->
     return max((turn["last_at"] for turn in turns if turn["private"] or turn["id"] in cut), default=0)
 
 
-def fetches(body: Body) -> Iterator[str]:
+def fetches(body: Body | None) -> Iterator[str]:
     """What a tool call fetched from memory in full, by name."""
     if not isinstance(body, ToolUsed) or body.failed:
         return
