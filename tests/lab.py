@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Lab:
         self.project = folder / "shop"
         self.project.mkdir(exist_ok=True)
         (self.project / ".git").mkdir(exist_ok=True)
+        self.workers: list[forks.Running] = []
 
     def env(self, **more: str) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "TZ": "UTC"}
@@ -100,8 +102,19 @@ class Lab:
         return found
 
     def start(self) -> Client:
-        self.mem("start")
+        """A worker, and its client. `claude-mem start` has tests of its own and takes a second more."""
+        if process.running(self.data) is None:
+            self._serve()
         return Client.of(self.data)
+
+    def _serve(self) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="worker-"))
+        worker = forks.start(["serve"], self.env(), folder)
+        self.workers.append(worker)
+        deadline = time.monotonic() + process.START_SECONDS
+        while process.running(self.data) is None:
+            assert time.monotonic() < deadline, (folder / "stderr").read_text()
+            time.sleep(0.005)
 
     def client(self) -> Client:
         return Client.of(self.data)
@@ -129,6 +142,8 @@ class Lab:
         for _ in range(200):
             process.stop(self.data)
             if not self.processes():
+                for worker in self.workers:
+                    worker.wait()
                 return
             time.sleep(0.02)
         raise AssertionError(f"still running: {self.processes()}")
