@@ -137,7 +137,7 @@ function worker({ process, settings }, index) {
     field("version", process.version), field("process", process.pid), field("running for", span(process.uptime_ms)), field("memory", bytes(process.memory)),
     field("viewers", number(process.listeners)),
     field("search", index.busy ? `the index is being made, ${plural(index.stale, "row")} to go` : "every word can be found"),
-    field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem models fetch"), " turns it on"))),
+    field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem model pull"), " turns it on"))),
   settings.length ? h("p", {}, h("a", { href: "/settings" }, `${plural(settings.length, "setting")} need a look`)) : null);
 }
 
