@@ -45,6 +45,7 @@ function account({ account: counts }) {
 }
 
 const RULES = {
+  __proto__: null,
   dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", private: "private",
   observer: "of our own sessions", subagent: "of subagents", garbage: "that were no record", empty: "that were empty", noise: "that tell nothing", duplicate: "told twice",
 };
