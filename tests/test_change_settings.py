@@ -277,3 +277,16 @@ def test_who_comes_to_listen_while_it_closes_is_sent_home_too() -> None:
         return [said async for said in stream.listen()]
 
     assert asyncio.run(asyncio.wait_for(go(), 5)) == []
+
+
+def test_another_port_waits_for_another_process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.data.mkdir(parents=True, exist_ok=True)
+    (lab.data / "config.toml").write_text("worker_port = 0\n")
+    env = {name: value for name, value in lab.env().items() if name != "CLAUDE_MEM_WORKER_PORT"}
+    monkeypatch.setattr(lab, "env", lambda **more: {**env, **more})
+    client = lab.start()
+    assert client.patch("/api/settings", {"worker_port": 1})["restarts"] is False
+    done = client.patch("/api/settings", {"context_tokens": 1000})
+    opened_anew(client, done["started_at"])
+    found = client.get("/api/settings")["worker_port"]
+    assert (found["current"], found["waits"]) == (1, True)

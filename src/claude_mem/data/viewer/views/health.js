@@ -44,11 +44,7 @@ function account({ account: counts }) {
     h("p", { class: "muted" }, counts.adds_up ? "The sum is right; its two sides are counted apart." : "The sum is wrong: please report this."));
 }
 
-const RULES = {
-  __proto__: null,
-  dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", private: "private",
-  observer: "of our own sessions", subagent: "of subagents", garbage: "that were no record", empty: "that were empty", noise: "that tell nothing", duplicate: "told twice",
-};
+const RULES = { dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", garbage: "no record of ours" };
 
 function queue(found, again) {
   const { queue: counts, jobs, spool } = found;
@@ -93,7 +89,7 @@ function aside({ aside: found }) {
   if (!found.count) return null;
   return panel("Set aside",
     h("p", {}, `${plural(found.count, "file")} could not be read as events. They wait in `, h("code", {}, found.folder), ", cleaned of secrets."),
-    table("The newest of them", ["file", "why", "size", "since"], found.newest.map((file) => [h("code", {}, file.name), (RULES[file.reason] ?? file.reason).replace(/^that (were|tell) /, ""), bytes(file.size), when(file.at)])));
+    table("The newest of them", ["file", "why", "size", "since"], found.newest.map((file) => [h("code", {}, file.name), RULES[file.reason] ?? file.reason, bytes(file.size), when(file.at)])));
 }
 
 // --- the machine -----------------------------------------------------------------------------------------------------
