@@ -75,10 +75,6 @@ def test_a_view_is_for_everyone(shown: Shown) -> None:
         _picture(page, f"{shown.name}-{width}")
 
 
-def test_the_files_of_the_viewer_are_light_together() -> None:
-    assert sum(path.stat().st_size for path in viewer.FILES.rglob("*") if path.is_file()) <= PAGE_BYTES
-
-
 # --- what is asked of a view -----------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,7 @@ function account({ account: counts }) {
 }
 
 const RULES = {
+  __proto__: null,
   dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", private: "private",
   observer: "of our own sessions", subagent: "of subagents", garbage: "that were no record", empty: "that were empty", noise: "that tell nothing", duplicate: "told twice",
 };
@@ -136,7 +137,7 @@ function worker({ process, settings }, index) {
     field("version", process.version), field("process", process.pid), field("running for", span(process.uptime_ms)), field("memory", bytes(process.memory)),
     field("viewers", number(process.listeners)),
     field("search", index.busy ? `the index is being made, ${plural(index.stale, "row")} to go` : "every word can be found"),
-    field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem models fetch"), " turns it on"))),
+    field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem model pull"), " turns it on"))),
   settings.length ? h("p", {}, h("a", { href: "/settings" }, `${plural(settings.length, "setting")} need a look`)) : null);
 }
 

@@ -6,7 +6,7 @@ import { clear, debounce, h } from "../dom.js";
 import { badge, day, empty, pager } from "../parts.js";
 
 const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"];
-const KIND = { WARNING: "warn", ERROR: "bad", CRITICAL: "bad" };
+const KIND = { __proto__: null, WARNING: "warn", ERROR: "bad", CRITICAL: "bad" };
 const PAGE = 200, FOLLOW_MS = 2_000;
 const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
 const CLOCK = new Intl.DateTimeFormat("en-GB", TIME), DATED = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", ...TIME });

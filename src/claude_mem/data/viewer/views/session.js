@@ -8,7 +8,7 @@ import { state } from "./sessions.js";
 const SIZE = 10, TAIL = 3, FEW = 8;
 const LONG = 900; // characters of a prompt that are shown at once
 const LABELS = { completed: "Done", investigated: "Looked into", learned: "Learned", next_steps: "Next", notes: "Notes" };
-const ENDED = { silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
+const ENDED = { __proto__: null, silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
 
 export async function show(route) {
   let { id } = route;

@@ -22,7 +22,7 @@ export async function show() {
   let pending = new Map(), rows = new Map();
   const save = h("button", { type: "submit", class: "primary" }, "Save");
   const discard = button("Discard", () => load(), { kind: "quiet" });
-  bar.append(note, save, discard);
+  bar.append(save, discard, note);
 
   async function load() {
     const found = await get("/api/settings");
@@ -41,6 +41,7 @@ export async function show() {
     if (value === undefined) pending.delete(name);
     else pending.set(name, value);
     rows.get(name).fault("");
+    rows.get(name).changed(value === undefined ? "" : value === null ? "back to its default when saved" : "not saved");
     count();
   }
 
@@ -92,19 +93,20 @@ function row(name, item, touched) {
   const reset = item.source === "file" && !item.fixed ? button(secret ? "Remove" : "Reset to default", () => {
     field.write(secret ? "" : item.default);
     touched(name, null);
-    toast(`${name} goes back to its default when you save.`);
   }, { kind: "quiet", "aria-label": `${secret ? "Remove" : "Reset"} ${name}` }) : null;
   const node = h("div", { class: "setting", id: name },
     h("div", {}, h("label", { for: id }, label(name)), h("code", {}, name)),
     h("div", {}, field.node, h("p", { class: "muted", id: `${id}-help` }, coded(item.reason), range(item)), fault,
-      h("p", { class: "meta" }, badge(SOURCES[item.source]), item.waits ? badge("counts after a restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
+      h("p", { class: "meta" }, badge(SOURCES[item.source]), h("span", { class: "badge warn changed", hidden: true }), item.waits ? badge("counts after a restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
+  const mark = node.querySelector(".changed");
   const say = (text) => {
     fault.textContent = text;
     fault.hidden = !text;
     field.node.setAttribute("aria-invalid", Boolean(text));
   };
   if (item.problem) say(`Not used: ${item.problem}. ${item.hint}`);
-  return { node, focus: (how) => field.node.focus(how), fault: (text) => (say(text), text && field.node.focus()) };
+  const changed = (text) => ((mark.textContent = text), (mark.hidden = !text));
+  return { node, changed, focus: (how) => field.node.focus(how), fault: (text) => (say(text), text && field.node.focus()) };
 }
 
 const label = (name) => (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replace(/\b(api|url|openai|openrouter)\b/gi, (word) => WORDS[word.toLowerCase()]);
