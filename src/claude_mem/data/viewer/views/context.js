@@ -1,8 +1,8 @@
 // What the next session of a project is told at its start, to the byte; and what it would be with other settings.
 
-import { facets, get, send } from "../api.js";
+import { facets, get, restarted, send } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
-import { button, empty, guarded, number, panel, tell, toast } from "../parts.js";
+import { button, empty, number, panel, tell, toast } from "../parts.js";
 
 const KNOBS = {
   context_tokens: { label: "Room, in tokens", min: 300, max: 3000, step: 50 },
@@ -44,12 +44,16 @@ export async function show(route) {
   }
   const soon = debounce(load, 120);
 
+  async function store(values) {
+    await restarted(await send("PATCH", "/api/settings", values));
+    NAMES.forEach((name) => (tried[name] = null));
+    await load();
+  }
+
   async function kept() {
     const before = { ...stored }, values = Object.fromEntries(NAMES.map((name) => [name, knobs[name].get()]));
-    await send("PATCH", "/api/settings", values);
-    NAMES.forEach((name) => (tried[name] = null));
-    toast("Kept: every session that starts from now on.", { undo: guarded(async () => (await send("PATCH", "/api/settings", before), load())) });
-    await load();
+    await store(values);
+    toast("Kept: they count for every session that starts from now on.", { undo: () => store(before) });
   }
 
   await load();

@@ -1,9 +1,9 @@
 // The part of a project's page that changes something: on or off, its name, what it is known by, merging.
 
 import { go } from "../app.js";
-import { facets, send } from "../api.js";
+import { facets, restarted, send } from "../api.js";
 import { clear, h } from "../dom.js";
-import { ask, button, field, fields, guarded, panel, plural, toast } from "../parts.js";
+import { ask, button, field, fields, guarded, marked, panel, plural, toast } from "../parts.js";
 
 export async function manage(state) {
   const { projects } = await facets(true);
@@ -18,6 +18,7 @@ function switching(state) {
     const answer = await send("POST", `/api/project/${state.found.id}/${to}`);
     state.found.switch = answer.switch;
     draw();
+    await restarted(answer);
     if (to === "on" && answer.switch.off.length) toast("It is still off in some folders; see why below.");
     else toast(to === "off" ? "Switched off: nothing more is kept or told here." : "Switched on.", { undo: turn(to === "off" ? "on" : "off") });
   };
@@ -26,7 +27,7 @@ function switching(state) {
     clear(place, h("h2", {}, "On or off"),
       h("p", { role: "status" }, folders ? (on ? (off.length ? "On, but for some of its folders." : "On: what agents do here is remembered.") : "Off: nothing is kept, and sessions are told nothing.") : "It is known by its name only; there is no folder to switch off."),
       off.length ? h("ul", {}, off.map((row) => h("li", {}, h("span", { class: "mono" }, row.folder), ` is off by ${REASONS[row.by]}: `, h("code", {}, row.what)))) : null,
-      h("p", { class: "muted" }, "Switching off adds its folders to `excluded_projects` in config.toml. What is remembered stays and can still be searched; a copy of it in another folder is not covered."),
+      h("p", { class: "muted" }, marked("Switching off adds its folders to `excluded_projects` in config.toml. What is remembered stays and can still be searched; a copy of the repository in another folder is not covered.")),
       folders ? h("p", { class: "toolbar" }, on ? button("Switch off", turn("off"), { kind: "danger" }) : button("Switch on", turn("on"), { kind: "primary" })) : null);
   }
   draw();

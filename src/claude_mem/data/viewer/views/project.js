@@ -3,7 +3,7 @@
 import { go } from "../app.js";
 import { get } from "../api.js";
 import { clear, h } from "../dom.js";
-import { agentMark, badge, button, card, empty, guarded, number, panel, plural, table, tabs, typeMark, when } from "../parts.js";
+import { agentMark, badge, button, card, empty, guarded, marked, number, panel, plural, table, tabs, typeMark, when } from "../parts.js";
 import { calendar, lanes } from "../plot.js";
 import { manage } from "./manage.js";
 
@@ -14,6 +14,7 @@ export async function show(route) {
   const found = await get(`/api/project/${route.id}`);
   const keep = (name) => history.replaceState(null, "", `/project/${route.id}${name === "overview" ? "" : `?tab=${name}`}`);
   const state = { found, at: null };
+  const pick = (day) => ((state.at = day), document.getElementById("tab-timeline").click());
   const choices = [
     ["overview", "Overview", () => overview(state, pick)],
     ["files", "Files", () => files(found.id)],
@@ -21,7 +22,6 @@ export async function show(route) {
     ["manage", "Manage", () => manage(state)],
   ];
   const [list, place] = tabs("About this project", choices, route.query.get("tab") ?? "overview", keep);
-  const pick = (day) => ((state.at = day), list.querySelector("#tab-timeline").click());
   return { title: found.name, body: h("div", {}, head(found), list, place) };
 }
 
@@ -39,7 +39,7 @@ const FIGURES = ["observations", "pinned", "sessions", "turns", "summaries", "fi
 function overview({ found }, pick) {
   const figures = h("dl", { class: "figures" }, FIGURES.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(found.counts[name])))));
   const steps = found.open.length
-    ? h("ul", { class: "steps" }, found.open.map((step) => h("li", {}, step)))
+    ? h("ul", { class: "steps" }, found.open.map((step) => h("li", {}, marked(step))))
     : h("p", { class: "muted" }, "Nothing is open: whatever was planned has been spoken of since.");
   return [
     h("div", { class: "grid" }, panel("What it knows", figures), panel("Open next steps", steps)),
@@ -94,7 +94,7 @@ const counts = (item, more = "") => h("span", { class: "muted" }, more, [item.ed
 async function memories(id, path) {
   const { items } = await get("/api/observations/by-file", { path, project_id: id, limit: 50 });
   if (!items.length) return h("p", { class: "muted" }, "What is remembered about it is not shown unasked: it came from elsewhere, or was marked wrong.");
-  return h("ul", { class: "tree" }, items.map((item) => h("li", { class: "row" }, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, item.title || "Untitled"), when(item.created_at))));
+  return h("ul", { class: "tree" }, items.map((item) => h("li", { class: "row" }, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled")), when(item.created_at))));
 }
 
 /** Opens, and only then asks what is in it. */
@@ -121,8 +121,8 @@ function timeline(state) {
     const from = to - days * DAY;
     const { items, hasMore } = await get(`/api/project/${id}/lanes`, { from: Math.round(from), to: Math.round(to), limit });
     later.disabled = to >= Date.now();
-    const label = `${plural(items.length, "session")} from ${new Date(from).toLocaleDateString("en-GB")} to ${new Date(to).toLocaleDateString("en-GB")}`;
-    if (!items.length) return clear(place, empty("", `No session from ${new Date(from).toLocaleDateString("en-GB")} to ${new Date(to).toLocaleDateString("en-GB")}. Look earlier, or over a longer time.`));
+    const label = `${plural(items.length, "session")} from ${iso(new Date(from))} to ${iso(new Date(to))}`;
+    if (!items.length) return clear(place, empty("", `${label}. Look earlier, or over a longer time.`));
     const drawn = items.map((item) => ({ ...item, from: Math.max(from, item.start_at), to: Math.min(to, item.end_at), label: `${item.title || "Untitled"}: ${plural(item.turns, "turn")}, ${plural(item.observations, "observation")}` }));
     const rows = items.map((item) => [h("a", { href: `/session/${item.id}` }, item.title || "Untitled"), agentMark(item.host), item.turns, item.observations, when(item.start_at)]);
     clear(place, lanes(label, drawn, { from, to, width: narrow() ? 400 : 1000, onpick: (item) => go(`/session/${item.id}`) }), table(label, ["Session", "Agent", "Turns", "Observations", "Began"], rows),
