@@ -37,12 +37,13 @@ types: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 
-bench: $(READY)
+bench: $(READY) browser
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
 	$(BIN)/python bench/install.py
 	$(BIN)/python bench/backfill.py
+	$(BIN)/python bench/viewer.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,15 @@ class Lab:
     # --- running ---------------------------------------------------------------------------------------------------
 
     def mem(self, *arguments: str, ok: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-        done = forks.run(arguments, self.env(**env))
+        done = self._fresh(arguments, env) if "PYTHONPATH" in env else forks.run(arguments, self.env(**env))
         if ok:
             assert done.returncode == 0, done.stderr + done.stdout
         return done
+
+    def _fresh(self, arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """In a Python that has only just been started, for what Python itself reads when it starts."""
+        given = {"env": self.env(**env), "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run([*MEM, *arguments], timeout=60, check=False, **given)  # type: ignore[call-overload,no-any-return]
 
     def drain(self, **env: str) -> int:
         """Work off what waits, in a process of its own; its exit code."""

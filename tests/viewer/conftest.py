@@ -80,8 +80,9 @@ class Faults:
             self.seen.append(f"request to elsewhere: {request.url}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for each file: as long as it runs, so does an event loop, and other tests could not run their own."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium on this machine: run `make browser`")

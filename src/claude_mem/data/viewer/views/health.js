@@ -4,10 +4,11 @@ import { get, send } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
 import { ask, badge, button, bytes, field, fields, number, panel, plural, span, table, toast, when } from "../parts.js";
 
+const figured = (...given) => h("div", { class: "figured" }, table(...given));
 const POLL_MS = 10_000;
 
 export async function show() {
-  const verdict = h("div", { role: "status" }), place = h("div", {});
+  const verdict = h("div", { role: "status" }), place = h("div", { tabindex: -1 });
   let seen = "";
 
   async function load({ always = false } = {}) {
@@ -16,7 +17,9 @@ export async function show() {
     if (!always && (place.contains(document.activeElement) || (state === seen && seen))) return; // nobody's place is taken from under them
     if (state !== seen) clear(verdict, judged(found));
     seen = state;
-    clear(place, h("div", { class: "grid wide" }, account(found), queue(found, again)), h("div", { class: "grid" }, backups(found, again), disk(found), refining(found), worker(found, index)), times(found), aside(found));
+    const held = place.contains(document.activeElement) ? document.activeElement.textContent : "";
+    clear(place, account(found), queue(found, again), h("div", { class: "columns" }, worker(found, index), backups(found, again), disk(found)), times(found), aside(found));
+    if (held) ([...place.querySelectorAll("button")].find((other) => other.textContent === held) ?? place).focus({ preventScroll: true });
   }
   const again = () => load({ always: true });
 
@@ -27,24 +30,21 @@ export async function show() {
 
 function judged(found) {
   if (!found.concerns.length) return h("p", { class: "verdict good" }, `All is well: ${plural(found.account.captured, "event")} captured, every one accounted for.`);
-  return h("ul", { class: "verdict" }, found.concerns.map((row) => h("li", { class: row.level }, h("strong", {}, row.text), " ", h("span", {}, row.hint))));
+  return h("ul", { class: `verdict ${found.concerns[0].level}` }, found.concerns.map((row) => h("li", { class: row.level }, h("strong", {}, row.text), " ", h("span", {}, row.hint))));
 }
 
 // --- events and jobs -------------------------------------------------------------------------------------------------
 
 function account({ account: counts }) {
-  const term = (name, label, sign) => h("div", {}, sign && h("span", { class: "sign" }, sign), h("dt", {}, label), h("dd", {}, number(counts[name])));
+  const term = (name, label, sign) => h("div", {}, h("dt", {}, label), h("dd", { "data-sign": sign }, number(counts[name])));
   const rules = (title, by) => (Object.keys(by).length ? field(title, Object.entries(by).map(([rule, count]) => `${number(count)} ${RULES[rule] ?? rule.replaceAll("_", " ")}`).join(", ")) : null);
   return panel("Every event is somewhere",
     h("dl", { class: "equation" }, term("captured", "captured", ""), term("stored", "stored", "="), term("queued", "queued", "+"), term("set_aside", "set aside", "+"), term("filtered", "filtered", "+")),
     fields(rules("set aside", counts.set_aside_by), rules("filtered", counts.filtered_by)),
-    h("p", { class: "muted" }, counts.adds_up ? "The sum is right. What was captured is counted apart from where it is now, so it could be wrong." : "The sum is wrong: please report this."));
+    h("p", { class: "muted" }, counts.adds_up ? "The sum is right; its two sides are counted apart." : "The sum is wrong: please report this."));
 }
 
-const RULES = {
-  dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", private: "private",
-  observer: "of our own sessions", subagent: "of subagents", garbage: "that were no record", empty: "that were empty", noise: "that tell nothing", duplicate: "told twice",
-};
+const RULES = { dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", garbage: "no record of ours" };
 
 function queue(found, again) {
   const { queue: counts, jobs, spool } = found;
@@ -56,24 +56,24 @@ function queue(found, again) {
       toast(`${plural(retried, "job")} will be tried again.`);
       await again();
     })) : null,
-    jobs.length ? table("Jobs, those that were given up first", ["what", "state", "since", ""], jobs.slice(0, 50).map((job) => row(job, again)))
+    jobs.length ? table("Jobs, those that were given up first", ["what", "state", "since"], jobs.slice(0, 50).map((job) => row(job, again)))
       : h("p", { class: "muted" }, "Nothing waits. Each turn is digested a moment after it ends."));
 }
 
 function row(job, again) {
   const about = job.session_id ? h("a", { href: `/session/${job.session_id}` }, job.about) : job.about;
   const state = job.dead ? badge("given up", "bad") : job.error ? badge("to be retried", "warn") : badge("waiting");
+  const actions = job.dead ? h("p", { class: "toolbar" },
+    button("Try again", async () => {
+      await send("POST", `/api/queue/${job.id}/retry`);
+      toast("It is tried again.");
+      await again();
+    }),
+    job.dropping ? button("Drop", () => drop(job, again), { kind: "danger" }) : null) : null;
   return [
-    h("div", {}, about, job.error ? h("p", { class: "mono muted" }, job.error) : null),
+    h("div", {}, about, job.error ? h("p", { class: "mono muted" }, job.error) : null, actions),
     h("span", {}, state, job.attempts ? ` ${plural(job.attempts, "attempt")}` : ""),
     when(job.created_at),
-    job.dead ? h("span", { class: "toolbar" },
-      button("Try again", async () => {
-        await send("POST", `/api/queue/${job.id}/retry`);
-        toast("It is tried again.");
-        await again();
-      }),
-      job.dropping ? button("Drop", () => drop(job, again), { kind: "danger" }) : null) : "",
   ];
 }
 
@@ -115,31 +115,21 @@ function backups({ backup }, again) {
 function disk({ disk: found, process }) {
   const parts = Object.entries(found.parts);
   return panel("Disk",
-    table(`${bytes(found.all)} in ${process.data_dir}; ${bytes(found.free)} of ${bytes(found.total)} free`, ["part", "size"], parts.map(([name, size]) => [name, bytes(size)])));
+    figured(`${bytes(found.all)} in ${process.data_dir}; ${bytes(found.free)} of ${bytes(found.total)} free`, ["part", "size"], parts.map(([name, size]) => [name, bytes(size)])));
 }
 
-function refining({ refining: found, at }) {
-  const rests = found.paused.filter((row) => row.until > at);
-  return panel("Refining", fields(
-    field("asked", found.providers.length ? found.providers.join(", then ") : "nobody; memories are made without a model"),
-    field("today", `${number(found.today_tokens)} of ${number(found.daily_tokens)} tokens`),
-    found.waiting ? field("waiting", plural(found.waiting, "turn")) : null,
-    rests.map((row) => field("rests", h("strong", {}, row.provider), `: ${row.verdict}: ${row.message} – until `, when(row.until)))),
-  h("p", {}, h("a", { href: "/cost" }, "What it costs")));
-}
-
-function worker({ process, settings }, index) {
+function worker({ process, refining, settings }, index) {
   return panel("Worker", fields(
     field("version", process.version), field("process", process.pid), field("running for", span(process.uptime_ms)), field("memory", bytes(process.memory)),
-    field("viewers", number(process.listeners)),
+    field("refining", h("a", { href: "/cost" }, refining.providers.join(", then ") || "by nobody")),
     field("search", index.busy ? `the index is being made, ${plural(index.stale, "row")} to go` : "every word can be found"),
-    field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem models fetch"), " turns it on"))),
+    field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem model pull"), " turns it on"))),
   settings.length ? h("p", {}, h("a", { href: "/settings" }, `${plural(settings.length, "setting")} need a look`)) : null);
 }
 
 function times({ times: found }) {
-  const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
+  const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0ms`);
   return panel("How long things take",
-    table("Of the last thousand each, since the worker started: half, 95 and 99 in a hundred took no longer than this", ["what", "half", "95 %", "99 %", "measured"],
+    figured("Of the last thousand since the worker started, so many took no longer than", ["what", "half", "95\u00a0%", "99\u00a0%", "measured"],
       found.map((row) => [h("div", {}, row.name, h("p", { class: "muted" }, row.what)), ms(row.p50), ms(row.p95), ms(row.p99), row.count])));
 }

@@ -101,7 +101,7 @@ function present({ sessions, working, queue, spool, set_aside: aside, backfill }
   ];
 }
 
-const WORK = { compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
+const WORK = { __proto__: null, compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
 
 const figure = ([label, value, kind = ""]) => h("div", {}, h("dt", {}, label), h("dd", { class: value ? kind : "" }, number(value)));
 

@@ -6,9 +6,10 @@ import { clear, debounce, h } from "../dom.js";
 import { badge, day, empty, pager } from "../parts.js";
 
 const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"];
-const KIND = { WARNING: "warn", ERROR: "bad", CRITICAL: "bad" };
+const KIND = { __proto__: null, WARNING: "warn", ERROR: "bad", CRITICAL: "bad" };
 const PAGE = 200, FOLLOW_MS = 2_000;
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const CLOCK = new Intl.DateTimeFormat("en-GB", TIME), DATED = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", ...TIME });
 
 export async function show(route) {
   let given = chosen(route), shown = new Set(), paging, timer;
@@ -42,7 +43,7 @@ export async function show(route) {
     const [first, ...rest] = item.message.split("\n");
     const said = rest.length ? h("details", {}, h("summary", {}, first), h("pre", {}, rest.join("\n"))) : h("span", {}, first);
     return h("li", { class: KIND[item.level] ?? "" },
-      h("time", { datetime: new Date(item.at).toISOString(), title: day(item.at) }, CLOCK.format(item.at)),
+      h("time", { datetime: new Date(item.at).toISOString(), title: day(item.at) }, (day(item.at) === "Today" ? CLOCK : DATED).format(item.at)),
       badge(item.level.toLowerCase(), KIND[item.level] ?? ""), h("div", {}, said, h("span", { class: "muted mono" }, item.logger.replace(/^claude_mem\./, ""))));
   }
 

@@ -144,7 +144,7 @@ function comes(item, origin) {
   ];
 }
 
-const near = (item) => h("li", {}, typeMark(item.type), " ", h("a", { href: `/observation/${item.id}` }, item.title || "Untitled"), h("span", { class: "muted" }, item.why === "files" ? " · the same files · " : " · ", when(item.created_at)));
+const near = (item) => h("li", {}, typeMark(item.type), " ", h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled")), h("span", { class: "muted" }, item.why === "files" ? " · the same files · " : " · ", when(item.created_at)));
 
 // --- what was done to it ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import { state } from "./sessions.js";
 const SIZE = 10, TAIL = 3, FEW = 8;
 const LONG = 900; // characters of a prompt that are shown at once
 const LABELS = { completed: "Done", investigated: "Looked into", learned: "Learned", next_steps: "Next", notes: "Notes" };
-const ENDED = { silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
+const ENDED = { __proto__: null, silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
 
 export async function show(route) {
   let { id } = route;
@@ -24,14 +24,15 @@ export async function show(route) {
 
   function begin(page) {
     let ready = page;
+    const mine = (shown = new Map());
     paging?.leave();
     clear(list);
-    shown = new Map();
     first = next = page.from;
     earlier.hidden = !first;
     paging = pager(list, async (cursor) => {
       const page = ready ?? (await ask(cursor));
       ready = null;
+      if (mine !== shown) return { nodes: [] }; // someone has jumped elsewhere meanwhile
       next = page.from + page.turns.length;
       return { nodes: page.turns.map(keep), next: page.hasMore ? next : 0 };
     });
@@ -100,8 +101,10 @@ export async function show(route) {
     else if (item.session_id === id || item.type === "reconnected") refresh();
   }
 
+  const moved = () => jump().catch(tell);
   await open();
-  setTimeout(() => jump().catch(tell)); // when it is in the page
+  setTimeout(moved); // when it is in the page
+  addEventListener("hashchange", moved);
   return {
     title: found.session.title || `Session ${id}`,
     body: h("div", { class: "story" }, h("div", {}, head, live, start, earlier, list, more), outline),
@@ -112,9 +115,9 @@ export async function show(route) {
         await open();
         document.getElementById("heading").textContent = found.session.title || `Session ${id}`;
       }
-      await jump().catch(tell);
+      await jump();
     },
-    leave: () => paging.leave(),
+    leave: () => (removeEventListener("hashchange", moved), paging.leave()),
   };
 }
 

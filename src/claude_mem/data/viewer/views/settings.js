@@ -2,18 +2,18 @@
 
 import { get, restarted, send } from "../api.js";
 import { clear, h } from "../dom.js";
-import { badge, button, plural, toast } from "../parts.js";
+import { badge, button, number, plural } from "../parts.js";
 
 const GROUPS = [
-  ["What sessions are told", ["context_tokens", "context_observations", "greeting"]],
-  ["What is kept", ["mode", "skip_tools", "excluded_projects", "redact_secrets", "event_chars", "silence_minutes", "session_hours"]],
-  ["Who refines, and for how much", ["provider", "model", "daily_tokens", "monthly_cost", "request_tokens", "verbosity", "language"]],
-  ["Keys and addresses", ["anthropic_api_key", "anthropic_base_url", "openai_api_key", "openai_base_url", "openrouter_api_key", "gemini_api_key", "claude_path", "claude_env_file", "claude_resume", "proxy"]],
-  ["Search", ["embedding_model"]],
-  ["The worker", ["worker_port", "log_level", "data_dir"]],
-];
+  ["What sessions are told", "context_tokens context_observations greeting"],
+  ["What is kept", "mode skip_tools excluded_projects redact_secrets event_chars silence_minutes session_hours"],
+  ["Who refines, and for how much", "provider model daily_tokens monthly_cost request_tokens verbosity language"],
+  ["Keys and addresses", "anthropic_api_key anthropic_base_url openai_api_key openai_base_url openrouter_api_key gemini_api_key claude_path claude_env_file claude_resume proxy"],
+  ["Search", "embedding_model"],
+  ["The worker", "worker_port log_level data_dir"],
+].map(([title, names]) => [title, names.split(" ")]);
 const SOURCES = { default: "default", file: "config.toml", environment: "environment" };
-const LATER = ["worker_port"];
+const WORDS = { api: "API", url: "URL", openai: "OpenAI", openrouter: "OpenRouter" };
 
 export async function show() {
   const form = h("form", { class: "settings", novalidate: true, "aria-label": "Settings" });
@@ -21,7 +21,7 @@ export async function show() {
   let pending = new Map(), rows = new Map();
   const save = h("button", { type: "submit", class: "primary" }, "Save");
   const discard = button("Discard", () => load(), { kind: "quiet" });
-  bar.append(note, save, discard);
+  bar.append(save, discard, note);
 
   async function load() {
     const found = await get("/api/settings");
@@ -40,6 +40,7 @@ export async function show() {
     if (value === undefined) pending.delete(name);
     else pending.set(name, value);
     rows.get(name).fault("");
+    rows.get(name).changed(value === undefined ? "" : value === null ? "back to its default when saved" : "not saved");
     count();
   }
 
@@ -54,12 +55,11 @@ export async function show() {
     save.disabled = true;
     try {
       const done = await send("PATCH", "/api/settings", Object.fromEntries(pending));
-      const later = done.changed.filter((name) => LATER.includes(name));
       if (done.restarts) note.textContent = "Saved. The worker restarts with it…";
       await restarted(done);
       await load();
+      rows.get(done.changed[0])?.focus({ preventScroll: true });
       note.textContent = done.restarts ? "Saved. The worker has restarted and uses it." : "Saved.";
-      if (later.length) toast(`${later.join(", ")} counts when the worker is next started: claude-mem restart`);
     } catch (failure) {
       const named = [...pending.keys()].find((name) => new RegExp(`\\b${name}\\b`).test(failure.message));
       note.textContent = "Nothing was saved.";
@@ -72,7 +72,7 @@ export async function show() {
 
   await load();
   const wanted = location.hash.slice(1);
-  if (rows.has(wanted)) requestAnimationFrame(() => rows.get(wanted).focus());
+  if (rows.has(wanted)) requestAnimationFrame(() => (rows.get(wanted).node.scrollIntoView({ block: "center" }), rows.get(wanted).focus({ preventScroll: true })));
   return { title: "Settings", body: form };
 }
 
@@ -90,24 +90,25 @@ function row(name, item, touched) {
   const reset = item.source === "file" && !item.fixed ? button(secret ? "Remove" : "Reset to default", () => {
     field.write(secret ? "" : item.default);
     touched(name, null);
-    toast(`${name} goes back to its default when you save.`);
   }, { kind: "quiet", "aria-label": `${secret ? "Remove" : "Reset"} ${name}` }) : null;
   const node = h("div", { class: "setting", id: name },
     h("div", {}, h("label", { for: id }, label(name)), h("code", {}, name)),
     h("div", {}, field.node, h("p", { class: "muted", id: `${id}-help` }, coded(item.reason), range(item)), fault,
-      h("p", { class: "meta" }, badge(SOURCES[item.source]), item.waits ? badge("counts after a restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
+      h("p", { class: "meta" }, badge(SOURCES[item.source]), h("span", { class: "badge warn changed", hidden: true }), item.waits ? badge("waits for claude-mem restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
+  const mark = node.querySelector(".changed");
   const say = (text) => {
     fault.textContent = text;
     fault.hidden = !text;
     field.node.setAttribute("aria-invalid", Boolean(text));
   };
   if (item.problem) say(`Not used: ${item.problem}. ${item.hint}`);
-  return { node, focus: () => (field.node.focus(), node.scrollIntoView({ block: "center" })), fault: (text) => (say(text), text && field.node.focus()) };
+  const changed = (text) => ((mark.textContent = text), (mark.hidden = !text));
+  return { node, changed, focus: (how) => field.node.focus(how), fault: (text) => (say(text), text && field.node.focus()) };
 }
 
-const label = (name) => (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replace(/\b(api|url)\b/gi, (word) => word.toUpperCase());
+const label = (name) => (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replace(/\b(api|url|openai|openrouter)\b/gi, (word) => WORDS[word.toLowerCase()]);
 const coded = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
-const range = ({ kind, low, high }) => (kind.endsWith("number") && high !== null ? ` From ${low} to ${high.toLocaleString("en")}.` : "");
+const range = ({ kind, low, high }) => (kind.endsWith("number") && high !== null ? ` From ${number(low)} to ${number(high)}.` : "");
 
 function control(name, item, id, changed) {
   const about = { id, name, "aria-describedby": `${id}-help ${id}-fault`, on: { input: changed } };
