@@ -45,11 +45,6 @@ def troubled(memory: Lab) -> Lab:
     return memory
 
 
-@pytest.fixture(autouse=True)
-def _tmp(faults: Faults) -> None:
-    faults.expect("quarantine")
-
-
 def no_sideways(page: Page) -> None:
     wide, seen = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide <= seen, page.url

@@ -21,7 +21,6 @@ export function bars(label, items, { limit = 0, height = 180, format = String, l
     const bar = (item, at) => {
       let under = 0;
       return s("g", {}, s("title", {}, item.title ?? `${item.label}: ${format(item.value)}`),
-        s("rect", { x: side + at * step, y: top, width: step, height: height - foot - top, class: "room" }),
         (item.parts ?? [item.value]).map((value, part) => {
           const from = y(under);
           under += value;

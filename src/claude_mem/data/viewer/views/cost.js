@@ -56,11 +56,11 @@ function share(spent, most, format, unit, setting) {
 
 function nothing(found) {
   if (found.providers.length) return empty("No model was asked in this time", "A turn is refined a little after it ends; then its cost stands here.");
-  return h("section", { class: "panel teach" }, h("h2", {}, "No model is set up, and none is needed"),
-    h("p", {}, "Memories are made from evidence alone: commits, edits, commands, what the agent said. A model can put them into better words: one bounded request for each turn, within a daily and a monthly cap, and what it claims never outweighs the evidence."),
-    h("p", {}, "Choose who does it, for example:"),
+  return h("section", { class: "panel" }, h("h2", {}, "No model is set up, and none is needed"),
+    h("p", {}, "Memories are made from evidence: commits, edits, commands, what the agent said. A model can put them into better words, by one bounded request a turn and within both caps; the evidence always wins over what it claims."),
+    h("p", {}, "Choose one: your Claude plan, a model on this machine, or a service with a key of yours."),
     h("ul", {}, ["claude-mem config set provider claude", "claude-mem config set provider ollama:qwen3", "claude-mem config set provider anthropic"].map((text) => h("li", {}, command(text)))),
-    h("p", { class: "muted" }, "Your Claude plan, a model on this machine, or a service with a key of yours. ", h("code", {}, "claude-mem compress --dry-run"), " shows exactly what would be sent. ", h("a", { href: "/settings#provider" }, "Or set it here"), "."));
+    h("p", { class: "muted" }, h("code", {}, "claude-mem compress --dry-run"), " shows exactly what would be sent. ", h("a", { href: "/settings#provider" }, "Or set it here"), "."));
 }
 
 // --- pictures and tables ---------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ function tables(found, by) {
   const heads = ["requests", "failed", "tokens in", "from cache", "tokens out", "cost"];
   const cells = (rows) => {
     const sum = (name) => rows.reduce((total, row) => total + row[name], 0);
-    return [...["requests", "failed", "input_tokens", "cached_tokens", "output_tokens"].map(sum), money(sum("cost"))];
+    return [..."requests failed input_tokens cached_tokens output_tokens".split(" ").map(sum), money(sum("cost"))];
   };
   const grouped = (of) => [...Map.groupBy(found.items, of).values()];
   const whole = ["all", ...cells(found.items)];

@@ -18,7 +18,7 @@ export async function show() {
     if (state !== seen) clear(verdict, judged(found));
     seen = state;
     const held = place.contains(document.activeElement) ? document.activeElement.textContent : "";
-    clear(place, account(found), queue(found, again), h("div", { class: "columns" }, worker(found, index), backups(found, again), refining(found), disk(found)), times(found), aside(found));
+    clear(place, account(found), queue(found, again), h("div", { class: "columns" }, worker(found, index), backups(found, again), disk(found)), times(found), aside(found));
     if (held) ([...place.querySelectorAll("button")].find((other) => other.textContent === held) ?? place).focus({ preventScroll: true });
   }
   const again = () => load({ always: true });
@@ -41,14 +41,10 @@ function account({ account: counts }) {
   return panel("Every event is somewhere",
     h("dl", { class: "equation" }, term("captured", "captured", ""), term("stored", "stored", "="), term("queued", "queued", "+"), term("set_aside", "set aside", "+"), term("filtered", "filtered", "+")),
     fields(rules("set aside", counts.set_aside_by), rules("filtered", counts.filtered_by)),
-    h("p", { class: "muted" }, counts.adds_up ? "The sum is right. What was captured is counted apart from where it is now, so it could be wrong." : "The sum is wrong: please report this."));
+    h("p", { class: "muted" }, counts.adds_up ? "The sum is right; its two sides are counted apart." : "The sum is wrong: please report this."));
 }
 
-const RULES = {
-  __proto__: null,
-  dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", private: "private",
-  observer: "of our own sessions", subagent: "of subagents", garbage: "that were no record", empty: "that were empty", noise: "that tell nothing", duplicate: "told twice",
-};
+const RULES = { dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", garbage: "no record of ours" };
 
 function queue(found, again) {
   const { queue: counts, jobs, spool } = found;
@@ -122,20 +118,10 @@ function disk({ disk: found, process }) {
     figured(`${bytes(found.all)} in ${process.data_dir}; ${bytes(found.free)} of ${bytes(found.total)} free`, ["part", "size"], parts.map(([name, size]) => [name, bytes(size)])));
 }
 
-function refining({ refining: found, at }) {
-  const rests = found.paused.filter((row) => row.until > at);
-  return panel("Refining", fields(
-    field("asked", found.providers.length ? found.providers.join(", then ") : "nobody; memories are made without a model"),
-    field("today", `${number(found.today_tokens)} of ${number(found.daily_tokens)} tokens`),
-    found.waiting ? field("waiting", plural(found.waiting, "turn")) : null,
-    rests.map((row) => field("rests", h("strong", {}, row.provider), `: ${row.verdict}: ${row.message} – until `, when(row.until)))),
-  h("p", {}, h("a", { href: "/cost" }, "What it costs")));
-}
-
-function worker({ process, settings }, index) {
+function worker({ process, refining, settings }, index) {
   return panel("Worker", fields(
     field("version", process.version), field("process", process.pid), field("running for", span(process.uptime_ms)), field("memory", bytes(process.memory)),
-    field("viewers", number(process.listeners)),
+    field("refining", h("a", { href: "/cost" }, refining.providers.join(", then ") || "by nobody")),
     field("search", index.busy ? `the index is being made, ${plural(index.stale, "row")} to go` : "every word can be found"),
     field("by meaning", index.model ? `${number(index.vectors)} of about ${number(index.embeddable)} with ${index.model}` : h("span", {}, "off; ", h("code", {}, "claude-mem model pull"), " turns it on"))),
   settings.length ? h("p", {}, h("a", { href: "/settings" }, `${plural(settings.length, "setting")} need a look`)) : null);
@@ -144,6 +130,6 @@ function worker({ process, settings }, index) {
 function times({ times: found }) {
   const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0ms`);
   return panel("How long things take",
-    figured("Of the last thousand each, since the worker started: half, 95 and 99 in a hundred took no longer than this", ["what", "half", "95\u00a0%", "99\u00a0%", "measured"],
+    figured("Of the last thousand since the worker started, so many took no longer than", ["what", "half", "95\u00a0%", "99\u00a0%", "measured"],
       found.map((row) => [h("div", {}, row.name, h("p", { class: "muted" }, row.what)), ms(row.p50), ms(row.p95), ms(row.p99), row.count])));
 }

@@ -24,14 +24,15 @@ export async function show(route) {
 
   function begin(page) {
     let ready = page;
+    const mine = (shown = new Map());
     paging?.leave();
     clear(list);
-    shown = new Map();
     first = next = page.from;
     earlier.hidden = !first;
     paging = pager(list, async (cursor) => {
       const page = ready ?? (await ask(cursor));
       ready = null;
+      if (mine !== shown) return { nodes: [] }; // someone has jumped elsewhere meanwhile
       next = page.from + page.turns.length;
       return { nodes: page.turns.map(keep), next: page.hasMore ? next : 0 };
     });
@@ -100,8 +101,10 @@ export async function show(route) {
     else if (item.session_id === id || item.type === "reconnected") refresh();
   }
 
+  const moved = () => jump().catch(tell);
   await open();
-  setTimeout(() => jump().catch(tell)); // when it is in the page
+  setTimeout(moved); // when it is in the page
+  addEventListener("hashchange", moved);
   return {
     title: found.session.title || `Session ${id}`,
     body: h("div", { class: "story" }, h("div", {}, head, live, start, earlier, list, more), outline),
@@ -112,9 +115,9 @@ export async function show(route) {
         await open();
         document.getElementById("heading").textContent = found.session.title || `Session ${id}`;
       }
-      await jump().catch(tell);
+      await jump();
     },
-    leave: () => paging.leave(),
+    leave: () => (removeEventListener("hashchange", moved), paging.leave()),
   };
 }
 

@@ -13,7 +13,7 @@ export async function show(route) {
   const [found, first] = await Promise.all([facets(true), get("/api/sessions", given)]);
   const list = h("div", { class: "feed" });
   const fresh = h("div", { class: "fresh", role: "status" });
-  let paging = begin(first), more = paging.more;
+  let paging = begin(first), more = paging.more, newest = mark(first);
 
   function begin(page) {
     let ready = page, last = "";
@@ -38,20 +38,24 @@ export async function show(route) {
     paging.leave();
     paging = begin(page);
     more.replaceWith((more = paging.more));
+    newest = mark(page);
     clear(fresh);
   }
 
   // What is being read must not move by itself.
-  const look = debounce(() => clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, "Something has happened · show")), 150);
+  const look = debounce(async () => mark(await get("/api/sessions", given)) !== newest && clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, "Something has happened · show")), 150);
 
   return {
     title: "Sessions",
+    keep: true,
     body: h("div", {}, filters(route, found, WANTED), fresh, list, more),
     news: (item) => ["new_prompt", "session_completed", "new_summary", "backfilled", "reconnected"].includes(item.type) && look(),
     update: (to) => ((given = asked(to)), again()),
     leave: () => paging.leave(),
   };
 }
+
+const mark = ({ items }) => items.map((item) => `${item.id} ${item.last_event_at} ${item.observations}`).join();
 
 function asked(route) {
   const { project, host } = chosen(route, WANTED);

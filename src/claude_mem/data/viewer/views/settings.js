@@ -2,19 +2,18 @@
 
 import { get, restarted, send } from "../api.js";
 import { clear, h } from "../dom.js";
-import { badge, button, number, plural, toast } from "../parts.js";
+import { badge, button, number, plural } from "../parts.js";
 
 const GROUPS = [
-  ["What sessions are told", ["context_tokens", "context_observations", "greeting"]],
-  ["What is kept", ["mode", "skip_tools", "excluded_projects", "redact_secrets", "event_chars", "silence_minutes", "session_hours"]],
-  ["Who refines, and for how much", ["provider", "model", "daily_tokens", "monthly_cost", "request_tokens", "verbosity", "language"]],
-  ["Keys and addresses", ["anthropic_api_key", "anthropic_base_url", "openai_api_key", "openai_base_url", "openrouter_api_key", "gemini_api_key", "claude_path", "claude_env_file", "claude_resume", "proxy"]],
-  ["Search", ["embedding_model"]],
-  ["The worker", ["worker_port", "log_level", "data_dir"]],
-];
+  ["What sessions are told", "context_tokens context_observations greeting"],
+  ["What is kept", "mode skip_tools excluded_projects redact_secrets event_chars silence_minutes session_hours"],
+  ["Who refines, and for how much", "provider model daily_tokens monthly_cost request_tokens verbosity language"],
+  ["Keys and addresses", "anthropic_api_key anthropic_base_url openai_api_key openai_base_url openrouter_api_key gemini_api_key claude_path claude_env_file claude_resume proxy"],
+  ["Search", "embedding_model"],
+  ["The worker", "worker_port log_level data_dir"],
+].map(([title, names]) => [title, names.split(" ")]);
 const SOURCES = { default: "default", file: "config.toml", environment: "environment" };
 const WORDS = { api: "API", url: "URL", openai: "OpenAI", openrouter: "OpenRouter" };
-const LATER = ["worker_port"];
 
 export async function show() {
   const form = h("form", { class: "settings", novalidate: true, "aria-label": "Settings" });
@@ -56,13 +55,11 @@ export async function show() {
     save.disabled = true;
     try {
       const done = await send("PATCH", "/api/settings", Object.fromEntries(pending));
-      const later = done.changed.filter((name) => LATER.includes(name));
       if (done.restarts) note.textContent = "Saved. The worker restarts with it…";
       await restarted(done);
       await load();
       rows.get(done.changed[0])?.focus({ preventScroll: true });
       note.textContent = done.restarts ? "Saved. The worker has restarted and uses it." : "Saved.";
-      if (later.length) toast(`${later.join(", ")} counts when the worker is next started: claude-mem restart`);
     } catch (failure) {
       const named = [...pending.keys()].find((name) => new RegExp(`\\b${name}\\b`).test(failure.message));
       note.textContent = "Nothing was saved.";
@@ -97,7 +94,7 @@ function row(name, item, touched) {
   const node = h("div", { class: "setting", id: name },
     h("div", {}, h("label", { for: id }, label(name)), h("code", {}, name)),
     h("div", {}, field.node, h("p", { class: "muted", id: `${id}-help` }, coded(item.reason), range(item)), fault,
-      h("p", { class: "meta" }, badge(SOURCES[item.source]), h("span", { class: "badge warn changed", hidden: true }), item.waits ? badge("counts after a restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
+      h("p", { class: "meta" }, badge(SOURCES[item.source]), h("span", { class: "badge warn changed", hidden: true }), item.waits ? badge("waits for claude-mem restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
   const mark = node.querySelector(".changed");
   const say = (text) => {
     fault.textContent = text;
