@@ -94,7 +94,7 @@ class Spool:
             write_private(self.aside / name, cleaned)
             self.remove(name)
         except OSError:  # no room for a second one: then in its own place
-            _overwrite(self.folder / name, cleaned[: len(text)])
+            overwrite(self.folder / name, cleaned[: len(text)])
             (self.folder / name).rename(self.aside / name)
 
     def sweep(self, *, older_than_seconds: float, now: float) -> int:
@@ -144,7 +144,8 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _overwrite(path: Path, data: bytes) -> None:
+def overwrite(path: Path, data: bytes) -> None:
+    """In its own place: for a full disk, and for a file that someone has open."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
         file.write(data)
         file.truncate()

@@ -173,11 +173,7 @@ def clean(event: Event, config: Config) -> Event:
         text = clip(storable(privacy.strip(text)), config.event_chars * 10)
         return clip(redact(text) if config.redact_secrets else text, config.event_chars)
 
-    told = event.body
-    if isinstance(told, ToolUsed) and config.redact_secrets:
-        told = withheld.hide(told, config.withheld_files)
-    fields = map_strings(msgspec.to_builtins(told), change)
-    body: Body = msgspec.convert(redact_named(fields) if config.redact_secrets else fields, Body)
+    body = without_secrets(event.body, config, change) if config.redact_secrets else _changed(event.body, change)
     return replace(
         event,
         body=body,
@@ -186,6 +182,18 @@ def clean(event: Event, config: Config) -> Event:
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
     )
+
+
+def without_secrets(body: Body, config: Config, change: Callable[[str], str]) -> Body:
+    """`change` is made to every text; what only its place makes a secret goes too."""
+    told = withheld.hide(body, config.withheld_files) if isinstance(body, ToolUsed) else body
+    found: Body = msgspec.convert(redact_named(map_strings(msgspec.to_builtins(told), change)), Body)
+    return found
+
+
+def _changed(body: Body, change: Callable[[str], str]) -> Body:
+    found: Body = msgspec.convert(map_strings(msgspec.to_builtins(body), change), Body)
+    return found
 
 
 def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[list[News], list[Outcome]]:
