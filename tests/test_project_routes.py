@@ -466,3 +466,26 @@ def test_a_session_is_told_what_was_shown_to_the_byte(lab: Lab) -> None:
     told = lab.hook("SessionStart", session_id="next", source="startup")
     assert told["hookSpecificOutput"]["additionalContext"] == shown["text"]
     assert "ünusual" in shown["text"]
+
+
+def test_projects_on_the_command_line(lab: Lab) -> None:
+    basket = _repository(lab.folder / "basket")
+    _turn(lab, lab.project, "s1", "Fix the basket", {"basket.py": "Edit"}, at=int(time.time() * 1000) - DAY)
+    _turn(lab, basket, "b1", "Weigh the basket", {"weigh.py": "Edit"}, at=int(time.time() * 1000) - 2 * DAY)
+    lab.start()
+    lab.wait_digested()
+    listed = [json.loads(line) for line in lab.mem("project", "--json").stdout.splitlines()]
+    assert [row["name"] for row in listed] == ["shop", "basket"]
+    assert f"git folder {basket}/.git" in lab.mem("project", "show", str(basket)).stdout
+    assert "called scales now" in lab.mem("project", "rename", "basket", "scales").stdout
+    off = lab.mem("project", "off", "scales").stdout
+    assert off.splitlines() == ["scales is off", f"off in    {basket}, by setting: {basket}"]
+    assert "hookSpecificOutput" not in lab.hook(
+        "SessionStart", cwd=str(basket), env={"CLAUDE_PROJECT_DIR": str(basket)}
+    )
+    assert lab.mem("project", "on", "scales").stdout == "scales is on\n"
+    refused = lab.mem("project", "merge", "scales", "shop", ok=False)
+    assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True)
+    assert "scales is part of shop now" in lab.mem("project", "merge", "scales", "shop", "--yes").stdout
+    assert lab.mem("project", "show", "scales", ok=False).returncode == 1
+    assert "Weigh the basket" in lab.mem("list", "prompts", "--project", "shop").stdout

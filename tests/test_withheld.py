@@ -83,7 +83,7 @@ TOLD: dict[str, dict[str, Any]] = {
         "tool_response": {"llmContent": "ok", "returnDisplay": {"fileDiff": f"--- a\n+++ b\n@@ -1 +1 @@\n+{HIDDEN}"}},
     },
     "qwen read": {"host": "qwen", "tool_name": "read_file", "tool_input": {"absolute_path": "/w/.env"}, "tool_response": HIDDEN},
-    "copilot view": {"host": "copilot", "tool_name": "view", "tool_input": {"path": "/w/.env"}, "tool_response": HIDDEN},
+    "copilot view": {"host": "copilot", "tool_name": "view", "tool_input": {"path": "/w/.env"}, "tool_result": {"text_result_for_llm": HIDDEN}},
     "opencode write": {
         "host": "opencode",
         "tool_name": "write",

@@ -15,9 +15,9 @@ from claude_mem.errors import CannotDo
 SECONDS = 60.0
 LOOK_SECONDS = 0.1
 NAMES = {
-    "user_prompts": "prompts", "session_summaries": "summaries", "sdk_sessions": "sessions", "passages": "texts of the index",
-    "signals": "words of the index", "attic": "forgotten", "history": "earlier versions", "aside": "files set aside",
-    "logs": "logs",
+    "user_prompts": "prompts", "session_summaries": "summaries", "sdk_sessions": "sessions", "attic": "forgotten",
+    "passages": "texts of the index", "signals": "words of the index", "history": "earlier versions",
+    "aside": "files set aside",
 }  # fmt: skip
 
 
@@ -25,8 +25,8 @@ def add_commands(commands: Any) -> None:
     scrub_ = commands.add_parser(
         "scrub",
         help="apply today's rules for secrets to everything that is stored already, backups too",
-        epilog="The worker does it, a little at a time; ^C only ends the watching. A second time changes nothing. What was"
-        " exported, or sent to a model, is out of reach.",
+        epilog="The worker does it, a little at a time; ^C only ends the watching. A second time changes nothing. What"
+        " was exported, or sent to a model, is out of reach.",
     )
     scrub_.add_argument("--dry-run", action="store_true", help="only count what would change")
     scrub_.add_argument("--yes", action="store_true", help="never ask")

@@ -20,7 +20,7 @@ from claude_mem.text import map_strings
 from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id
 from claude_mem.worker.service import Service, keepable
 
-MOST_RELATED, RELATED_FLOOR = 8, 0.25
+MOST_RELATED = 8
 AT_ONCE = 200
 _SHAPES: dict[str, type] = {
     **dict.fromkeys(("type", "title", "subtitle", "narrative"), str),
@@ -88,9 +88,8 @@ async def undo(service: Service, request: Request) -> Any:
 
 
 async def _done(service: Service, found: Row) -> Row:
-    """What lies ready to be told is made again."""
-    service.index_wake.set()
-    await service.render_again([found["project_id"]])
+    """What lies ready to be told is made again, and whoever is looking hears of it."""
+    await service.corrected(found["project_id"], kind=found["kind"], row_id=found["id"])
     return found
 
 
@@ -181,7 +180,7 @@ def _page(conn: Connection, wanted: int) -> Row:
 async def _related(service: Service, known: Row) -> list[Row]:
     """What a search for its title finds, and what is about the same files."""
     where = Filter(project_ids=(known["project_id"],), kinds=("observation",))
-    question = recall.Question(text=known["title"] or "", where=where, limit=MOST_RELATED + 1, floor=RELATED_FLOOR)
+    question = recall.Question(text=known["title"] or "", where=where, limit=MOST_RELATED + 1)
     hits = await recall.find(service.db, service.indexer, question) if question.text.strip() else []
     alike = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != known["id"]]
     shared = await service.db.read(provenance.sharing_files, known["id"], limit=MOST_RELATED)
@@ -230,8 +229,7 @@ async def settle_source(service: Service, request: Request) -> Any:
     while some := await service.db.read(find):
         await service.db.write(_judge_all, some, verdict)
         count += len(some)
-    service.index_wake.set()
-    await service.render_again([project_id])
+    await service.corrected(project_id)
     return {"count": count}
 
 

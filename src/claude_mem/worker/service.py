@@ -444,15 +444,21 @@ class Service:
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""
         until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
-        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         return until
 
     async def erase(self, row_id: int) -> list[int]:
         """For good, in the files too; which observations that took with it."""
         gone = await self.db.write(corrections.erase, row_id, now=ids.now())
         await self.db.scrub()
-        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         return gone
+
+    async def corrected(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
+        """A person has changed what is remembered."""
+        self.index_wake.set()
+        self.stream.publish([News("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
+        await self.render_again([project_id])
 
     async def merge_projects(self, source: int, target: int) -> Row:
         """Two projects become one, in the index and in the contexts on disk too."""
