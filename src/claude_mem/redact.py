@@ -304,15 +304,17 @@ def _looks_secret(value: str, name: str, *, env: bool) -> bool:
     could say it aloud.
     """
     password = bool(_PASSWORD.match(name))
-    if len(value) < (6 if password else 8) or _is_trivial(value) or any(char.isspace() for char in value):
-        return False
-    if _ABOUT.search(name) and not _PASSWORD.fullmatch(name):
+    if len(value) < (6 if password else 8) or any(char.isspace() for char in value):
         return False
     letters = value.translate(_JOINTS)
-    if letters.isalpha():
-        said = _CONSONANTS.search(value) is None
-        return (env and password and letters.islower() and len(value) >= 8) or not said
-    return password or any(char.isalpha() for char in value)
+    if letters.isalpha():  # asked first: most are words, and it is quickly done
+        spoken = _CONSONANTS.search(value) is None
+        if spoken and not (env and password and letters.islower() and len(value) >= 8):
+            return False
+    elif not password and not any(char.isalpha() for char in value):
+        return False
+    is_about = _ABOUT.search(name) and not _PASSWORD.fullmatch(name)
+    return not is_about and not _is_trivial(value)
 
 
 _JOINTS = dict.fromkeys(map(ord, "_-.:"))
