@@ -130,6 +130,8 @@ CONTEXTS: dict[str, Callable[[str], str]] = {
     "diff": lambda text: "@@ -1,2 +1,9 @@\n-thing\n" + "".join(f"+{line}\n" for line in text.splitlines()) + " end\n",
     "lines": lambda text: f"Here is what I found:\n\n{text}\n\nIt was used twice.\n",
     "base64": lambda text: f"data:\n  thing: {base64.b64encode(text.encode()).decode()}\nkind: Secret\n",
+    "escaped": lambda text: json.dumps(json.dumps({"stdout": f"first line\n{text}\nlast line"})),
+    "colour": lambda text: f"first line\n\x1b[1;32m{text}\x1b[0m\nlast line",
     "log": lambda text: f'2026-01-02T03:04:05Z WARN [api] refused: "{_escaped(text)}" status=401 took=12ms',
 }
 

@@ -42,7 +42,7 @@ def test_of_the_known_formats_nearly_all_are_found_wherever_they_stand() -> None
     cases = secret_corpus.positives(20 if proof.long() else 1)
     kinds, contexts = {case.kind for case in cases}, {case.context for case in cases}
     assert len(kinds) >= 30
-    assert len(contexts) == 10
+    assert len(contexts) >= 10
     missed = [(case.kind, case.context) for case in cases if case.leaks(redact(case.text))]
     recall = 100 * (1 - len(missed) / len(cases))
     about = f"{len(cases)} texts: {len(kinds)} formats in {len(contexts)} contexts"

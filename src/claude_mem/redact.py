@@ -3,7 +3,7 @@
 Literal first: a rule is tried only where its literal occurs, and every pattern has bounded repeats behind that
 literal, so the time grows with the text alone. What is wrapped (base64, percent signs) is unwrapped and looked at too.
 
-Our own rules, because no library in Python does it: `bench/secrets.py` compares, docs/secrets.md has the figures.
+Our own rules, because no library in Python does it: `bench/secret_rules.py` compares, docs/secrets.md has the figures.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+# Where a token may begin: not within a word, unless what stands before is an escaped newline or the like (text of
+# text), or the end of a terminal's colour.
+_BEGIN = (
+    r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\[0-7]{3})|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2})"
+    r"|(?<=\[m)|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m))"
+)
 _END = r"(?![A-Za-z0-9_\-])"
 
 # Tokens that say whose they are.
@@ -32,7 +38,12 @@ _PREFIXES = (
     # Netlify, PostHog, Pulumi, RubyGems, Sentry, Perplexity, NVIDIA, Pinecone, Tavily, Jina
     "nfp_", "phx_", "pul-", "rubygems_", "sntrys_", "sntryu_", "pplx-", "nvapi-", "pcsk_", "tvly-", "jina_",
     # Alibaba, Artifactory, 1Password, Sourcegraph, Typeform, Buildkite, CircleCI, Flutterwave
-    "LTAI", "AKCp", "ops_eyJ", "sgp_", "tfp_", "bkua_", "CCIPAT_", "FLWSECK-",
+    "LTAI", "AKCp", "sgp_", "tfp_", "bkua_", "CCIPAT_", "FLWSECK-",
+    # Bitbucket's server, Contentful, Together, LlamaCloud, SonarQube, Nylas, WakaTime, Riot, Vercel, WunderGraph
+    "BBDC-", "CFPAT-", "tgp_v1_", "llx-", "squ_", "sqp_", "sqa_", "nyk_v0_", "waka_", "RGAPI-", "vcp_", "cosmo_",
+    # Docker's swarms, Clojars, Amazon, Vault again, Cloudflare, Instagram, PASETO
+    "SWMTKN-1-", "SWMKEY-1-", "CLOJARS_", "amzn.mws.", "hvr.", "cfk_", "GR1348941", "PMAT-", "phs_", "dp.scim.",
+    "NRJS-", "dnkey-", "akab-", "IGQV", "v2.local.", "v3.local.", "v4.local.",
 )  # fmt: skip
 
 Rule = tuple[str, str, re.Pattern[str]]
@@ -46,34 +57,34 @@ def _rules(*given: tuple[str, str, str]) -> tuple[Rule, ...]:
 # Secrets that are one long word: looked for only among the long words of a text, which are few.
 _LONG = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
 _TOKENS = _rules(
-    ("anthropic-key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_\-]{16,256}"),
+    ("anthropic-key", "sk-ant-", _BEGIN + r"sk-ant-[A-Za-z0-9_\-]{16,256}"),
     # With a digit in it: `sk-` also begins the class names of style sheets.
-    ("openai-key", "sk-", r"\bsk-(?!ant-)(?=[A-Za-z_\-]{0,64}+[0-9])[A-Za-z0-9_\-]{20,256}"),
-    *(("aws-key-id", prefix, rf"\b{prefix}[A-Z0-9]{{16}}{_END}") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")),
-    ("google-key", "AIza", r"\bAIza[A-Za-z0-9_\-]{35}" + _END),
+    ("openai-key", "sk-", _BEGIN + r"sk-(?!ant-)(?=[A-Za-z_\-]{0,64}+[0-9])[A-Za-z0-9_\-]{20,256}"),
+    *(("aws-key-id", prefix, rf"{_BEGIN}{prefix}[A-Z0-9]{{16}}{_END}") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")),
+    ("google-key", "AIza", _BEGIN + r"AIza[A-Za-z0-9_\-]{35}" + _END),
     *(
-        ("github-token", prefix, rf"\b{prefix}[A-Za-z0-9]{{30,255}}{_END}")
+        ("github-token", prefix, rf"{_BEGIN}{prefix}[A-Za-z0-9_]{{30,255}}{_END}")
         for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")
     ),
-    ("github-token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{22,255}"),
-    ("gitlab-token", "glpat-", r"\bglpat-[A-Za-z0-9_\-]{20,64}"),
-    ("slack-token", "xox", r"\bxox[abeoprs][.\-][A-Za-z0-9.\-]{16,250}"),
-    *(("stripe-key", f"k_{mode}_", rf"\b[psr]k_{mode}_[A-Za-z0-9]{{16,255}}") for mode in ("live", "test")),
-    ("npm-token", "npm_", r"\bnpm_[A-Za-z0-9]{36}" + _END),
-    ("pypi-token", "pypi-", r"\bpypi-[A-Za-z0-9_\-]{40,255}"),
-    ("huggingface-token", "hf_", r"\bhf_[A-Za-z0-9]{30,64}" + _END),
-    ("sendgrid-key", "SG.", r"\bSG\.[A-Za-z0-9_\-]{16,32}\.[A-Za-z0-9_\-]{16,64}"),
+    ("github-token", "github_pat_", _BEGIN + r"github_pat_[A-Za-z0-9_]{22,255}"),
+    ("gitlab-token", "glpat-", _BEGIN + r"glpat-[A-Za-z0-9_\-]{20,64}"),
+    ("slack-token", "xox", _BEGIN + r"xox[abeoprs][.\-][A-Za-z0-9.\-]{16,250}"),
+    *(("stripe-key", f"k_{mode}_", rf"{_BEGIN}[psr]k_{mode}_[A-Za-z0-9]{{16,255}}") for mode in ("live", "test")),
+    ("npm-token", "npm_", _BEGIN + r"npm_[A-Za-z0-9]{36}" + _END),
+    ("pypi-token", "pypi-", _BEGIN + r"pypi-[A-Za-z0-9_\-]{40,255}"),
+    ("huggingface-token", "hf_", _BEGIN + r"hf_[A-Za-z0-9]{30,64}" + _END),
+    ("sendgrid-key", "SG.", _BEGIN + r"SG\.[A-Za-z0-9_\-]{16,32}\.[A-Za-z0-9_\-]{16,64}"),
     # Not after a character it may itself contain: `eyJ-eyJ-eyJ-…` would be read again from each of them.
-    ("jwt", "eyJ", r"(?<![\w\-])eyJ[A-Za-z0-9_\-]{8,4096}+\.eyJ[A-Za-z0-9_\-]{8,8192}+\.[A-Za-z0-9_\-]{8,4096}"),
+    ("jwt", "eyJ", _BEGIN + r"(?<!-)eyJ[A-Za-z0-9_\-]{8,4096}+\.eyJ[A-Za-z0-9_\-]{8,8192}+\.[A-Za-z0-9_\-]{8,4096}"),
     (
         "slack-webhook",
         "hooks.slack.com/",
-        r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/]{20,100}",
+        r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9_\-/]{20,100}",
     ),
-    ("discord-webhook", "/api/webhooks/", r"(?<=/api/webhooks/)[0-9]{15,20}/[A-Za-z0-9_\-]{40,100}"),
-    ("twilio-key", "SK", r"\bSK[0-9a-f]{32}" + _END),
-    ("mailgun-key", "key-", r"\bkey-[0-9a-f]{32}" + _END),
-    ("mailchimp-key", "-us", r"\b[0-9a-f]{32}-us[0-9]{1,2}" + _END),
+    ("discord-webhook", "/api/webhooks/", r"(?<=/api/webhooks/)[0-9]{15,22}/[A-Za-z0-9_\-]{40,100}"),
+    ("twilio-key", "SK", _BEGIN + r"SK[0-9a-f]{32}" + _END),
+    ("mailgun-key", "key-", _BEGIN + r"key-[0-9a-f]{32}" + _END),
+    ("mailchimp-key", "-us", _BEGIN + r"[0-9a-f]{32}-us[0-9]{1,2}" + _END),
     # The lookbehind second: beginning with a class of three letters, the search passes over the others quickly.
     (
         "discord-token",
@@ -81,9 +92,21 @@ _TOKENS = _rules(
         r"[MNO](?<![A-Za-z0-9_\-.][MNO])[A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40}" + _END,
     ),
     ("azure-secret", "Q~", r"(?<![\w.~\-])[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.\-]{31,34}"),
-    ("databricks-token", "dapi", r"\bdapi[0-9a-f]{32}(?:-[0-9])?" + _END),
+    ("databricks-token", "dapi", _BEGIN + r"dapi[0-9a-f]{32}(?:-[0-9])?" + _END),
+    ("terraform-token", ".atlasv1.", _BEGIN + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-=]{60,70}"),
+    ("airtable-token", "pat", _BEGIN + r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}" + _END),
+    ("google-refresh-token", "1//0", r"(?<![\w/])1//0[A-Za-z0-9_\-]{40,200}"),
+    ("dropbox-token", "sl.", _BEGIN + r"sl\.[A-Za-z0-9_\-]{100,200}"),
+    ("nuget-key", "oy2", _BEGIN + r"oy2[a-z0-9]{43}" + _END),
+    ("appsync-key", "da2-", _BEGIN + r"da2-[a-z0-9]{26}" + _END),
+    ("artifactory-token", "cmVmd", _BEGIN + r"cmVmd[A-Za-z0-9]{59}" + _END),
+    ("facebook-token", "EAA", _BEGIN + r"EAA[A-Za-z0-9]{60,400}" + _END),
+    *(
+        ("vendor-token", prefix, rf"{_BEGIN}{prefix}[A-Za-z0-9+/]{{40,4096}}={{0,2}}(?:_[A-Za-z0-9+/]{{20,128}})?")
+        for prefix in ("ops_eyJ", "sntrys_eyJ", "ABSK")
+    ),
     ("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}"),
-    *(("vendor-token", prefix, rf"\b{re.escape(prefix)}[A-Za-z0-9_\-.]{{20,512}}") for prefix in _PREFIXES),
+    *(("vendor-token", prefix, rf"{_BEGIN}{re.escape(prefix)}[A-Za-z0-9_\-.]{{20,512}}") for prefix in _PREFIXES),
 )
 
 # Secrets that are known by where they stand.
@@ -96,7 +119,7 @@ _PLACES = _rules(
         r"(?=(?:(?!-----)[^\x00]){0,200}?[A-Za-z0-9+/]{24})(?:(?!-----)[^\x00]){0,16384}+"
         r"(?:-----END [A-Z0-9 ]{0,32}KEY(?: BLOCK)?-----)?",
     ),
-    ("telegram-token", ":AA", r"\b[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}" + _END),
+    ("telegram-token", ":AA", _BEGIN + r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}" + _END),
     ("azure-key", "AccountKey=", r"(?<=AccountKey=)[A-Za-z0-9+/]{40,100}={0,2}"),
     ("signature", "sig=", r"(?<=[?&;]sig=)[A-Za-z0-9%+/=_\-]{40,128}"),
     *(
@@ -119,10 +142,11 @@ _PLACES = _rules(
         r"(?<=[Cc]ookie)\\{0,4}[\"']?[:=\s]\s{0,4}\\{0,4}[\"']?(?=[^\r\n\"'\\]{0,300}?=[^;=\s\"'\\]{16,})"
         r"[^\r\n\"'\\]{1,8192}",
     ),
-    ("password", "login ", r"(?<=\blogin )[^\s\"']{1,128}\s{1,64}password\s{1,8}[^\s\"']{3,256}"),
-    ("password", " -u", r"(?<= -u)[ =]?[\"']?[\w.@\-]{1,128}:[^\s\"'$<{]{3,256}"),
-    ("password", "sshpass ", r"(?<=\bsshpass )-p\s{0,4}(?![\"']?\$)[\"']?[^\s\"']{3,256}"),
-    ("password", "mysql", r"(?<=\bmysql)(?:dump|admin)?\s[^\n|;&]{0,200}?\s-p(?![\"']?\$)[\"']?[^\s\"']{3,256}"),
+    # What stands before a password is kept.
+    ("password", "login ", r"(?P<keep>\blogin [^\s\"']{1,128}\s{1,64}password\s{1,8})[^\s\"'\\]{3,256}"),
+    ("password", " -u", r"(?P<keep> -u[ =]?[\"']?[\w.@\-]{1,128}:)[^\s\"'$<{]{3,256}"),
+    ("password", "sshpass ", r"(?P<keep>\bsshpass -p\s{0,4}[\"']?)(?![\"']?\$)[^\s\"']{3,256}"),
+    ("password", "mysql", r"(?P<keep>\bmysql(?:dump|admin)?\s[^\n|;&]{0,200}?\s-p[\"']?)(?![\"']?\$)[^\s\"']{3,256}"),
 )
 
 # What a secret is called: `DB_PASSWORD`, `apiKey`, `token_v2`; not `tokenizer` or `author`.
@@ -144,7 +168,7 @@ _ABOUT = re.compile(
 _ASSIGNED = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})"
     r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:)\s{0,4}\\{0,4}|(?<=[\w\-])>|\s{1,4})"
-    r"(?:(?P<quote>[\"'])(?P<quoted>[^\s\"'\\]{6,512})|(?P<bare>[^\s\"',;(){}\[\]<>$\\]{6,512}+(?![(\[])))"
+    r"(?:(?P<quote>[\"'])(?P<quoted>[^\s\"'\\\x00-\x1f]{6,512})|(?P<bare>[^\s\"',;(){}\[\]<>$\\\x00-\x1f]{6,512}+(?![(\[])))"
 )
 _NAMED = re.compile(rf"(?i){_NAMES}{_REST}\Z")
 _OPTION = re.compile(r"(?:\A|[\s\"'(,])--?[A-Za-z0-9_\-]{0,40}\Z")
@@ -187,9 +211,11 @@ def _apply(rules: tuple[Rule, ...], text: str, *, among: str) -> str:
 
 
 def _known(name: str, found: re.Match[str]) -> str:
-    word = found.groupdict().get("word")
+    """A group `word` is what may be no secret after all, a group `keep` what is none."""
+    groups = found.groupdict("")
+    word, keep = groups.get("word", ""), groups.get("keep", "")
     made_up = _is_trivial(word) if word else _is_made_up(found[0])
-    return found[0] if made_up else f"[redacted {name}]"
+    return found[0] if made_up or found[0].startswith("[redacted", len(keep)) else f"{keep}[redacted {name}]"
 
 
 def _is_made_up(token: str) -> bool:
@@ -326,8 +352,8 @@ _CONSONANTS = re.compile(r"(?<![A-Z])[bcdfghjklmnpqrstvwxz]{5}")
 
 def _unwrapped(text: str, words: str, deep: int) -> str:
     """Looked at where there is a long word that may be base64 of text, and in lines with percent signs."""
-    if any(_begins_text(found[0]) for found in _BASE64.finditer(words)):
-        text = _BASE64.sub(lambda found: _in_base64(found[0], deep), text)
+    if any(_begins_text(found[0]) or _begins_text(found[0][1:]) for found in _BASE64.finditer(words)):
+        text = _BASE64.sub(lambda found: _in_base64(found, deep), text)
     if "%" in text and _IS_PERCENT.search(text):
         lines = text.split("\n")
         text = "\n".join(_PERCENT.sub(lambda found: _in_percent(found[0], deep), line) for line in lines)
@@ -340,11 +366,14 @@ def _begins_text(run: str) -> bool:
     return bool(plain) and plain[:6].isascii() and _NOT_TEXT.search(plain) is None
 
 
-def _in_base64(run: str, deep: int) -> str:
+def _in_base64(found: re.Match[str], deep: int) -> str:
+    after_escape = found[0][0] in "nrt" and found.string.startswith("\\", found.start() - 1) and found.start() > 0
+    first = found[0][:1] if after_escape else ""  # the `n` of `\\n` is none of it
+    run = found[0].removeprefix(first)
     if not _begins_text(run):
-        return run
+        return found[0]
     text = _decoded(run).decode("utf-8", "replace")
-    return run if _redact(text, deep - 1) == text else "[redacted base64]"
+    return found[0] if _redact(text, deep - 1) == text else f"{first}[redacted base64]"
 
 
 def _decoded(run: str) -> bytes:

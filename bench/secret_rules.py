@@ -1,6 +1,6 @@
 """Our rules for secrets beside a library's, on the tests' corpus: what is found, what is changed for nothing, how long.
 
-    python bench/secrets.py                      # ours
+    python bench/secret_rules.py                      # ours
     pip install detect-secrets credsweeper       # in another environment, then the same: theirs too
 
 What is compared are texts in, texts out: whatever a library calls a secret is taken out of the text. A text of code is
