@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import urllib.request
@@ -21,7 +22,7 @@ from claude_mem.config import names
 from claude_mem.errors import CannotDo, MemError, Misuse
 from claude_mem.spool import Spool
 from claude_mem.worker.stream import Stream
-from tests.lab import Lab
+from tests.lab import MEM, Lab
 
 THEIRS = "# mine\nlog_level = 'DEBUG'  # for now\n\ncontext_tokens = 900\n"
 
@@ -246,17 +247,20 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
     assert "worker dies" not in log
 
 
-def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(lab.folder)
-    lab.mem("start", CLAUDE_MEM_DATA_DIR="data")
-    client = lab.client()
-    done = client.patch("/api/settings", {"context_tokens": 1000})
-    opened_anew(client, done["started_at"])
-    assert client.get("/api/settings")["context_tokens"]["value"] == "1000"
-    assert not (lab.data / "data").exists()
-    process.stop(lab.data)
+def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: Lab) -> None:
+    worker = subprocess.Popen([*MEM, "serve"], cwd=lab.folder, env=lab.env(CLAUDE_MEM_DATA_DIR="data"))
+    try:
+        deadline = time.monotonic() + 15
+        while process.running(lab.data) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        client = lab.client()
+        done = client.patch("/api/settings", {"context_tokens": 1000})
+        opened_anew(client, done["started_at"])
+        assert client.get("/api/settings")["context_tokens"]["value"] == "1000"
+        assert not (lab.data / "data").exists()
+    finally:
+        worker.terminate()
+        worker.wait(10)
 
 
 def test_the_file_keeps_what_is_not_ours_to_change(tmp_path: Path) -> None:
