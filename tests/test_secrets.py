@@ -210,6 +210,43 @@ def test_all_rules_together_take_no_more_than_twice_the_time_for_twice_the_text(
     assert ok, about
 
 
+def milliseconds_for_a_megabyte(work: Callable[[str], object]) -> float:
+    """On text as it usually is: our own source and docs."""
+    root = Path(__file__).parent.parent
+    texts = [path.read_text("utf-8") for folder in ("src", "docs") for path in (root / folder).rglob("*.[pm][yd]")]
+    took = []
+    for _ in range(3):
+        begin = time.process_time()
+        for text in texts:
+            work(text)
+        took.append(time.process_time() - begin)
+    return round(min(took) * 1e9 / sum(map(len, texts)), 1)
+
+
+def test_no_rule_slows_down_what_has_no_secrets_in_it() -> None:
+    """A figure, not a limit: how long it takes depends on who else is at work here."""
+    if not proof.long():
+        assert redact("no secret at all, only words") == "no secret at all, only words"
+        return
+    each = {
+        literal: milliseconds_for_a_megabyte(
+            lambda text, rule=(literal, pattern): rule[0] in text and rule[1].search(text)
+        )  # type: ignore[misc]
+        for _, literal, pattern in rules._PLACES
+    }
+    worst, together = max(each.values()), milliseconds_for_a_megabyte(redact)
+    note("one rule on ordinary text", goal="≤ 50 ms/MB", measured=worst, unit="ms/MB", ok=worst <= 50)
+    note(
+        "all rules on ordinary text",
+        goal="≤ 50 ms/MB",
+        measured=together,
+        unit="ms/MB",
+        ok=together <= 50,
+        note="one core, as busy as it was",
+    )
+    assert worst < together * 2
+
+
 # --- nowhere ---------------------------------------------------------------------------------------------------------
 
 

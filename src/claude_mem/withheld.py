@@ -32,7 +32,7 @@ FILES = (
     ".netrc", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd",
     ".boto", ".s3cfg", ".vault-token", ".terraformrc", "*.tfvars", "*.tfstate", "*.tfstate.backup", "kubeconfig",
     "*.kubeconfig", ".kube/config", ".docker/config.json", ".dockerconfigjson", ".dockercfg", ".aws/*", ".azure/*",
-    ".config/gcloud/*", ".config/gh/hosts.yml", ".codex/auth.json", "etc/shadow",
+    ".config/gcloud/*", ".config/gh/hosts.yml", ".codex/auth.json", ".claude-mem/*", "etc/shadow",
 )  # fmt: skip
 
 # Where tools are told which file: Claude Code's names, and those of agents and servers that have their own.
