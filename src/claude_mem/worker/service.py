@@ -32,6 +32,7 @@ from claude_mem.pipeline.moments import Speech
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
+from claude_mem.pipeline.scrub import Scrubber
 from claude_mem.projects import Project
 from claude_mem.providers import embed
 from claude_mem.providers.base import Compressor
@@ -137,6 +138,7 @@ class Service:
         self.chain = chain or Chain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
         self.indexer = Indexer(self.db, embedder or _embedder(config))
+        self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         digest = partial(
             compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
@@ -176,14 +178,17 @@ class Service:
     async def run(self) -> None:
         """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
         await self.recover()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._drain_loop())
-            group.create_task(self.runner.run(self.stop))
-            for lane in self.past:
-                group.create_task(lane.run(self.stop))
-            group.create_task(self._refine_loop())
-            group.create_task(self._sweep_loop())
-            group.create_task(self._index_loop())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._drain_loop())
+                group.create_task(self.runner.run(self.stop))
+                for lane in self.past:
+                    group.create_task(lane.run(self.stop))
+                group.create_task(self._refine_loop())
+                group.create_task(self._sweep_loop())
+                group.create_task(self._index_loop())
+        finally:
+            await self.scrubber.stop()  # whoever asked for it can ask again
 
     async def _refine_loop(self) -> None:
         """A request that runs when we are told to stop is given a moment, then cut off: its lease brings it back."""
