@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shlex
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ import msgspec
 
 from claude_mem import hook
 from claude_mem.errors import CannotDo, WorkerHeld
+from claude_mem.spool import write_private
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
@@ -95,6 +98,27 @@ def read_worker(data_dir: Path) -> Worker | None:
         return msgspec.json.decode((data_dir / "worker.json").read_bytes(), type=Worker)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def announce(data_dir: Path, worker: Worker) -> None:
+    write_private(data_dir / "worker.json", msgspec.json.encode(worker))
+
+
+def token(data_dir: Path) -> str:
+    """Made once, so that clients which were given it go on working after a restart. Only for the holder of the lock."""
+    try:
+        with os.fdopen(os.open(data_dir / "token", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            known, found = file.read(1000).decode("ascii", "replace").strip(), os.fstat(file.fileno())
+    except OSError:
+        return new_token(data_dir)
+    private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return known if private and len(known) >= 43 and known.isascii() else new_token(data_dir)
+
+
+def new_token(data_dir: Path) -> str:
+    fresh = secrets.token_urlsafe(32)
+    write_private(data_dir / "token", fresh.encode())
+    return fresh
 
 
 def running(data_dir: Path) -> Worker | None:

@@ -38,6 +38,9 @@ def add_commands(commands: Any) -> None:
     logs_.add_argument("-n", "--lines", type=int, default=50, help="how many lines (default: 50)")
     logs_.add_argument("-f", "--follow", action="store_true", help="go on showing new lines until ^C")
     logs_.set_defaults(run=logs)
+    token_ = add("token", help="a new token for the worker's port: the old one and every browser's cookie end at once")
+    token_.add_argument("what", choices=("rotate",), help="rotate: make a new one")
+    token_.set_defaults(run=rotate_token)
     routes_ = add("routes", help="what the worker's HTTP API offers")
     routes_.add_argument("--json", action="store_true", help="one JSON list of path and methods")
     routes_.set_defaults(run=routes)
@@ -261,6 +264,19 @@ def _follow(path: Path) -> None:
                 file.seek(position)
                 output.line(file.read().decode("utf-8", "replace").rstrip("\n"))
             position = size
+
+
+def rotate_token(_: argparse.Namespace) -> int:
+    data_dir = load_forgiving().config.data_dir
+    if process.holder(data_dir) is not None:
+        Client(process.start(data_dir)).post("/api/token/rotate")
+    else:
+        lock = process.take_lock(data_dir)
+        process.new_token(data_dir)
+        lock.release()
+    output.line("there is a new token; the old one is refused")
+    output.say("`claude-mem open` lets a browser in again; agents and commands need nothing")
+    return 0
 
 
 def routes(options: argparse.Namespace) -> int:

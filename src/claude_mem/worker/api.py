@@ -53,7 +53,7 @@ def build_app(service: Service, *, token: str, port: int) -> Starlette:
     visits = Visits(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
+        middleware=[Middleware(Guard, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.visits = visits
@@ -317,6 +317,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
+    "/api/token/rotate": {"POST": viewer.rotate_token},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
     "/static/{name:path}": {"GET": viewer.static},

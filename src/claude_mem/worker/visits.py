@@ -1,4 +1,4 @@
-"""How a browser is let in: a link that works once becomes a cookie.
+"""The token; and how a browser is let in: a link that works once becomes a cookie.
 
 The token itself is never given to a browser: a URL stays in histories and a page's storage is open to its scripts. The
 cookie is signed with the token, so it outlives a restart of the worker and ends with the token.
@@ -28,6 +28,11 @@ class Visits:
     def cookie_name(self) -> str:
         """With the port: browsers send cookies to every port of a host, so two workers would overwrite each other's."""
         return f"claude_mem_{self.port}"
+
+    def change(self, token: str) -> None:
+        """Another token: no link and no cookie of the old one is good any more."""
+        self.token = token
+        self._links.clear()
 
     def link(self, path: str) -> str:
         """The code of a new link to that page."""
