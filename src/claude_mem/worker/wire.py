@@ -50,6 +50,8 @@ class Wire(HttpToolsProtocol):
         self.in_head = False
         if not self.url.startswith(b"/"):
             raise ValueError("only a path is taken")  # a whole address names a host which the guard would not see
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
+            raise ValueError("that head is too long")
         super().on_headers_complete()
         self.headers = []  # what comes after a body is no header of this request
 
