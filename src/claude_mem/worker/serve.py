@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import logging.handlers
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from claude_mem import __version__, hook, process
+from claude_mem import __version__, box, hook, process
 from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
 from claude_mem.process import Worker, take_lock, write_launcher
@@ -27,6 +28,11 @@ LOG_BYTES = 2 << 20
 LOG_FILES = 5
 GRACE_SECONDS = 3
 LAST_CALL_SECONDS = 0.05
+
+
+class LogFile(logging.handlers.RotatingFileHandler):
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=box.appending)
 
 
 class HttpServer(uvicorn.Server):
@@ -162,7 +168,7 @@ def _listen(port: int) -> socket.socket:
 
 def _log_to_file(config: Config) -> None:
     hook.make_private(str(config.log_file.parent))
-    handler = logging.handlers.RotatingFileHandler(
+    handler = LogFile(
         config.log_file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", errors="backslashreplace"
     )
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
