@@ -43,6 +43,7 @@ def add_commands(commands: Any) -> None:
     token_.set_defaults(run=rotate_token)
     routes_ = add("routes", help="what the worker's HTTP API offers")
     routes_.add_argument("--json", action="store_true", help="one JSON list of path and methods")
+    routes_.add_argument("--openapi", action="store_true", help="an OpenAPI document: what each takes and answers")
     routes_.set_defaults(run=routes)
 
 
@@ -280,8 +281,12 @@ def rotate_token(_: argparse.Namespace) -> int:
 
 
 def routes(options: argparse.Namespace) -> int:
+    from claude_mem.worker import openapi
     from claude_mem.worker.api import ROUTES
 
+    if options.openapi:
+        output.json(openapi.document(ROUTES))
+        return 0
     found = [{"path": path, "methods": sorted(handlers)} for path, handlers in ROUTES.items()]
     if options.json:
         output.json(found)
