@@ -461,10 +461,10 @@ CREATE INDEX backfill_files_by_backfill on backfill_files (backfill_id, state);
 
 CREATE INDEX backfill_files_waiting on backfill_files (session_id) where state = 'waiting';
 
-CREATE INDEX observations_held on observations (created_at, id)
+CREATE INDEX observations_held on observations (created_at, id, project_id, trust, verdict, forgotten)
     where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
 
-CREATE INDEX session_summaries_held on session_summaries (created_at, id)
+CREATE INDEX session_summaries_held on session_summaries (created_at, id, project_id, trust, verdict)
     where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
 
 CREATE TRIGGER observations_changed after update on observations begin
@@ -586,22 +586,4 @@ end;
 
 CREATE TRIGGER documents_leave before delete on documents begin
     delete from signals where document_id = old.id;
-end;
-
-CREATE TRIGGER documents_move after update of project_id on documents
-    when new.project_id != old.project_id and new.kind = 'observation' begin
-    update known_files set edited = edited - (select count(*) from signals
-                                               where document_id = new.id and kind = 'edited' and value = path),
-                           read = read - (select count(*) from signals
-                                           where document_id = new.id and kind = 'read' and value = path)
-     where project_id = old.project_id
-       and path in (select value from signals where document_id = new.id and kind in ('edited', 'read'));
-    delete from known_files
-     where project_id = old.project_id and edited = 0 and read = 0
-       and path in (select value from signals where document_id = new.id and kind in ('edited', 'read'));
-    insert into known_files
-        select new.project_id, value, sum(kind = 'edited'), sum(kind = 'read'), new.created_at
-          from signals where document_id = new.id and kind in ('edited', 'read') group by value
-        on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
-               newest_at = max(newest_at, excluded.newest_at);
 end;

@@ -37,8 +37,9 @@ def service(config: Config) -> Iterator[Service]:
 
 
 @pytest.fixture
-def http(service: Service) -> TestClient:
-    return TestClient(build_app(service, token=TOKEN, port=PORT), base_url=BASE)
+def http(service: Service) -> Iterator[TestClient]:
+    with TestClient(build_app(service, token=TOKEN, port=PORT), base_url=BASE) as client:
+        yield client
 
 
 def test_healthz_says_ok_and_nothing_else(http: TestClient) -> None:

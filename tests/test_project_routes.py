@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from claude_mem import hook
 from claude_mem.config import Config, load
 from claude_mem.pipeline.index import Matrix, pack
-from claude_mem.projects import why_off
+from claude_mem.projects import Project, why_off
 from claude_mem.store import overview, projects
 from claude_mem.store.database import Connection, Database, rows, value
 from claude_mem.worker.api import build_app
@@ -184,12 +184,22 @@ def test_files_are_counted_whatever_happens_to_what_speaks_of_them(page: Page, l
         page.ask("DELETE", f"/api/observation/{item['id']}")
     assert "README.md" not in _tree(page, shop)
     assert len(_counted(page)) < len(before)
+    page.service.db.write_now(_touches_only, "src/shop/total.py", "moved.py")
+    assert "moved.py" in _tree(page, shop)
+    assert "total.py" not in _tree(page, shop, "src/shop/")
+    _counted(page)
     page.ask("POST", "/api/reindex")
     _turn(lab, lab.project, "s3", "Read the totals", {"src/shop/total.py": "Read"}, at=NOON + 3 * DAY)
     asyncio.run(page.service.work_off())
     assert _counted(page)
     with pytest.raises(ZeroDivisionError):
         page.service.db.write_now(_delete_session_and_fail, "s1", page)
+
+
+def _touches_only(conn: Connection, before: str, after: str) -> None:
+    """Digested again, what spoke of one file speaks of another."""
+    for name in ("files_read", "files_modified"):
+        conn.execute(f"update observations set {name} = replace({name}, ?, ?)", (before, after))
 
 
 def _delete_session_and_fail(conn: Connection, name: str, page: Page) -> None:
@@ -282,7 +292,7 @@ def _everything(conn: Connection) -> dict[str, dict[Any, int]]:
 
 
 def test_every_table_that_names_a_project_is_merged(page: Page) -> None:
-    """A new one must be added to `BELONGS`, or be kept by triggers."""
+    """A new one must be added to `BELONGS`."""
     named = set(page.service.db.read_now(_everything))
     assert named == {*projects.BELONGS.values(), "known_files"}
 
@@ -298,6 +308,7 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
 
     done = page.ask("POST", f"/api/project/{shop}/merge", {"from": basket})
     assert (done["moves"], done["into"]["id"]) == (told["moves"], shop)
+    assert page.service.db.read_now(value, "select count(*) from stale") == 0  # nothing to index again
     after = page.service.db.read_now(_everything)
     for table, counts in before.items():
         assert basket not in after[table], table
@@ -307,7 +318,6 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
     assert len(page.get(f"/api/project/{shop}")["aliases"]) == 2
     assert _tree(page, shop, "src/shop/")["basket.py"][1] >= 2
     _counted(page)
-    assert page.service.db.read_now(value, "select count(*) from stale") == 0  # nothing to index again
 
     asyncio.run(page.service.work_off())
     assert "Weigh the basket" in _start(page, lab.folder / "basket") == _start(page, lab.project)
@@ -348,15 +358,11 @@ def test_a_merge_that_makes_no_sense_is_refused(page: Page) -> None:
 
 def test_a_named_project_of_an_older_memory_gets_the_root_it_is_merged_with(config: Config, lab: Lab) -> None:
     db = Database(config.database, backups=config.backups)
-    named = db.write_now(projects.know, _older("shop"), "", now=7)
+    named = db.write_now(projects.know, Project("shop", "", ("older:shop",)), "", now=7)
     real = db.write_now(_insert, str(lab.project))
     db.write_now(projects.merge, real, named)
     assert db.read_now(projects.show, named) == {"id": named, "name": "shop", "root": str(lab.project), "created_at": 5}
     db.close()
-
-
-def _older(name: str) -> Any:
-    return projects.Project(name, "", (f"older:{name}",))
 
 
 def _insert(conn: Connection, root: str) -> int:
@@ -433,7 +439,7 @@ def test_a_project_without_a_folder_has_no_switch(page: Page) -> None:
     page.ask("POST", "/api/memory/save", {"text": "Buy milk", "project": "errands"})
     errands = page.project("errands")
     assert page.get(f"/api/project/{errands}")["switch"] == {"on": True, "off": [], "folders": 0}
-    assert "no folder" in page.ask("POST", f"/api/project/{errands}/off", status=503)["error"]
+    assert "no folder" in page.ask("POST", f"/api/project/{errands}/off", status=409)["error"]
 
 
 # --- what the next session is told -----------------------------------------------------------------------------------
@@ -470,3 +476,26 @@ def test_a_session_is_told_what_was_shown_to_the_byte(lab: Lab) -> None:
     told = lab.hook("SessionStart", session_id="next", source="startup")
     assert told["hookSpecificOutput"]["additionalContext"] == shown["text"]
     assert "ünusual" in shown["text"]
+
+
+def test_projects_on_the_command_line(lab: Lab) -> None:
+    basket = _repository(lab.folder / "basket")
+    _turn(lab, lab.project, "s1", "Fix the basket", {"basket.py": "Edit"}, at=int(time.time() * 1000) - DAY)
+    _turn(lab, basket, "b1", "Weigh the basket", {"weigh.py": "Edit"}, at=int(time.time() * 1000) - 2 * DAY)
+    lab.start()
+    lab.wait_digested()
+    listed = [json.loads(line) for line in lab.mem("project", "--json").stdout.splitlines()]
+    assert [row["name"] for row in listed] == ["shop", "basket"]
+    assert f"git folder {basket}/.git" in lab.mem("project", "show", str(basket)).stdout
+    assert "called scales now" in lab.mem("project", "rename", "basket", "scales").stdout
+    off = lab.mem("project", "off", "scales").stdout
+    assert off.splitlines() == ["scales is off", f"off in    {basket}, by setting: {basket}"]
+    assert "hookSpecificOutput" not in lab.hook(
+        "SessionStart", cwd=str(basket), env={"CLAUDE_PROJECT_DIR": str(basket)}
+    )
+    assert lab.mem("project", "on", "scales").stdout == "scales is on\n"
+    refused = lab.mem("project", "merge", "scales", "shop", ok=False)
+    assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True)
+    assert "scales is part of shop now" in lab.mem("project", "merge", "scales", "shop", "--yes").stdout
+    assert lab.mem("project", "show", "scales", ok=False).returncode == 1
+    assert "Weigh the basket" in lab.mem("list", "prompts", "--project", "shop").stdout

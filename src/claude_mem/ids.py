@@ -12,9 +12,14 @@ def new() -> str:
 
 def at(event_id: str) -> int | None:
     """When an id was made, in milliseconds, if it is one of ours."""
+    found = nanoseconds(event_id)
+    return None if found is None else found // 1_000_000
+
+
+def nanoseconds(event_id: str) -> int | None:
     head = event_id.partition("-")[0]
     try:
-        return int(head, 16) // 1_000_000 if len(head) == 16 else None
+        return int(head, 16) if len(head) == 16 else None
     except ValueError:
         return None
 

@@ -7,6 +7,7 @@ names, commits, and only then removes them: a crash costs a second look, never a
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from claude_mem.errors import BadRecord
 
 MAX_BYTES = hook.MAX_PAYLOAD + (1 << 16)
 ASIDE_BYTES = 1 << 20
+LONGEST_DELAY_NS = 60 * 10**9  # no hook lives that long: the clock was set, or the file is a copy
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -32,6 +34,7 @@ class Spool:
     def __init__(self, folder: Path, aside: Path) -> None:
         self.folder = folder
         self.aside = aside
+        self.delays: deque[float] = deque(maxlen=1_000)  # milliseconds
         for path in (folder, aside):
             hook.make_private(str(path))
 
@@ -56,12 +59,22 @@ class Spool:
     def load(self, name: str) -> Envelope:
         try:
             with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
-                raw = file.read(MAX_BYTES + 1)
+                raw, safe_at = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_ctime_ns
         except OSError as error:
             raise BadRecord("unreadable", str(error)) from error
         if not raw:
             raise BadRecord("empty")
-        return parse(name, raw)
+        envelope = parse(name, raw)
+        if envelope.header.get("source") != "api":
+            self._note_delay(name, safe_at)
+        return envelope
+
+    def _note_delay(self, name: str, safe_at: int) -> None:
+        """How long the hook took to bring its event into safety: its name tells when it began to write, the file's last
+        change, a rename, when it was done. Nothing is asked of the hook for it. The file system's clock is coarser."""
+        begun = ids.nanoseconds(name)
+        if begun is not None and (taken := max(safe_at - begun, 0)) <= LONGEST_DELAY_NS:
+            self.delays.append(taken / 1e6)
 
     def remove(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)

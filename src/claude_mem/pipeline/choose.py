@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 Row = dict[str, Any]
@@ -23,28 +24,35 @@ class _Waiting:
     row: Row
     words: set[str]
     weight: float
-    alike: float = 0.0  # to the likest of those that are chosen
+    alike: float = 0.0  # to the likest of those that it was compared with
+    compared: int = 0  # with how many of those that are chosen
 
     @property
     def rank(self) -> tuple[int, float, int]:
-        return self.row.get("pinned", 0), self.weight - ALIKE * self.alike, self.row["id"]
+        """The first in a heap is the best."""
+        return -self.row.get("pinned", 0), ALIKE * self.alike - self.weight, -self.row["id"]
 
 
 def choose(found: Sequence[Row], *, cost: Callable[[Row], int], room: int, most: int = 500) -> list[Row]:
     """The best that fit, pinned ones before all; in the order in which they are shown: the newest first."""
-    chosen: list[Row] = []
     newest = max((row["created_at"] for row in found), default=0)
-    waiting = [_Waiting(row, _words(row), importance(row, newest)) for row in found]
-    while waiting and len(chosen) < most:
-        best = max(waiting, key=lambda item: item.rank)
-        waiting.remove(best)
+    waiting = {row["id"]: _Waiting(row, _words(row), importance(row, newest)) for row in found}
+    heap = [item.rank for item in waiting.values()]
+    heapify(heap)
+    chosen: list[_Waiting] = []
+    while heap and len(chosen) < most:
+        best = waiting[-heap[0][2]]
+        if best.compared < len(chosen):  # a rank only ever falls: who is not first by the old one is not by the new
+            likes = (_like(best.words, other.words) for other in chosen[best.compared :])
+            best.alike, best.compared = max(best.alike, *likes), len(chosen)
+            heapreplace(heap, best.rank)
+            continue
+        heappop(heap)
         room -= cost(best.row)
         if room < 0:
             break
-        chosen.append(best.row)
-        for item in waiting:
-            item.alike = max(item.alike, _like(item.words, best.words))
-    return sorted(chosen, key=lambda row: (-row["created_at"], -row["id"]))
+        chosen.append(best)
+    return sorted((item.row for item in chosen), key=lambda row: (-row["created_at"], -row["id"]))
 
 
 def importance(row: Row, newest: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from claude_mem.failpoints import failpoint
@@ -13,6 +15,15 @@ def receipt(conn: Connection, event_id: str) -> Outcome | None:
     """What became of an event, if it was seen before."""
     found = rows(conn, "select outcome, rule from receipts where event_id = ?", (event_id,))
     return Outcome(found[0]["outcome"], found[0]["rule"]) if found else None
+
+
+def rules(conn: Connection, event_ids: Sequence[str]) -> dict[str, str]:
+    """By which rule each of these was filtered, or why it was set aside."""
+    asked = msgspec.json.encode(event_ids).decode()
+    found = rows(
+        conn, "select event_id, rule from receipts where event_id in (select value from json_each(?))", (asked,)
+    )
+    return {row["event_id"]: row["rule"] for row in found}
 
 
 def acknowledge(conn: Connection, event_id: str, outcome: Outcome, *, at: int) -> None:

@@ -151,6 +151,27 @@ def table(conn: Connection, *, by: str, since: int) -> list[Row]:
     )
 
 
+SERIES = {"model": ("l.provider || ' ' || l.model", "0"), "project": ("coalesce(p.name, '(gone)')", "l.project_id")}
+
+
+def series(conn: Connection, *, by: str, since: int) -> list[Row]:
+    """Day by day, and in each by model or by project: what was asked and what it cost. Names of projects may repeat, so
+    they have their number beside them."""
+    name, key = SERIES[by]
+    return rows(
+        conn,
+        f"""
+        select {_BY["day"]} as day, {name} as name, coalesce({key}, 0) as id, count(*) as requests,
+               sum(l.input_tokens) as input_tokens, sum(l.cached_tokens) as cached_tokens,
+               sum(l.output_tokens) as output_tokens, sum(l.cost) as cost,
+               count(*) filter (where l.verdict not in ('ok', 'empty') or l.verdict is null) as failed
+          from ledger l left join projects p on p.id = l.project_id
+         where l.at >= ? group by 1, 2, 3 order by 1, 2, 3
+        """,
+        (since,),
+    )
+
+
 def listing(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[Row]:
     where = "where p.name = :project" if project else ""
     return rows(

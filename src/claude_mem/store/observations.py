@@ -20,6 +20,7 @@ BELIEVED = f"(o.trust in {TRUSTED} or o.verdict = 'approved')"
 TELLABLE = f"(o.verdict != 'wrong' and {BELIEVED})"
 HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's word
 NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # a program's, and no person has said anything of it
+_COMPLETED = 50  # summaries that are looked at for what has been done since
 LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 
 
@@ -297,13 +298,19 @@ def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
 
 
 def last_summary(conn: Connection, project_ids: list[int], *, but_session: int = 0) -> Row | None:
-    found = rows(
-        conn,
-        f"""{_SUMMARIES} and o.project_id in (select value from json_each(?)) and o.session_id != ?
-            and {TELLABLE} order by o.created_at desc, o.id desc limit 1""",
-        (dump(project_ids), but_session),
-    )
-    return loaded(found[0]) if found else None
+    found: list[Row] = []
+    for project_id in project_ids:  # one at a time: only with an equals sign does the index give them in order
+        found += rows(
+            conn,
+            f"""{_SUMMARIES} and o.project_id = ? and o.session_id != ?
+                and {TELLABLE} order by o.created_at desc, o.id desc limit 1""",
+            (project_id, but_session),
+        )
+    return loaded(max(found, key=_age)) if found else None
+
+
+def _age(row: Row) -> tuple[int, int]:
+    return row["created_at"], row["id"]
 
 
 def settled(conn: Connection, turn_id: int) -> frozenset[str]:
@@ -341,29 +348,33 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
 
 def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> list[Row]:
     """The last summaries that left something to do."""
-    return rows(
-        conn,
-        f"""
-        select id, next_steps, created_at from session_summaries o
-         where project_id in (select value from json_each(?)) and next_steps is not null and {TELLABLE}
-         order by created_at desc, id desc limit ?
-        """,
-        (dump(project_ids), limit),
-    )
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select id, next_steps, created_at from session_summaries o
+             where project_id = ? and next_steps is not null and {TELLABLE}
+             order by created_at desc, id desc limit ?
+            """,
+            (project_id, limit),
+        )
+    return sorted(found, key=_age, reverse=True)[:limit]
 
 
 def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
-    found = rows(
-        conn,
-        f"""
-        select created_at, completed from session_summaries o
-         where project_id in (select value from json_each(?)) and created_at > ? and completed is not null
-           and {TELLABLE}
-         order by created_at desc limit 50
-        """,
-        (dump(project_ids), at),
-    )
-    return [(row["created_at"], row["completed"]) for row in found]
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select id, created_at, completed from session_summaries o
+             where project_id = ? and created_at > ? and completed is not null and {TELLABLE}
+             order by created_at desc, id desc limit {_COMPLETED}
+            """,
+            (project_id, at),
+        )
+    return [(row["created_at"], row["completed"]) for row in sorted(found, key=_age, reverse=True)[:_COMPLETED]]
 
 
 def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:

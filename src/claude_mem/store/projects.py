@@ -130,6 +130,7 @@ def merge(conn: Connection, source: int, target: int) -> Row:
     untouched = rows(conn, "select kind, row_id from stale")
     for table in BELONGS.values():
         conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
+    _move_files(conn, source, target)
     conn.execute(
         """
         update projects set created_at = min(created_at, ?2), root = iif(root = '', ?3, root) where id = ?1
@@ -139,6 +140,19 @@ def merge(conn: Connection, source: int, target: int) -> Row:
     conn.execute("delete from projects where id = ?", (source,))
     _index_stays(conn, target, untouched)
     return {**found, "into": show(conn, target)}
+
+
+def _move_files(conn: Connection, source: int, target: int) -> None:
+    """All at once: a trigger for each document takes a minute where there are many."""
+    conn.execute(
+        """
+        insert into known_files select ?2, path, edited, read, newest_at from known_files where project_id = ?1
+            on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
+               newest_at = max(newest_at, excluded.newest_at)
+        """,
+        (source, target),
+    )
+    conn.execute("delete from known_files where project_id = ?", (source,))
 
 
 def _index_stays(conn: Connection, target: int, stale_before: list[Row]) -> None:

@@ -154,6 +154,14 @@ def digested(conn: Connection, turn: Turn, *, now: int) -> None:
     failpoint("store.digested")
 
 
+def leave(conn: Connection, turn_id: int, *, now: int) -> None:
+    """Someone has decided that nothing is to be made of it; unless more happens in it, nobody waits for it any more."""
+    conn.execute(
+        "update turns set digested_at = ? where id = ? and closed_at is not null and digested_at is null",
+        (now, turn_id),
+    )
+
+
 def is_current(conn: Connection, turn: Turn) -> bool:
     """Has nothing been added to the turn since it was loaded, and may it be kept?"""
     newest = value(conn, "select max(seq) from events where turn_id = ?", (turn.id,))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from typing import Any
 
@@ -21,15 +21,17 @@ from starlette.routing import Route
 
 from claude_mem import __version__, ids, projects
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
-from claude_mem.pipeline import tryout
+from claude_mem.pipeline import budget, tryout
 from claude_mem.store import account, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
 from claude_mem.worker import (
+    checkup,
     corrections,
     intake,
+    logs,
     mcp,
     memories,
     moving,
@@ -42,6 +44,7 @@ from claude_mem.worker import (
 from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
+from claude_mem.worker.times import measured
 from claude_mem.worker.visits import Visits
 
 log = logging.getLogger(__name__)
@@ -85,7 +88,7 @@ def _json(value: Any, *, status: int = 200) -> Response:
 
 
 def _status(error: MemError) -> int:
-    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 503)):
+    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 409)):
         if isinstance(error, kind):
             return status
     return 500
@@ -135,6 +138,21 @@ async def cost(service: Service, request: Request) -> Any:
     now = ids.now()
     since = now - number(request, "days", 30, low=1, high=3660) * 86_400_000
     return {"items": await service.db.read(ledger.table, by=by, since=since), **await service.refiner.standing(now)}
+
+
+async def cost_days(service: Service, request: Request) -> Any:
+    """The same for a plot: the last `days` one by one (`days`), and of each what was asked `by` model or project."""
+    by = request.query_params.get("by", "model")
+    if by not in ledger.SERIES:
+        raise Misuse(f"there is no way to split days by {by!r}", hint="use one of " + ", ".join(ledger.SERIES))
+    now, count = ids.now(), number(request, "days", 30, low=1, high=366)
+    today = budget.day_start(now)
+    days = [today - timedelta(days=back) for back in range(count - 1, -1, -1)]
+    return {
+        "days": [f"{day:%Y-%m-%d}" for day in days],
+        "items": await service.db.read(ledger.series, by=by, since=budget.ms(days[0])),
+        **await service.refiner.standing(now),
+    }
 
 
 async def compress_turn(service: Service, request: Request) -> Any:
@@ -214,18 +232,8 @@ async def queue(service: Service, _: Request) -> Any:
 async def retry(service: Service, _: Request) -> Any:
     """Give the jobs that were given up another chance."""
     count = await service.db.write(jobs.retry_dead, now=ids.now())
-    service.runner.wake.set()
+    await service.tell([])  # every lane: they may be of any kind
     return {"retried": count}
-
-
-async def logs(service: Service, request: Request) -> Any:
-    """The log's last `lines` (1–10,000)."""
-    count = number(request, "lines", 200, low=1, high=10_000)
-    try:
-        lines = service.config.log_file.read_text("utf-8", "replace").splitlines()[-count:]
-    except OSError:
-        lines = []
-    return {"lines": lines}
 
 
 async def stream(service: Service, _: Request) -> Any:
@@ -237,6 +245,7 @@ async def stream(service: Service, _: Request) -> Any:
 ROUTES: dict[str, dict[str, Handler]] = {
     "/healthz": {"GET": healthz},
     "/api/health": {"GET": health},
+    "/api/health/page": {"GET": checkup.page},
     "/api/readiness": {"GET": readiness},
     "/sessions/{id}": {"GET": intake.session_status, "DELETE": intake.delete_session},
     "/sessions/{id}/status": {"GET": intake.session_status},
@@ -249,11 +258,11 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/sessions/summarize": {"POST": intake.summarize},
     "/api/sessions/complete": {"POST": intake.complete},
     "/api/processing": {"POST": intake.processing},
-    "/api/context/inject": {"GET": telling.inject, "POST": telling.inject_start},
+    "/api/context/inject": {"GET": telling.inject, "POST": measured("start", telling.inject_start)},
     "/api/context/preview": {"GET": telling.inject},
-    "/api/context/prompt": {"POST": telling.speak},
-    "/api/context/file": {"POST": telling.speak},
-    "/api/context/failure": {"POST": telling.speak},
+    "/api/context/prompt": {"POST": measured("prompt", telling.speak)},
+    "/api/context/file": {"POST": measured("file", telling.speak)},
+    "/api/context/failure": {"POST": measured("failure", telling.speak)},
     "/api/context/semantic": {"POST": telling.semantic},
     "/api/search": {"GET": telling.search},
     "/api/observations": {"GET": memories.listing(partial(observations.listing, kind="observation"))},
@@ -292,8 +301,10 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/import": {"POST": moving.ask_import},
     "/api/import/{id}": {"GET": moving.show_import},
     "/api/backup": {"POST": moving.make_backup},
+    "/api/backup/check": {"POST": checkup.check_backup},
     "/api/ledger": {"GET": memories.listing(ledger.listing)},
     "/api/cost": {"GET": cost},
+    "/api/cost/days": {"GET": cost_days},
     "/api/compress": {"POST": compress_turn},
     "/api/projects": {"GET": list_projects},
     "/api/project/{id}": {"GET": project_routes.show, "PATCH": project_routes.rename},
@@ -310,8 +321,10 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/reindex": {"POST": reindex},
     "/api/queue": {"GET": queue},
     "/api/queue/retry": {"POST": retry},
+    "/api/queue/{id}": {"DELETE": checkup.drop_job},
+    "/api/queue/{id}/retry": {"POST": checkup.retry_job},
     "/api/settings": {"GET": settings.show, "PATCH": settings.change},
-    "/api/logs": {"GET": logs},
+    "/api/logs": {"GET": logs.show},
     "/stream": {"GET": stream},
     "/mcp": {"POST": mcp.answer},
     "/api/feed": {"GET": viewer.show_feed},

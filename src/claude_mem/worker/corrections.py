@@ -20,7 +20,7 @@ from claude_mem.text import map_strings
 from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id
 from claude_mem.worker.service import Service, keepable
 
-MOST_RELATED, RELATED_FLOOR = 8, 0.25
+MOST_RELATED = 8
 AT_ONCE = 200
 _SHAPES: dict[str, type] = {
     **dict.fromkeys(("type", "title", "subtitle", "narrative"), str),
@@ -88,9 +88,8 @@ async def undo(service: Service, request: Request) -> Any:
 
 
 async def _done(service: Service, found: Row) -> Row:
-    """What lies ready to be told is made again."""
-    service.index_wake.set()
-    await service.render_again(await service.db.read(projects.by_name, found["project"]))
+    """What lies ready to be told is made again, and whoever is looking hears of it."""
+    await service.corrected(found["project_id"], kind=found["kind"], row_id=found["id"])
     return found
 
 
@@ -163,7 +162,7 @@ async def page(service: Service, request: Request) -> Any:
     found = await service.db.read(_page, wanted)
     known = found["observation"]
     found["types"] = list(service.icons)
-    found["related"] = [] if known.get("forgotten") else await _related(service, known, found["origin"]["project_id"])
+    found["related"] = [] if known.get("forgotten") else await _related(service, known)
     return found
 
 
@@ -178,10 +177,10 @@ def _page(conn: Connection, wanted: int) -> Row:
     }
 
 
-async def _related(service: Service, known: Row, project_id: int) -> list[Row]:
+async def _related(service: Service, known: Row) -> list[Row]:
     """What a search for its title finds, and what is about the same files."""
-    where = Filter(project_ids=(project_id,), kinds=("observation",))
-    question = recall.Question(text=known["title"] or "", where=where, limit=MOST_RELATED + 1, floor=RELATED_FLOOR)
+    where = Filter(project_ids=(known["project_id"],), kinds=("observation",))
+    question = recall.Question(text=known["title"] or "", where=where, limit=MOST_RELATED + 1)
     hits = await recall.find(service.db, service.indexer, question) if question.text.strip() else []
     alike = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != known["id"]]
     shared = await service.db.read(provenance.sharing_files, known["id"], limit=MOST_RELATED)
@@ -201,7 +200,7 @@ _WHY = {
 
 
 async def quarantine(service: Service, request: Request) -> Any:
-    """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, count, …}`."""
+    """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, total, …}`."""
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=100_000)
     found = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
     sources = await service.db.read(corrections.held_by_source)
@@ -210,7 +209,7 @@ async def quarantine(service: Service, request: Request) -> Any:
         "hasMore": len(found) > limit,
         "offset": offset,
         "limit": limit,
-        "count": sum(source["count"] for source in sources),
+        "total": sum(source["count"] for source in sources),
         "sources": [{**source, "why": _why(source["trust"])} for source in sources],
     }
 
@@ -230,8 +229,7 @@ async def settle_source(service: Service, request: Request) -> Any:
     while some := await service.db.read(find):
         await service.db.write(_judge_all, some, verdict)
         count += len(some)
-    service.index_wake.set()
-    await service.render_again([project_id])
+    await service.corrected(project_id)
     return {"count": count}
 
 

@@ -64,6 +64,8 @@ TAKES = {
     "GET /api/export": "project query since:date until:date",
     "POST /api/import": "path! project untrusted:flag dry_run:flag",
     "POST /api/backup": "digest:flag",
+    "POST /api/backup/check": "name!",
+    "GET /api/cost/days": "by:model|project days:1-366",
     "GET /api/cost": f"by:{'|'.join(BY)} days:1-3660",
     "POST /api/compress": "session path turn:id provider dry_run:flag",
     "PATCH /api/project/{id}": "name!",
@@ -133,7 +135,7 @@ def _operation(method: str, path: str, handler: Handler) -> Row:
         "summary": says.partition("\n")[0],
         "description": says,
         "parameters": [*_in_path(path), *(_parameter(item) for item in in_address)],
-        "responses": {"200": _answer(name), "4XX": _refusal(), "503": _refusal()},
+        "responses": {"200": _answer(name), "4XX": _refusal()},
     }
     if method in ("POST", "PATCH"):
         found["requestBody"] = {"content": _body(name, in_body)}

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -129,6 +129,7 @@ class Service:
         self.db = Database(ours(config.database), backups=config.backups)
         self.stream = Stream()
         self.heard = Heard()
+        self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
             log.error("%s; using `%s`", self.mode_problem, self.mode.name)
@@ -438,15 +439,21 @@ class Service:
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""
         until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
-        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         return until
 
     async def erase(self, row_id: int) -> list[int]:
         """For good, in the files too; which observations that took with it."""
         gone = await self.db.write(corrections.erase, row_id, now=ids.now())
         await self.db.scrub()
-        await self.render_again([await self.db.read(provenance.project_of, row_id)])
+        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         return gone
+
+    async def corrected(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
+        """A person has changed what is remembered."""
+        self.index_wake.set()
+        self.stream.publish([News("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
+        await self.render_again([project_id])
 
     async def merge_projects(self, source: int, target: int) -> Row:
         """Two projects become one, in the index and in the contexts on disk too."""

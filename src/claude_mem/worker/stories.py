@@ -35,7 +35,7 @@ async def list_sessions(service: Service, request: Request) -> Any:
 
 async def show_story(service: Service, request: Request) -> Any:
     """One session as a story: `from` (how many turns to pass over), `limit` (1–50) → `{session, turns, hasMore, …}`."""
-    start, limit = number(request, "from", 0), number(request, "limit", 20, low=1, high=MOST_TURNS)
+    start, limit = number(request, "from", 0), number(request, "limit", 10, low=1, high=MOST_TURNS)
     return await service.db.read(story.tell, row_id(request), start=start, limit=limit)
 
 

@@ -1,5 +1,5 @@
 -- The files a project's observations speak of, and of each how many changed or only read it: to show a tree of files
--- without reading every observation. Derived from `signals`; triggers keep it, so no way of writing can be forgotten.
+-- without reading every observation. Derived from `signals` and kept by triggers; a merge of two projects adds them up.
 create table known_files (
     project_id  integer not null,
     path        text not null,
@@ -35,23 +35,6 @@ end;
 -- While its document is still there to tell whose a signal was.
 create trigger documents_leave before delete on documents begin
     delete from signals where document_id = old.id;
-end;
-create trigger documents_move after update of project_id on documents
-    when new.project_id != old.project_id and new.kind = 'observation' begin
-    update known_files set edited = edited - (select count(*) from signals
-                                               where document_id = new.id and kind = 'edited' and value = path),
-                           read = read - (select count(*) from signals
-                                           where document_id = new.id and kind = 'read' and value = path)
-     where project_id = old.project_id
-       and path in (select value from signals where document_id = new.id and kind in ('edited', 'read'));
-    delete from known_files
-     where project_id = old.project_id and edited = 0 and read = 0
-       and path in (select value from signals where document_id = new.id and kind in ('edited', 'read'));
-    insert into known_files
-        select new.project_id, value, sum(kind = 'edited'), sum(kind = 'read'), new.created_at
-          from signals where document_id = new.id and kind in ('edited', 'read') group by value
-        on conflict do update set edited = edited + excluded.edited, read = read + excluded.read,
-               newest_at = max(newest_at, excluded.newest_at);
 end;
 
 insert into known_files

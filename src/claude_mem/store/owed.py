@@ -1,0 +1,157 @@
+"""Jobs for people: what each is about in words, another try for one that was given up, or its end.
+
+Dropping a job must leave the account as true as it was: an event is stored, queued, set aside or filtered, and the turn
+of a job that is dropped waits for nobody any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from claude_mem.errors import Misuse, NotFound
+from claude_mem.store import imports, jobs, turns
+from claude_mem.store.database import Connection, Row, one, rows, value
+
+MOST = 200
+
+_UNDIGESTED = "No memory is made of this turn. Its events stay stored, and are counted as such."
+# What it means to drop a job, by its kind. Of a kind that is not here none is dropped: a part of an old session's file
+# has others before and behind it, and is tried again with the whole.
+DROPPING = {
+    "compress": _UNDIGESTED,
+    jobs.PAST: _UNDIGESTED,
+    "reconcile": "The transcript is not read. The session's turns are digested from what the hooks told.",
+    "render": "The context on disk stays as it is until something changes in that project.",
+    jobs.REFINE: "The memory stays in the words it has.",
+    jobs.IMPORT: "The import ends here. What it has brought in stays.",
+}
+
+
+def listing(conn: Connection) -> list[Row]:
+    """Those that were given up first, then by when they are due."""
+    found = rows(
+        conn,
+        "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
+        " order by dead desc, due_at limit ?",
+        (MOST,),
+    )
+    return [_described(conn, row) for row in found]
+
+
+def counts(conn: Connection) -> Row:
+    found = one(
+        conn,
+        """
+        select count(*) filter (where not dead and error is null) as waiting,
+               count(*) filter (where not dead and error is not null) as retrying,
+               count(*) filter (where dead) as dead, min(created_at) filter (where not dead) as oldest_at
+          from jobs
+        """,
+    )
+    assert found is not None
+    return found
+
+
+def _described(conn: Connection, row: Row) -> Row:
+    about, session_id = _ABOUT.get(row["kind"], _unknown)(conn, _number(row["subject"]))
+    shown = {name: row[name] for name in ("id", "kind", "due_at", "attempts", "error", "created_at")}
+    dropping = DROPPING.get(row["kind"], "") if row["dead"] else ""
+    return {**shown, "dead": bool(row["dead"]), "about": about, "session_id": session_id, "dropping": dropping}
+
+
+def _number(subject: str) -> int:
+    head = subject.partition(".")[0]
+    return int(head) if head.isdigit() and len(head) < 19 else 0
+
+
+# --- what it is about ------------------------------------------------------------------------------------------------
+
+About = tuple[str, int | None]
+
+
+def _turn(doing: str) -> Callable[[Connection, int], About]:
+    def about(conn: Connection, turn_id: int) -> About:
+        row = one(conn, "select session_id, number from turns where id = ?", (turn_id,))
+        if row is None:
+            return f"{doing} a turn that is gone", None
+        return f"{doing} turn {row['number']} of {_session_name(conn, row['session_id'])}", row["session_id"]
+
+    return about
+
+
+def _session_name(conn: Connection, session_id: int) -> str:
+    row = one(
+        conn,
+        "select s.title, p.name from sdk_sessions s join projects p on p.id = s.project_id where s.id = ?",
+        (session_id,),
+    )
+    if row is None:
+        return "a session that is gone"
+    return f"“{row['title']}” ({row['name']})" if row["title"] else f"session {session_id} ({row['name']})"
+
+
+def _session(conn: Connection, session_id: int) -> About:
+    known = bool(value(conn, "select 1 from sdk_sessions where id = ?", (session_id,)))
+    return f"read the transcript of {_session_name(conn, session_id)}", session_id if known else None
+
+
+def _project(conn: Connection, project_id: int) -> About:
+    name = value(conn, "select name from projects where id = ?", (project_id,))
+    return f"write the start context of {name or 'a project that is gone'}", None
+
+
+def _import(conn: Connection, import_id: int) -> About:
+    return f"bring in {value(conn, 'select path from imports where id = ?', (import_id,)) or 'what is gone'}", None
+
+
+def _file(conn: Connection, file_id: int) -> About:
+    return f"read {value(conn, 'select path from backfill_files where id = ?', (file_id,)) or 'what is gone'}", None
+
+
+def _unknown(_: Connection, number: int) -> About:
+    return f"something this version does not know ({number})", None
+
+
+_ABOUT: dict[str, Callable[[Connection, int], About]] = {
+    "compress": _turn("make memories of"),
+    jobs.PAST: _turn("make memories of"),
+    jobs.REFINE: _turn("put into better words"),
+    "reconcile": _session,
+    "render": _project,
+    jobs.IMPORT: _import,
+    jobs.BACKFILL: _file,
+}
+
+
+# --- another try, or its end -----------------------------------------------------------------------------------------
+
+
+def retry(conn: Connection, job_id: int, *, now: int) -> None:
+    _given_up(conn, job_id)
+    conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where id = ?", (now, job_id))
+
+
+def drop(conn: Connection, job_id: int, *, now: int) -> str:
+    """What that means, in words."""
+    job = _given_up(conn, job_id)
+    if job["kind"] not in DROPPING:
+        raise Misuse(f"a job of the kind {job['kind']} can't be dropped", hint="try it again, or leave it")
+    conn.execute("delete from jobs where id = ?", (job_id,))
+    number = _number(job["subject"])
+    if job["kind"] in ("compress", jobs.PAST):
+        turns.leave(conn, number, now=now)
+    elif job["kind"] == "reconcile":
+        for turn_id, seq in turns.undigested(conn, number):
+            jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
+    elif job["kind"] == jobs.IMPORT:
+        imports.fail(conn, number, f"dropped: {job['error'] or 'it failed'}", now=now)
+    return DROPPING[job["kind"]]
+
+
+def _given_up(conn: Connection, job_id: int) -> Row:
+    found = one(conn, "select kind, subject, dead, error from jobs where id = ?", (job_id,))
+    if found is None:
+        raise NotFound(f"there is no job {job_id}", hint="it may have been done meanwhile")
+    if not found["dead"]:
+        raise Misuse(f"job {job_id} was not given up", hint="it is done by itself")
+    return found

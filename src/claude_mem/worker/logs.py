@@ -1,0 +1,129 @@
+"""The worker's log, read back: entries with their tracebacks, newest first, from all the files it is kept in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from claude_mem.errors import Misuse
+from claude_mem.worker.requests import date_of, number
+from claude_mem.worker.service import Service
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+MOST_CHARS = 20_000
+MOST_AT_ONCE = 1_000
+_HEAD = re.compile(
+    r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    at: int
+    level: str
+    logger: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    level: str = ""
+    text: str = ""
+    before: int | None = None
+
+    def fits(self, entry: Entry) -> bool:
+        if self.before is not None and entry.at >= self.before:
+            return False
+        if self.level and _rank(entry.level) < _rank(self.level):
+            return False
+        return not self.text or self.text in f"{entry.logger}: {entry.message}".casefold()
+
+    def may_be_in(self, text: str) -> bool:
+        """A quick look that saves taking most files apart."""
+        levels = LEVELS[_rank(self.level) :] if self.level else ()
+        return self.text in text.casefold() and (not levels or any(f" {level} " in text for level in levels))
+
+
+def _rank(level: str) -> int:
+    return LEVELS.index(level) if level in LEVELS else 0
+
+
+async def show(service: Service, request: Request) -> Any:
+    """The last `lines` (1–10,000) as text, and as entries with their tracebacks, newest first. `level` (or worse),
+    `text`, `before` (milliseconds) → `{lines, items: [{at, level, logger, message}], hasMore}`."""
+    given = request.query_params
+    level = given.get("level", "").upper()
+    if level and level not in LEVELS:
+        raise Misuse(f"there is no level {level!r}", hint="use one of " + ", ".join(LEVELS))
+    wanted = Wanted(
+        level=level,
+        text=given.get("text", "").casefold(),
+        before=date_of(given, "before"),
+    )
+    count = number(request, "lines", 200, low=1, high=10_000)
+    return await asyncio.to_thread(read, service.config.log_file, wanted, count)
+
+
+def read(file: Path, wanted: Wanted, count: int) -> dict[str, Any]:
+    """As many entries as asked for, and those of the same instant as the last: the next page is `before` its time."""
+    items: list[Entry] = []
+    more = False
+    for entry in _newest_first(file, wanted):
+        if not wanted.fits(entry):
+            continue
+        if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MOST_AT_ONCE):
+            more = True
+            break
+        items.append(entry)
+    lines = [line for entry in reversed(items) for line in _as_text(entry)][-count:]
+    return {"lines": lines, "items": [asdict(entry) for entry in items], "hasMore": more}
+
+
+def _newest_first(file: Path, wanted: Wanted) -> Iterator[Entry]:
+    """The present file, then `.1`, `.2` …; what is older is only read if it is needed."""
+    for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_age)):
+        try:
+            text = path.read_text("utf-8", "replace")
+        except OSError:
+            continue  # it was rotated away this moment, or there is none
+        if wanted.may_be_in(text):
+            yield from parse(text)
+
+
+def _age(path: Path) -> int:
+    tail = path.name.rpartition(".")[2]
+    return int(tail) if tail.isdigit() else 1 << 30
+
+
+def parse(text: str) -> Iterator[Entry]:
+    """Newest first. A line that begins no entry belongs to the one before it."""
+    rest: list[str] = []
+    for line in reversed(text.split("\n")):
+        head = _HEAD.fullmatch(line)
+        if head is None:
+            rest.append(line)
+            continue
+        said = "\n".join((head["message"], *reversed(rest))).rstrip()
+        yield Entry(_milliseconds(head["at"]), head["level"], head["logger"], said[:MOST_CHARS])
+        rest.clear()
+
+
+def _milliseconds(at: str) -> int:
+    """The log is written by the clock on the wall."""
+    try:
+        return round(datetime.fromisoformat(at.replace(",", ".")).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _as_text(entry: Entry) -> list[str]:
+    moment = datetime.fromtimestamp(entry.at / 1000)
+    head = f"{moment:%Y-%m-%d %H:%M:%S},{entry.at % 1000:03d} {entry.level} {entry.logger}: "
+    return (head + entry.message).split("\n")

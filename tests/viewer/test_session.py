@@ -1,0 +1,129 @@
+"""The list of sessions, and one of them as a story, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from claude_mem import hook
+from tests.lab import Lab
+from tests.viewer.conftest import OpenPage
+from tests.viewer.history import settled
+
+
+def number(memory: Lab, name: str) -> int:
+    found = memory.client().get("/api/sessions", limit=100)["items"]
+    return next(int(row["id"]) for row in found if row["content_session_id"] == name)
+
+
+def say(memory: Lab, event: str, **fields: Any) -> None:
+    """Something happens in the session `live`, in the project shop."""
+    memory.spool(event, session_id="live", **fields)
+    hook.nudge(str(memory.data))
+
+
+@pytest.fixture(scope="module")
+def long_session(memory: Lab) -> int:
+    """One of 34 turns; its start was told by the worker, one turn is private, one prompt is very long."""
+    memory.hook("SessionStart", session_id="long", source="startup")
+    for turn in range(1, 35):
+        who = {"session_id": "long", "prompt_id": f"l{turn}"}
+        if turn == 3:
+            memory.spool("UserPromptSubmit", header="private yes\n", prompt="", **who)
+            continue
+        memory.spool("UserPromptSubmit", prompt=f"Step {turn}: " + ("word " * 400 if turn == 2 else "go on"), **who)
+        failed = {"tool_name": "Bash", "tool_input": {"command": "make build"}, **who}
+        if turn == 1:
+            memory.spool("PostToolUseFailure", error="make: error: no rule", **failed)
+        edit = {"file_path": str(memory.project / "shop/voucher.py"), "old_string": "a", "new_string": "b"}
+        memory.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
+        if turn == 2:
+            memory.spool("PostToolUse", tool_response={"stdout": "built"}, **failed)
+        memory.spool("Stop", last_assistant_message=f"Step {turn} is done.", **who)
+    memory.spool("SessionEnd", session_id="long", reason="other")
+    hook.nudge(str(memory.data))
+    settled(memory.client())
+    return number(memory, "long")
+
+
+def test_sessions_are_listed_filtered_and_opened(memory: Lab, page: Page) -> None:
+    page.goto("/sessions")
+    cards = page.locator("article.session")
+    expect(cards.filter(has_text="An empty basket crashes")).to_contain_text("2 turns")
+    expect(cards.filter(has_text="An empty basket crashes")).to_contain_text("shop")
+    page.get_by_label("Agent").select_option("gemini")
+    expect(cards).to_have_count(1)
+    assert "host=gemini" in page.url
+    page.reload()
+    expect(cards).to_have_count(1)
+    page.get_by_label("Agent").select_option("qwen")
+    expect(page.get_by_text("No session fits these filters")).to_be_visible()
+    page.get_by_role("button", name="Clear filters").click()
+    cards.get_by_role("link", name="Maps load slowly").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Maps load slowly, find out why")
+
+
+def test_a_session_reads_as_a_story(memory: Lab, page: Page) -> None:
+    page.goto(f"/session/{number(memory, 'totals')}")
+    first = page.locator("#turn-1")
+    expect(first.locator("blockquote")).to_have_text("An empty basket crashes, please fix it")
+    expect(first).to_contain_text("shop/basket.py")
+    expect(first).to_contain_text("edited 1×")
+    expect(first.locator(".part", has_text="Failed")).to_contain_text("pytest -q passed later")
+    expect(first.locator(".made .card").first).to_be_visible()
+    expect(page.locator("#turn-2")).to_contain_text("4f1c2ab Add up the prices of a basket")
+    expect(page.get_by_text("What it was told at its start is not known.")).to_be_visible()
+    first.get_by_text("Raw events: 5").click()
+    expect(first.locator(".raw > li")).to_have_count(5)
+    first.locator(".raw summary").nth(1).click()
+    expect(first.locator(".raw pre:visible")).to_contain_text('"command": "pytest -q"')
+    page.locator(".made a").first.click()
+    page.wait_for_url("**/observation/*")
+
+
+def test_a_long_session_is_found_one_s_way_in(long_session: int, page: Page) -> None:
+    page.goto(f"/session/{long_session}#turn-30")
+    turn = page.locator("#turn-30")
+    expect(turn).to_be_in_viewport()
+    expect(page.locator("#turn-1")).to_have_count(0)
+    page.get_by_role("button", name="Show earlier turns").click()
+    expect(page.locator("#turn-20")).to_have_count(1)
+    expect(turn).to_be_in_viewport()
+    page.get_by_role("navigation", name="Turns").get_by_role("link", name="Step 1:").click()
+    expect(page.locator("#turn-1")).to_be_in_viewport()
+    expect(page.locator("#turn-1")).to_be_focused()
+    expect(page.locator("#turn-1")).to_contain_text("passed in turn 2")
+    expect(page.locator("#turn-3")).to_contain_text("Private: nothing was kept.")
+    page.locator("#turn-2").get_by_role("button", name="Show all of it").click()
+    assert len(page.locator("#turn-2 blockquote").inner_text()) > 1900
+    told = page.locator(".story > div > div > details.told")
+    told.locator("summary").click()
+    expect(told).to_contain_text("file touched")
+
+
+def test_a_session_at_work_grows_while_it_is_looked_at(memory: Lab, page: Page) -> None:
+    memory.hook("UserPromptSubmit", session_id="live", prompt="Show the total in bold", prompt_id="v1")
+    settled(memory.client())
+    page.goto(f"/session/{number(memory, 'live')}")
+    expect(page.locator("#turn-1")).to_contain_text("at work")
+    expect(page.locator("#live")).to_have_text("live")
+    say(memory, "Stop", last_assistant_message="Totals are bold now, as they were asked to be.", prompt_id="v1")
+    expect(page.locator("#turn-1")).to_contain_text("Totals are bold now")
+    say(memory, "UserPromptSubmit", prompt="And <img src=x onerror=alert(1)> in red", prompt_id="v2")
+    expect(page.locator("#turn-2 blockquote")).to_have_text("And <img src=x onerror=alert(1)> in red")
+    expect(page.get_by_role("navigation", name="Turns").get_by_role("link")).to_have_count(2)
+    say(memory, "UserPromptSubmit", prompt="", header="private yes\n", prompt_id="v2")
+    expect(page.locator("#turn-2")).to_contain_text("Private: nothing was kept.")
+    assert "onerror" not in page.content()
+
+
+def test_it_fits_a_narrow_window(memory: Lab, long_session: int, open_page: OpenPage) -> None:
+    page = open_page(width=400, theme="dark")
+    for path in ("/sessions", f"/session/{long_session}"):
+        page.goto(path)
+        expect(page.locator(".turn, article.session").first).to_be_visible()
+        widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert widths[0] <= widths[1], json.dumps(widths)
