@@ -16,6 +16,7 @@ from typing import Any
 from claude_mem import __version__
 from claude_mem.store.ledger import BY
 from claude_mem.worker import viewer
+from claude_mem.worker.logs import LEVELS
 from claude_mem.worker.requests import Handler
 
 Row = dict[str, Any]
@@ -75,7 +76,7 @@ TAKES = {
     "GET /api/project/{id}/context": "context_tokens:0-1000000 context_observations:0-1000000",
     "POST /api/project/{id}/merge": "into:id from:id ?dry_run:flag",
     "GET /api/line": "cwd",
-    "GET /api/logs": "lines:1-10000",
+    "GET /api/logs": f"lines:1-10000 level:{'|'.join(LEVELS)} text before:date",
     "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
     "POST /api/open": "path",
     "GET /open": "code",

@@ -11,11 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-<<<<<<< HEAD
-=======
 from dataclasses import replace
-from pathlib import Path
->>>>>>> main
 
 import uvicorn
 
