@@ -136,7 +136,7 @@ def _operation(method: str, path: str, handler: Handler) -> Row:
         "summary": says.partition("\n")[0],
         "description": says,
         "parameters": [*_in_path(path), *(_parameter(item) for item in in_address)],
-        "responses": {"200": _answer(name), "4XX": _refusal()},
+        "responses": {"200": _answer(name), "4XX": _refusal(name)},
     }
     if method in ("POST", "PATCH"):
         found["requestBody"] = {"content": _body(name, in_body)}
@@ -187,8 +187,8 @@ def _answer(name: str) -> Row:
     return {"description": "done", "content": {kind: {} for kind in kinds}}
 
 
-def _refusal() -> Row:
-    return {
-        "description": "why not, and what to do",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
+def _refusal(name: str) -> Row:
+    if name == "POST /mcp":
+        return {"description": "why not, as that protocol says it"}
+    found = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {"description": "why not, and what to do", "content": found}
