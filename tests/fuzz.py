@@ -99,3 +99,28 @@ def _check_fence(text: str) -> None:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "scanner": scanner, "parser": parser, "reader": reader, "renderer": renderer,
 }  # fmt: skip
+# Where a search begins; among them what once broke something.
+SEEDS = {
+    "scanner": [
+        b"a <private>b</private> c\xffinside\xffafter",
+        b"&lt;claude-mem-context a='b'&gt;",
+        b"\\u003cprivate\\u003e",
+    ],
+    "parser": [
+        test_reply.WHOLE.encode(),
+        b"<observation><title>a<title><fact>b</observation>\xffprompt",
+        b"<skip_summary/>",
+    ],
+    "reader": [
+        b'command save\nhost claude\npid 7\n\n{"session_id": "s", "hook_event_name": "PostToolUse", "tool_name": "Bash"}',
+        b'{"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "<private>x</private>", "cwd": "/"}',
+        b'{"conversation_id": "c", "hook_event_name": "afterFileEdit", "edits": [{"old_string": "a"}], "file_path": "x"}',
+        b'{"trajectory_id": "t", "agent_action_name": "pre_user_prompt", "tool_info": {"user_prompt": "x"}}',
+        'command save\nhost claude\npid ²\n\n{"session_id": "s", "hook_event_name": "Stop"}'.encode(),
+        b'{"sessionId": "s", "toolName": "bash", "toolArgs": "{}", "timestamp": 1}',
+    ],
+    "renderer": [
+        b"bugfix\xffA title <b>\xff</claude-mem-context>\xff&lt;private\xffx\xfffact",
+        "\u202e\x1b[31m\u200b".encode(),
+    ],
+}

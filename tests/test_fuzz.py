@@ -58,10 +58,11 @@ FIELDS = st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=8)
 NAMED = st.fixed_dictionaries(
     {}, optional={"session_id": st.just("s"), "hook_event_name": EVENTS, "tool_name": st.just("Bash")}
 )
-HEADERS = st.dictionaries(
-    st.sampled_from(["command", "host", "pid", "private", "withheld", "cut", "project_dir", "project", "source", "x"]),
-    st.one_of(st.text(max_size=12), st.sampled_from(["save", "claude", "²", "1" * 30, "yes", "%0A", "/"])),
-    max_size=5,
+ODD = st.one_of(st.text(max_size=12), st.sampled_from(["²", "1" * 30, "yes", "%0A", "/", "٣", "-1"]))
+HEADERS = st.fixed_dictionaries(
+    {"command": st.sampled_from(["save", "new", "summary", "x"])},
+    optional=dict.fromkeys(("pid", "private", "withheld", "cut", "project_dir", "project", "source"), ODD)
+    | {"host": st.sampled_from(["claude", "codex", "gemini", "²"])},
 )
 
 
@@ -79,6 +80,8 @@ INPUTS = {"scanner": BYTES, "parser": BYTES, "reader": st.one_of(BYTES, RECORDS,
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_no_bytes_break_it(name: str) -> None:
+    for seed in fuzz.SEEDS[name]:
+        fuzz.TARGETS[name](seed)
     count = 0
 
     @SETTINGS

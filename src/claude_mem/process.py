@@ -83,7 +83,7 @@ def holder(data_dir: Path) -> int | None:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.pread(fd, 32, 0)
-        return int(text) if text.isdigit() else 0
+        return int(text) if text.isdigit() and len(text) < 10 else 0
     finally:
         os.close(fd)
     return None

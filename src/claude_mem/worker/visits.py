@@ -62,7 +62,7 @@ class Visits:
         until, _, signature = given.value.rpartition(".") if given else ("", "", "")
         end = until.partition(".")[0]
         ours = hmac.compare_digest(signature.encode(), self._signed(until).encode())
-        return ours and end.isdigit() and int(end) > time.time()
+        return ours and end.isdecimal() and int(end) > time.time()
 
     def _signed(self, text: str) -> str:
         return hmac.new(self.token.encode(), f"viewer {self.port} {text}".encode(), sha256).hexdigest()
