@@ -17,7 +17,7 @@ test: $(READY) client build/agents/codex/.ready browser axe lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The same with every generated input: more of them than a change usually needs.
-test-long: export CLAUDE_MEM_TEST_LONG := 1
+test-long: export CLAUDE_MEM_LONG := 1
 test-long: test
 
 # Every agent that can be had from a registry, the real program, against scripted models.
