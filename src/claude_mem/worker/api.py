@@ -57,7 +57,7 @@ def build_app(service: Service, *, token: str, port: int) -> Starlette:
     visits = Visits(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
+        middleware=[Middleware(Guard, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.visits = visits
@@ -89,7 +89,7 @@ def _json(value: Any, *, status: int = 200) -> Response:
 
 
 def _status(error: MemError) -> int:
-    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 503)):
+    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 409)):
         if isinstance(error, kind):
             return status
     return 500
@@ -332,6 +332,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
+    "/api/token/rotate": {"POST": viewer.rotate_token},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
     "/static/{name:path}": {"GET": viewer.static},
