@@ -49,6 +49,8 @@ POINTS = (
     "migrate.applied",
     "import.read",
     "import.batch",
+    "repair.moved",
+    "repair.salvaged",
 )
 
 _armed, _left = "", 0

@@ -188,7 +188,7 @@ def prepared(source: Path, near: Path) -> Iterator[Path]:
             migrate.backup(conn, path)
         db = Database(path, backups=folder)
         try:
-            db.write_now(_settle)
+            db.write_now(settle)
         finally:
             db.close()
         check(path)
@@ -207,7 +207,7 @@ def _is_anothers(folder: Path) -> bool:
     return pid != os.getpid()
 
 
-def _settle(conn: Connection) -> None:
+def settle(conn: Connection) -> None:
     """What lies rendered on disk is of another state: every project's start is made again."""
     now = ids.now()
     for row in rows(conn, "select id from projects"):
