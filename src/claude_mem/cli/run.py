@@ -99,9 +99,9 @@ def retry(_: argparse.Namespace) -> int:
 
 
 async def _work_off(config: Config) -> None:
-    from claude_mem.worker.service import Service
+    from claude_mem.worker.opening import opened
 
-    service = Service(config)
+    service = opened(config)
     try:
         await service.work_off()
     finally:

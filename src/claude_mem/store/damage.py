@@ -29,11 +29,17 @@ def is_damage(error: BaseException | None) -> bool:
     return isinstance(error, apsw.CorruptError | apsw.NotADBError | Damaged) or is_damage(error.__cause__)
 
 
-def is_full(error: BaseException | None) -> bool:
-    """No room on the disk: what failed may be tried again when there is some."""
+_TROUBLE = (
+    apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError,
+)  # fmt: skip
+_TROUBLE_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+def is_trouble(error: BaseException) -> bool:
+    """The disk does not take it now, and may take it later. None of these is damage."""
     if isinstance(error, BaseExceptionGroup):
-        return all(is_full(each) for each in error.exceptions)
-    return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+        return all(is_trouble(each) for each in error.exceptions)
+    return isinstance(error, _TROUBLE) or (isinstance(error, OSError) and error.errno in _TROUBLE_CODES)
 
 
 # --- before it is opened ---------------------------------------------------------------------------------------------

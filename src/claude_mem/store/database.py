@@ -51,7 +51,11 @@ class Database:
         self._reading = ThreadPoolExecutor(READERS, "reader")
         self._local = threading.local()
         self._readers: list[Connection] = []
-        self._writer = self._writing.submit(self._open_writer, backups).result()
+        try:
+            self._writer = self._writing.submit(self._open_writer, backups).result()
+        except BaseException:
+            self._writing.shutdown()
+            raise
 
     def _open_writer(self, backups: Path) -> Connection:
         if is_foreign(self.path):  # seen before it is opened: closing it would work its owner's log into it
@@ -131,6 +135,11 @@ class Database:
                 self._writer.pragma("foreign_keys", "on")
 
         return self._writing.submit(freely).result()
+
+    async def pack(self) -> None:
+        """Make the file as small as what is in it. It takes a while, and as much room again."""
+        await asyncio.wrap_future(self._writing.submit(lambda: list(self._writer.execute("vacuum"))))
+        await self.scrub()
 
     async def scrub(self) -> None:
         """Move everything from the log into the database, where deleted rows are overwritten, and empty the log."""

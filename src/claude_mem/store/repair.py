@@ -26,6 +26,7 @@ from claude_mem.store import salvage as salvage_
 from claude_mem.store.database import Connection, Database
 
 ABOUT = "about.json"
+ITSELF = "itself"  # nothing but the end of its log was lost
 SALVAGING = ".salvaging-"
 
 
@@ -36,7 +37,7 @@ class Repair(msgspec.Struct):
     begun_at: int
     folder: str = ""
     ended_at: int = 0
-    backup: str = ""  # what was put in place; '': an empty one
+    backup: str = ""  # what was put in place: a backup, `itself`, or '': an empty one
     taken: dict[str, int] = {}
     lost: dict[str, int] = {}
 
@@ -61,13 +62,16 @@ def listing(quarantine: Path) -> list[Repair]:
 def said(repair: Repair) -> str:
     """For a person, once."""
     when = datetime.fromtimestamp(repair.begun_at / 1000)
-    source = "the backup " + repair.backup if repair.backup else "a new one, since there was no good backup"
-    lost = sum(repair.lost.values())
-    back = "nothing was lost" if not lost else f"{lost:,} rows could not be saved"
+    source = f"the backup {repair.backup}" if repair.backup else "an empty one, since there was no good backup"
+    if repair.backup == ITSELF:
+        source = "what was left of it"
+    saved, lost = sum(repair.taken.values()), sum(repair.lost.values())
+    back = f", with {saved:,} rows that could be saved" if saved else ""
+    back += f"; {lost:,} could not" if lost else ""
     hint = "; `claude-mem backfill` reads your transcripts again" if lost or not repair.backup else ""
     return (
-        f"claude-mem's database was damaged ({repair.problem}). In its place is {source}; {back}{hint}."
-        f" The damaged one is kept in {repair.folder} ({when:%d %b %H:%M})."
+        f"claude-mem's database was damaged on {when:%d %b at %H:%M} ({repair.problem}). In its place is"
+        f" {source}{back}{hint}. The damaged one is kept in {repair.folder}."
     )
 
 
@@ -143,7 +147,7 @@ def _good(kept: Path, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]
         except (MemError, apsw.Error, OSError):
             continue
         try:
-            yield fresh, source.name
+            yield fresh, ITSELF if source == kept else source.name
         finally:
             prepared.__exit__(None, None, None)
         return

@@ -37,7 +37,9 @@ class Salvaged:
 def salvage(damaged: Connection, into: Connection, *, now: int) -> Salvaged:
     """The caller owns the transaction on `into`, in which references are not checked: what dangles is removed."""
     found = Salvaged()
-    offsets = {row["id"]: row["transcript_offset"] for row in rows(into, "select id, transcript_offset from sdk_sessions")}
+    offsets = {
+        row["id"]: row["transcript_offset"] for row in rows(into, "select id, transcript_offset from sdk_sessions")
+    }
     for table in _tables(into):
         _take_table(damaged, into, table, found)
     _take_bygone_words(damaged, into)
@@ -247,10 +249,11 @@ def _take_bygone_words(damaged: Connection, into: Connection) -> None:
 
 def _drop_dangling(into: Connection, found: Salvaged) -> None:
     """Rows that refer to what was lost."""
-    while dangling := rows(into, "select distinct \"table\", rowid as id from pragma_foreign_key_check where rowid"):
+    while dangling := rows(into, 'select distinct "table", rowid as id from pragma_foreign_key_check where rowid'):
         for row in dangling:
             into.execute(f"delete from {row['table']} where rowid = ?", (row["id"],))
-            found.lost[row["table"]] += 1
+            if found.lost and row["table"] not in DERIVED:  # else what it refers to was removed on purpose
+                found.lost[row["table"]] += 1
 
 
 def _settle_receipts(into: Connection) -> None:
@@ -268,9 +271,7 @@ def _settle_receipts(into: Connection) -> None:
         on conflict do update set n = n + excluded.n
         """
     )
-    into.execute(
-        "delete from receipts where outcome = 'stored' and event_id not in (select event_id from events)"
-    )
+    into.execute("delete from receipts where outcome = 'stored' and event_id not in (select event_id from events)")
     into.execute("delete from tally where not n")
 
 

@@ -119,9 +119,7 @@ def _entries(folder: Path) -> list[tuple[str, int]]:
 
 def _backups(folder: Path) -> Row:
     """How many copies there are, and the newest of them."""
-    found = [
-        (path, path.stat()) for path in folder.glob("*.db") if path.name.startswith((backup.PREFIX, backup.BEFORE))
-    ]
+    found = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OURS)]
     newest = max(found, key=lambda item: item[1].st_mtime, default=None)
     return {
         "count": len(found),
