@@ -20,13 +20,17 @@ _HINT = "the worker sets it aside and puts the newest good backup in its place"
 _SHM_HEADER, _BACKFILLED = 48, 96  # where SQLite keeps its notes about the log, and how much of it is in the database
 
 
+# What damage looks like to whoever meets it. We write only text that can be read again.
+SIGNS = (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError)
+
+
 def is_damage(error: BaseException | None) -> bool:
     """Whatever it is wrapped in."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_damage(each) for each in error.exceptions)
     if error is None:
         return False
-    return isinstance(error, apsw.CorruptError | apsw.NotADBError | Damaged) or is_damage(error.__cause__)
+    return isinstance(error, (*SIGNS, Damaged)) or is_damage(error.__cause__)
 
 
 _TROUBLE = (

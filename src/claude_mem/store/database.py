@@ -45,7 +45,7 @@ class Database:
         if self.fresh:
             path.touch(0o600)
         self.path = path
-        self.damaged: Callable[[BaseException], None] = lambda error: None  # who is told when it turns out to be
+        self.damaged: Callable[[BaseException], None] = lambda _: None  # who is told when it turns out to be
         self.make_room: Callable[[], bool] = lambda: False  # when the disk is full; True if it may be tried again
         self._writing = ThreadPoolExecutor(1, "writer")
         self._reading = ThreadPoolExecutor(READERS, "reader")
@@ -68,7 +68,7 @@ class Database:
             return self._set_up(conn, claim, backups)
         except BaseException as error:
             conn.close()  # as it is: whoever looks at it next finds nothing changed
-            if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            if isinstance(error, damage.SIGNS):
                 raise Damaged(f"{self.path} is damaged: {error}", hint="the worker puts a backup in place") from error
             raise
 
@@ -107,14 +107,14 @@ class Database:
             if not self.make_room():
                 raise
             return _in_transaction(self._writer, fn, args, kwargs)  # nothing of the first try has been kept
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+        except damage.SIGNS as error:
             self.damaged(error)
             raise
 
     def _read(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
         try:
             return fn(self._reader(), *args, **kwargs)
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+        except damage.SIGNS as error:
             self.damaged(error)
             raise
 
@@ -189,7 +189,7 @@ def _connect(path: Path, flags: int) -> Connection:
         conn.set_busy_timeout(5000)
         conn.row_trace = _as_dict
         conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except damage.SIGNS as error:
         raise Damaged(f"can't open {path}: {error}", hint="the worker puts a backup in place") from error
     except apsw.Error as error:
         raise CannotDo(f"can't open {path}: {error}", hint="`claude-mem doctor` looks at it closely") from error

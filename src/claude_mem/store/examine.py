@@ -6,7 +6,7 @@ All but the index is read through a connection of its own, which can't write, an
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,14 +27,17 @@ class Hurried(Exception):
 def start(path: Path, *, halted: Halted, chance: random.Random | None = None) -> list[str]:
     """What is wrong, as far as a quick look tells."""
     with _looking(path, halted) as conn:
-        return _pages(conn, "quick_check") + seals.sample(conn, count=SAMPLE, chance=chance or random.Random())
+        found = _pages(conn, "quick_check")
+        return found or _readable(lambda: seals.sample(conn, count=SAMPLE, chance=chance or random.Random()))  # noqa: S311
 
 
 def full(path: Path, *, halted: Halted) -> list[str]:
     with _looking(path, halted) as conn:
-        found = _pages(conn, "integrity_check")
-        found += [f"{row['table']} {row['rowid']} names what is not there" for row in _dangling(conn)]
-        return found + backup.broken_seals(conn)
+        return (
+            _pages(conn, "integrity_check")
+            or _readable(lambda: _dangling(conn))
+            or _readable(lambda: backup.broken_seals(conn))
+        )
 
 
 def index(conn: Connection, halted: Halted) -> bool:
@@ -67,13 +70,22 @@ def _pages(conn: Connection, pragma: str) -> list[str]:
     """The pages, and that all is where the indexes say. What is read may itself be too damaged to be read."""
     try:
         found = [str(next(iter(row.values()))) for row in rows(conn, f"pragma {pragma}(5)")]
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except damage.SIGNS as error:
         return [str(error)]
     return [problem for problem in found if problem != "ok"]
 
 
-def _dangling(conn: Connection) -> list[dict[str, object]]:
-    return rows(conn, "pragma foreign_key_check")
+def _readable(look: Callable[[], list[str]]) -> list[str]:
+    """What it finds, or that it can't be read."""
+    try:
+        return look()
+    except damage.SIGNS as error:
+        return [str(error)]
+
+
+def _dangling(conn: Connection) -> list[str]:
+    found = rows(conn, "pragma foreign_key_check")
+    return [f"{row['table']} {row['rowid']} names what is not there" for row in found]
 
 
 def closely(path: Path) -> list[str]:

@@ -29,7 +29,7 @@ def opened(config: Config) -> Service:
         return Service(config)
 
 
-def mend(config: Config, problem: str) -> None:
+def _count(problem: str) -> None:
     now = time.monotonic()
     if len(_times) == MOST and now - _times[0] < WITHIN_SECONDS:
         raise CannotDo(
@@ -37,6 +37,10 @@ def mend(config: Config, problem: str) -> None:
             hint="the disk may be failing; move CLAUDE_MEM_DATA_DIR to another one. Events wait in the spool",
         )
     _times.append(now)
+
+
+def mend(config: Config, problem: str) -> None:
+    _count(problem)
     log.error("the database is damaged and set aside: %s", problem)
     done = repair.mend(ours(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem)
     log.error("%s", repair.said(done))
@@ -50,4 +54,5 @@ def look_again(config: Config, problem: str) -> None:
     if found:
         mend(config, found[0])
     else:
+        _count(problem)
         log.error("damage was met, and a close look finds none: %s", problem)
