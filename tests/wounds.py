@@ -75,7 +75,7 @@ def seen(path: Path, folder: Path) -> str:
         found += [str(rows(conn, "select rowid, rank from words where words match ?", (word,))) for word in WORDS]
         found += [str(rows(conn, "select * from signals")), str(rows(conn, "select event_id, outcome from receipts"))]
         return hashlib.sha256("".join(found).encode("utf-8", "surrogateescape")).hexdigest()
-    except (apsw.Error, UnicodeDecodeError) as error:
+    except Exception as error:  # whatever it does to those who read it
         return f"error: {error}"
     finally:
         conn.close()
@@ -94,6 +94,8 @@ def noticed(path: Path, *, backups: Path) -> str:
             return "index"
         if found := examine.full(path, halted=backup.never):
             return f"full: {found[0]}"
+        if examine.stray(path):
+            return "stray"
     except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as problem:
         return f"read: {problem}"
     finally:

@@ -302,6 +302,7 @@ def _worker(config: Config) -> Iterator[Check]:
     found = gather_status(config)
     if found["problem"]:
         yield Check("database", False, found["problem"], "mend the cause; until then everything waits in the spool")
+    yield from (Check("damage", True, said, "delete that folder when you need it no more") for said in found["damage"])
     yield _alive(config, found)
     yield _token(config)
     balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))

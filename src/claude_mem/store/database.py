@@ -206,7 +206,9 @@ def ours(path: Path) -> Path:
 def is_foreign(path: Path) -> bool:
     """Is it a sound database with someone else's tables? A damaged one may be ours: whoever opens it will say so."""
     try:
-        return foreign.is_database(path) and foreign.whose(path) in ("older", "other")
+        if not foreign.is_database(path) or foreign.is_plainly_ours(path):
+            return False
+        return foreign.whose(path) in ("older", "other")
     except (OSError, CannotDo):
         return False
 

@@ -17,6 +17,7 @@ from claude_mem.store.backup import STEPS, Halted
 from claude_mem.store.database import Connection, open_reader, rows
 
 SAMPLE = 1_000
+PAGE = 4096
 INDEX = "the index does not say what the texts say"  # it is derived, and made again
 
 
@@ -38,6 +39,26 @@ def full(path: Path, *, halted: Halted) -> list[str]:
             or _readable(lambda: _dangling(conn))
             or _readable(lambda: backup.broken_seals(conn))
         )
+
+
+def stray(path: Path) -> int:
+    """Pages with a single bit set where nothing is: it does no harm, but a sound disk does not do that."""
+    found = 0
+    with path.open("rb") as file:
+        while page := file.read(PAGE):
+            rest = _unused(page, 100 if page.startswith(damage.MAGIC) else 0).strip(b"\0")
+            found += len(rest) == 1 and rest[0].bit_count() == 1
+    return found
+
+
+def _unused(page: bytes, start: int) -> bytes:
+    """Between the list of a page's cells and the first of them; all of a page that was never used."""
+    kind = page[start]
+    if kind not in (2, 5, 10, 13):
+        return page if not kind else b""
+    head = start + (12 if kind in (2, 5) else 8)
+    cells, content = (int.from_bytes(page[start + at : start + at + 2], "big") for at in (3, 5))
+    return page[head + 2 * cells : content or len(page)]
 
 
 def index(conn: Connection, halted: Halted) -> bool:

@@ -45,6 +45,19 @@ def whose(path: Path) -> str:
             drop_copy(path)
 
 
+def is_plainly_ours(path: Path) -> bool:
+    """By the database alone, without its log: SQLite then writes no notes beside it, and those that a killed worker
+    left stay as they are."""
+    try:
+        conn = apsw.Connection(_uri(path, "immutable=1"), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        try:
+            return whose_tables(conn) == "ours"
+        finally:
+            conn.close()
+    except (apsw.Error, UnicodeDecodeError):
+        return False
+
+
 def whose_tables(conn: apsw.Connection) -> str:
     tables = columns(conn)
     if not tables:

@@ -21,7 +21,7 @@ from claude_mem import hook, ids
 from claude_mem.errors import MemError
 from claude_mem.failpoints import failpoint
 from claude_mem.spool import sync_folder, write_private
-from claude_mem.store import backup, checks, damage, notices
+from claude_mem.store import backup, checks, damage, foreign, notices
 from claude_mem.store import salvage as salvage_
 from claude_mem.store.database import Connection, Database
 
@@ -140,7 +140,7 @@ def _good(kept: Path, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]
     """A sound database to go on with, apart from all others, and the name of what it was made of: the damaged one, if
     all that it lost was the end of its log; the newest backup that is good; or none, and it is empty."""
     copies = sorted(backups.glob("*.db"), key=lambda path: -path.stat().st_mtime)
-    for source in (kept, *copies):
+    for source in ([kept] if _is_ours(kept) else []) + copies:
         try:
             prepared = backup.prepared(source, near)
             fresh = prepared.__enter__()
@@ -157,6 +157,13 @@ def _good(kept: Path, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]
         yield folder / "claude-mem.db", ""
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ours(kept: Path) -> bool:
+    try:
+        return foreign.is_database(kept) and foreign.whose(kept) == "ours"
+    except (MemError, OSError):
+        return False
 
 
 def _salvage(kept: Path, db: Database, about: Repair) -> None:

@@ -194,9 +194,10 @@ class Reader:
         for row in self._numbered(f"{self.shape.number} > ? order by {self.shape.number} desc", last):
             first = row[self.shape.number]
             yield row
-        end = first or last + MOST_PROBES
-        for number in range(last + 1, min(end, last + MOST_PROBES)):
+        for number in range(last + 1, min(first or last + MOST_PROBES, last + MOST_PROBES)):
             yield from self._numbered(f"{self.shape.number} = ?", number)
+        if not first and self.gaps:
+            self.gaps = 1  # how many there were nobody knows
 
     def _numbered(self, where: str, given: int) -> Iterator[Row]:
         return self._try(f"select {', '.join(self.shape.columns)} from {self.shape.table} where {where}", (given,))
@@ -282,11 +283,17 @@ def _ask_again(into: Connection, offsets: dict[int, int], *, now: int) -> None:
         if row["transcript_path"] and row["transcript_offset"] != before:
             into.execute("update sdk_sessions set transcript_offset = ? where id = ?", (before, row["id"]))
             jobs.ask(into, "reconcile", f"{row['id']}.{now}.agents", now=now)
+    for row in rows(into, _OWED):
+        jobs.ask(into, "compress", f"{row['id']}.{row['seq']}", now=now)
     for row in rows(into, _UNSURE):
         into.execute("update turns set digested_at = null where id = ?", (row["id"],))
         jobs.ask(into, jobs.PAST, f"{row['id']}.{row['seq']}", now=now)
 
 
+_OWED = """
+    select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
+     where t.closed_at is not null and t.digested_at is null and not t.private group by t.id
+"""
 # Turns that were digested, have their events, and nothing to show for it: their summary was lost.
 _UNSURE = """
     select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id

@@ -123,7 +123,12 @@ class Keeper:
         await self._judge("full", problems, now)
         if not problems:
             await self._check_index(now)
+            await self._note_stray(await asyncio.to_thread(examine.stray, self.db.path), now)
         return problems
+
+    async def _note_stray(self, pages: int, now: int) -> None:
+        text = f"{pages} stray bits in unused space: nothing is lost, but the disk may be failing" if pages else ""
+        await self.db.write(checks.note, "stray", ok=not pages, text=text, now=now)
 
     async def _judge(self, name: str, problems: list[str], now: int) -> None:
         if problems:
