@@ -7,7 +7,7 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-hosts run lint types docs bench client agents browser axe clean wheel lock
+.PHONY: demo test test-long test-hosts run lint types docs bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -15,6 +15,10 @@ demo: $(READY)
 
 test: $(READY) client build/agents/codex/.ready browser axe lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# The same with every generated input: more of them than a change usually needs.
+test-long: export CLAUDE_MEM_TEST_LONG := 1
+test-long: test
 
 # Every agent that can be had from a registry, the real program, against scripted models.
 test-hosts: $(READY) client agents
@@ -33,12 +37,13 @@ types: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 
-bench: $(READY)
+bench: $(READY) browser
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
 	$(BIN)/python bench/install.py
 	$(BIN)/python bench/backfill.py
+	$(BIN)/python bench/viewer.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

@@ -12,7 +12,7 @@ import random
 import shutil
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def measure(lab: Lab, model: Path | None) -> list[tuple[str, tuple[float | None,
     for size in SIZES:
         home = lab.home(f"scale-{size}")
         home.data.mkdir(parents=True, mode=0o700)
-        total = _fill(home, size, with_vectors=model is not None)
+        total = fill(home, size, with_vectors=model is not None)
         if model is not None:
             shutil.copytree(model, home.data / "models" / embed.DEFAULT)
         home.start()
@@ -143,10 +143,11 @@ def _megabytes(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1024
 
 
-def _fill(home: Home, size: int, *, with_vectors: bool) -> int:
+def fill(home: Home, size: int, *, with_vectors: bool, then: Callable[[Connection], None] = lambda _: None) -> int:
     db = Database(home.data / "claude-mem.db", backups=home.data / "backups")
     words = Words(1)
     db.write_now(_rows, words, size)
+    db.write_now(then)
     while db.write_now(documents.refresh, limit=2_000):
         pass
     if with_vectors:

@@ -461,10 +461,10 @@ CREATE INDEX backfill_files_by_backfill on backfill_files (backfill_id, state);
 
 CREATE INDEX backfill_files_waiting on backfill_files (session_id) where state = 'waiting';
 
-CREATE INDEX observations_held on observations (created_at, id)
+CREATE INDEX observations_held on observations (created_at, id, project_id, trust, verdict, forgotten)
     where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
 
-CREATE INDEX session_summaries_held on session_summaries (created_at, id)
+CREATE INDEX session_summaries_held on session_summaries (created_at, id, project_id, trust, verdict)
     where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
 
 CREATE TRIGGER observations_changed after update on observations begin

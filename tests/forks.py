@@ -1,7 +1,7 @@
 """The command line in a process of its own, without waiting for Python to start.
 
 One process has imported everything and does nothing else; for each command it forks. What runs is a real process
-with its own environment, output and exit code, and it dies of a real signal; only the fifth of a second that imports
+with its own environment, output and exit code, and it dies of a real signal; only the third of a second that imports
 take is saved, and the suite runs a thousand commands. A second fork stands between the two, so that commands may run
 side by side and each is waited for by its own parent.
 """
@@ -9,7 +9,6 @@ side by side and each is waited for by its own parent.
 from __future__ import annotations
 
 import atexit
-import io
 import json
 import os
 import select
@@ -19,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,26 +27,39 @@ from typing import Any
 SECONDS = 60
 
 
-def run(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+@dataclass
+class Running:
+    """A command that goes on; `os.kill(running.pid, …)` ends it."""
+
+    pid: int
+    line: socket.socket
+
+    def wait(self) -> int:
+        """Its exit code, negative if a signal ended it."""
+        with self.line:
+            return int(_all(self.line))
+
+
+def run(
+    arguments: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Like `subprocess.run` of the `claude-mem` command, with nothing on stdin and its output captured."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted = {"arguments": arguments, "env": dict(env), "cwd": str(Path.cwd()), "folder": folder}
-        code = _ask(wanted)
-        out, err = (_text(Path(folder) / name) for name in ("stdout", "stderr"))
+        code = start(arguments, env, Path(folder), cwd=cwd).wait()
+        out, err = ((Path(folder) / name).read_text("utf-8") for name in ("stdout", "stderr"))
     return subprocess.CompletedProcess(list(arguments), code, out, err)
 
 
-def _text(path: Path) -> str:
-    return io.TextIOWrapper(io.BytesIO(path.read_bytes()), "utf-8").read()
-
-
-def _ask(wanted: dict[str, Any]) -> int:
-    with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(SECONDS)
-        line.connect(_address())
-        line.sendall(json.dumps(wanted).encode())
-        line.shutdown(socket.SHUT_WR)
-        return int(_all(line))
+def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, *, cwd: Path | None = None) -> Running:
+    """Its output goes to the files `stdout` and `stderr` in the folder."""
+    place = str(cwd or Path.cwd())
+    wanted = {"arguments": list(arguments), "env": dict(env), "cwd": place, "folder": str(folder)}
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(SECONDS)
+    line.connect(_address())
+    line.sendall(json.dumps(wanted).encode())
+    line.shutdown(socket.SHUT_WR)
+    return Running(int(line.recv(16)), line)
 
 
 def _all(line: socket.socket) -> bytes:
@@ -82,25 +96,24 @@ def _address() -> str:
 
 def _serve(listener: socket.socket, alive: int) -> None:
     while True:
-        ready, _, _ = select.select([listener.fileno(), alive], [], [])
+        ready, _, _ = select.select([listener.fileno(), alive], [], [], 1)
         if alive in ready:
             return
-        line, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            os.close(alive)
-            _attend(line)
-        line.close()
+        if ready:
+            line, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                os.close(alive)
+                _attend(line)
+            line.close()
         _reap()
 
 
 def _reap() -> None:
     """Those that have answered and ended."""
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _attend(line: socket.socket) -> None:
@@ -110,8 +123,10 @@ def _attend(line: socket.socket) -> None:
     if child == 0:
         line.close()
         _become(wanted)
+    line.sendall(f"{child:<16}".encode())
     _, status = os.waitpid(child, 0)
-    line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    with suppress(OSError):  # whoever asked need not wait for it
+        line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 
@@ -121,6 +136,7 @@ def _become(wanted: dict[str, Any]) -> None:
 
     code = 1
     try:
+        os.setsid()
         os.environ.clear()
         os.environ.update(wanted["env"])
         time.tzset()
@@ -133,10 +149,8 @@ def _become(wanted: dict[str, Any]) -> None:
         code = _command(["claude-mem", *wanted["arguments"]])
     finally:
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with suppress(OSError, ValueError):  # closed by the command, as for a broken pipe
                 stream.flush()
-            except (OSError, ValueError):
-                pass  # closed by the command, as for a broken pipe
         os._exit(code)
 
 
@@ -158,10 +172,18 @@ def _command(argv: list[str]) -> int:
 
 def _imported() -> None:
     """What commands import when they need it; nothing that starts a thread."""
+    import mcp.server.lowlevel
+    import rich.table
+    import uvicorn.protocols.http.httptools_impl
+
     import claude_mem.cli.main
-    import claude_mem.worker.service
+    import claude_mem.worker.serve
 
     claude_mem.cli.main.build_parser()
+    assert mcp.server.lowlevel
+    assert rich.table
+    assert uvicorn.protocols.http.httptools_impl
+    assert claude_mem.worker.serve
 
 
 if __name__ == "__main__":

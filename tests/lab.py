@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ class Lab:
         self.project = folder / "shop"
         self.project.mkdir(exist_ok=True)
         (self.project / ".git").mkdir(exist_ok=True)
+        self.workers: list[forks.Running] = []
 
     def env(self, **more: str) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "TZ": "UTC"}
@@ -85,10 +88,15 @@ class Lab:
     # --- running ---------------------------------------------------------------------------------------------------
 
     def mem(self, *arguments: str, ok: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-        done = forks.run(arguments, self.env(**env))
+        done = self._fresh(arguments, env) if "PYTHONPATH" in env else forks.run(arguments, self.env(**env))
         if ok:
             assert done.returncode == 0, done.stderr + done.stdout
         return done
+
+    def _fresh(self, arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """In a Python that has only just been started, for what Python itself reads when it starts."""
+        given = {"env": self.env(**env), "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run([*MEM, *arguments], timeout=60, check=False, **given)  # type: ignore[call-overload,no-any-return]
 
     def drain(self, **env: str) -> int:
         """Work off what waits, in a process of its own; its exit code."""
@@ -100,8 +108,19 @@ class Lab:
         return found
 
     def start(self) -> Client:
-        self.mem("start")
+        """A worker, and its client. `claude-mem start` has tests of its own and takes a second more."""
+        if process.running(self.data) is None:
+            self._serve()
         return Client.of(self.data)
+
+    def _serve(self) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="worker-"))
+        worker = forks.start(["serve"], self.env(), folder)
+        self.workers.append(worker)
+        deadline = time.monotonic() + process.START_SECONDS
+        while process.running(self.data) is None:
+            assert time.monotonic() < deadline, (folder / "stderr").read_text()
+            time.sleep(0.005)
 
     def client(self) -> Client:
         return Client.of(self.data)
@@ -129,6 +148,8 @@ class Lab:
         for _ in range(200):
             process.stop(self.data)
             if not self.processes():
+                for worker in self.workers:
+                    worker.wait()
                 return
             time.sleep(0.02)
         raise AssertionError(f"still running: {self.processes()}")

@@ -8,6 +8,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -66,6 +67,12 @@ class Counted(Service):
 
 @pytest.fixture
 def service(config: Config) -> Iterator[Service]:
+    with opened(config) as service:
+        yield service
+
+
+@contextmanager
+def opened(config: Config) -> Iterator[Service]:
     async def build() -> Service:
         return Counted(config)
 
@@ -75,8 +82,17 @@ def service(config: Config) -> Iterator[Service]:
 
 
 @pytest.fixture
-def http(service: Service) -> TestClient:
-    return TestClient(build_app(service, token=TOKEN, port=PORT), base_url=BASE)
+def http(service: Service) -> Iterator[TestClient]:
+    with TestClient(build_app(service, token=TOKEN, port=PORT), base_url=BASE) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One for all routes: whoever is turned away leaves no trace."""
+    config = Config(data_dir=tmp_path_factory.mktemp("door"))
+    with opened(config) as service, TestClient(build_app(service, token=TOKEN, port=PORT), base_url=BASE) as client:
+        yield client
 
 
 def _path(path: str) -> str:
@@ -84,7 +100,7 @@ def _path(path: str) -> str:
 
 
 @pytest.mark.parametrize(("path", "method"), CASES)
-def test_every_route_is_shut_without_a_token_or_under_another_name(http: TestClient, path: str, method: str) -> None:
+def test_every_route_is_shut_without_a_token_or_under_another_name(door: TestClient, path: str, method: str) -> None:
     Counted.touched = 0
     target = _path(path)
     if path not in OPEN_PATHS:
@@ -95,14 +111,14 @@ def test_every_route_is_shut_without_a_token_or_under_another_name(http: TestCli
             {"Cookie": TOKEN},
             _stale_cookie(),
         ):
-            assert http.request(method, target, headers=headers).status_code == 401
+            assert door.request(method, target, headers=headers).status_code == 401
     for host in WRONG_HOSTS:
-        assert http.request(method, target, headers={**GOOD, "Host": host}).status_code == 403
+        assert door.request(method, target, headers={**GOOD, "Host": host}).status_code == 403
     for origin in WRONG_ORIGINS:
-        answer = http.request(method, target, headers={**GOOD, "Origin": origin})
+        answer = door.request(method, target, headers={**GOOD, "Origin": origin})
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
-    assert http.request(method, target, headers={**GOOD, "Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert door.request(method, target, headers={**GOOD, "Sec-Fetch-Site": "cross-site"}).status_code == 403
     assert Counted.touched == 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import urllib.request
@@ -19,7 +21,8 @@ from claude_mem.client import Client
 from claude_mem.config import names
 from claude_mem.errors import CannotDo, MemError, Misuse
 from claude_mem.spool import Spool
-from tests.lab import Lab
+from claude_mem.worker.stream import Stream
+from tests.lab import MEM, Lab
 
 THEIRS = "# mine\nlog_level = 'DEBUG'  # for now\n\ncontext_tokens = 900\n"
 
@@ -211,8 +214,11 @@ def test_listeners_are_sent_home_so_that_they_come_back(lab: Lab) -> None:
         assert b"connected" in listening.readline()
         client.patch("/api/settings", {"context_tokens": 1000})
         assert listening.read().strip() == b"", "the stream ends, and does not hang"
-    with urllib.request.urlopen(urllib.request.Request(address, headers=token), timeout=10) as listening:
-        assert b"connected" in listening.readline()
+    said, deadline = b"", time.monotonic() + 10
+    while not said and time.monotonic() < deadline:  # the one that closes sends newcomers home, too
+        with urllib.request.urlopen(urllib.request.Request(address, headers=token), timeout=10) as listening:
+            said = listening.readline()
+    assert b"connected" in said
 
 
 def test_a_bad_value_from_elsewhere_does_not_stop_it(lab: Lab, file: Path) -> None:
@@ -231,9 +237,9 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
     time.sleep(wait)
     os.kill(client.worker.pid, signal.SIGTERM)
     deadline = time.monotonic() + 15
-    while lab.processes() and time.monotonic() < deadline:
+    while process.holder(lab.data) is not None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert lab.processes() == []
+    assert process.holder(lab.data) is None
     assert not (lab.data / "worker.json").exists()
     assert not (lab.data / "worker.fifo").exists()
     log = (lab.data / "logs" / "worker.log").read_text()
@@ -241,17 +247,20 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
     assert "worker dies" not in log
 
 
-def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(lab.folder)
-    lab.mem("start", CLAUDE_MEM_DATA_DIR="data")
-    client = lab.client()
-    done = client.patch("/api/settings", {"context_tokens": 1000})
-    opened_anew(client, done["started_at"])
-    assert client.get("/api/settings")["context_tokens"]["value"] == "1000"
-    assert not (lab.data / "data").exists()
-    process.stop(lab.data)
+def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: Lab) -> None:
+    worker = subprocess.Popen([*MEM, "serve"], cwd=lab.folder, env=lab.env(CLAUDE_MEM_DATA_DIR="data"))
+    try:
+        deadline = time.monotonic() + 15
+        while process.running(lab.data) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        client = lab.client()
+        done = client.patch("/api/settings", {"context_tokens": 1000})
+        opened_anew(client, done["started_at"])
+        assert client.get("/api/settings")["context_tokens"]["value"] == "1000"
+        assert not (lab.data / "data").exists()
+    finally:
+        worker.terminate()
+        worker.wait(10)
 
 
 def test_the_file_keeps_what_is_not_ours_to_change(tmp_path: Path) -> None:
@@ -263,3 +272,25 @@ def test_the_file_keeps_what_is_not_ours_to_change(tmp_path: Path) -> None:
     assert "[theirs]\nmode = 'x'  # kept" in text
     assert config_file.change(path, {"redact_secrets": True, "language": None}) is False
     assert path.read_text() == text
+
+
+def test_who_comes_to_listen_while_it_closes_is_sent_home_too() -> None:
+    async def go() -> list[bytes]:
+        stream = Stream()
+        stream.close()
+        return [said async for said in stream.listen()]
+
+    assert asyncio.run(asyncio.wait_for(go(), 5)) == []
+
+
+def test_another_port_waits_for_another_process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.data.mkdir(parents=True, exist_ok=True)
+    (lab.data / "config.toml").write_text("worker_port = 0\n")
+    env = {name: value for name, value in lab.env().items() if name != "CLAUDE_MEM_WORKER_PORT"}
+    monkeypatch.setattr(lab, "env", lambda **more: {**env, **more})
+    client = lab.start()
+    assert client.patch("/api/settings", {"worker_port": 1})["restarts"] is False
+    done = client.patch("/api/settings", {"context_tokens": 1000})
+    opened_anew(client, done["started_at"])
+    found = client.get("/api/settings")["worker_port"]
+    assert (found["current"], found["waits"]) == (1, True)

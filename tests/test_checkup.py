@@ -234,9 +234,19 @@ def test_each_concern_has_words(http: Http) -> None:
     ]
     found["refining"]["prices_problem"] = "prices.toml is not TOML"
     said = [row["text"] for row in checkup.concerns(found)]
-    for words in ("add up", "given up", "nearly full", "set aside (garbage)", "silence_minutes", "no credit", "prices"):
+    for words in (
+        "add up",
+        "given up",
+        "nearly full",
+        "1 event could not be read this week: set aside (garbage)",
+        "silence_minutes",
+        "no credit",
+        "prices",
+    ):
         assert any(words in text for text in said), words
     assert len(said) == 7
+    found["aside"]["newest"][0]["at"] -= 8 * 86_400_000
+    assert len(list(checkup.concerns(found))) == 6, "what was long ago is no news"
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------

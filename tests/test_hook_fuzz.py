@@ -1,5 +1,6 @@
-"""Five thousand inputs, most of them bad, through the real hook: it never complains, and not one is lost.
+"""A thousand inputs, most of them bad, through the real hook: it never complains, and not one is lost.
 
+`make test-long` sends five thousand.
 Every input follows from the number of its chunk, so a failure can be had again: `-k chunk07`.
 """
 
@@ -15,11 +16,12 @@ from typing import Any
 import pytest
 
 from claude_mem import hook
+from tests.amounts import many
 from tests.lab import HOOK, Lab
 from tests.test_hook import check_answer, spooled
 
 CHUNKS = 10
-EACH = 500
+EACH = many(500)
 # Every reason for which an event may be set aside. Anything else is a fault of ours.
 REASONS = {
     "cut", "empty", "garbage", "no_session", "no_tool", "not_an_object", "not_json", "too_deep", "unknown_event",

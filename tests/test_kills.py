@@ -7,6 +7,7 @@ notices.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from claude_mem import failpoints, hook, process
+from tests import forks
 from tests.history import Sent, check, send, state
 from tests.lab import MEM, Lab
 
@@ -102,9 +104,9 @@ def test_killed_at_random_moments_while_events_pour_in(lab: Lab, record_property
     names: list[str] = []
     for round_ in range(40):
         names += [lab.spool("PostToolUse", **_tool(f"{round_}-{number}")) for number in range(20)]
-        worker = subprocess.Popen([*MEM, "serve"], env=lab.env(), stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.15, 0.5))
-        worker.kill()
+        worker = forks.start(["serve"], lab.env(), lab.folder)
+        time.sleep(chance.uniform(0, 0.15))
+        os.kill(worker.pid, signal.SIGKILL)
         worker.wait()
     assert lab.drain() == 0
     found = [row[0] for row in lab.rows("select event_id from events order by seq")]

@@ -397,7 +397,8 @@ def test_the_sdk_is_not_imported_before_someone_asks() -> None:
 
 
 def test_nobody_waits_while_the_sdk_is_imported_nor_when_the_worker_stops(lab: Lab) -> None:
-    worker = lab.start().worker
+    lab.mem("start")  # a new process, which has imported nothing
+    worker = lab.client().worker
     headers = {**GOOD, "Authorization": f"Bearer {worker.token}"}
     base = f"http://127.0.0.1:{worker.port}"
 

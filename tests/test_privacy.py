@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from claude_mem import hook
 from claude_mem.privacy import MAX_TAGS, hides_all, strip, strip_all
+from tests.amounts import many
 from tests.lab import COMMANDS, Lab
 from tests.test_hook import payload, run, spooled, tool
 
@@ -204,10 +205,10 @@ def documents(draw: st.DrawFn) -> tuple[str, str]:
     return text + OPEN, kept + OPEN
 
 
-def test_of_five_thousand_shapes_exactly_the_open_text_is_left() -> None:
+def test_of_thousands_of_shapes_exactly_the_open_text_is_left() -> None:
     seen = set()
 
-    @settings(NEVER, max_examples=5_200)
+    @settings(NEVER, max_examples=many(5_200))
     @given(documents())
     def each(document: tuple[str, str]) -> None:
         text, kept = document
@@ -215,7 +216,7 @@ def test_of_five_thousand_shapes_exactly_the_open_text_is_left() -> None:
         assert strip(text) == kept
 
     each()
-    assert len(seen) >= 5_000
+    assert len(seen) >= many(5_000)
 
 
 WORD = re.compile(r"(?ai:private|claude-mem-context)(?![\w-])")
@@ -271,7 +272,7 @@ SOUP = st.lists(
 ).map("".join).filter(lambda text: not re.search(r"\s{65}", text))  # fmt: skip
 
 
-@settings(NEVER, max_examples=4_000)
+@settings(NEVER, max_examples=many(4_000))
 @given(SOUP)
 @example("<pri<private>ΩΨΞ</private>vate>λμν</private>")
 @example("</private <private>ΩΨΞ</private>")
@@ -286,7 +287,7 @@ def test_no_hidden_character_survives_whatever_the_tags_look_like(text: str) -> 
     assert secret.isdisjoint(strip(text))
 
 
-@settings(NEVER, max_examples=1_500)
+@settings(NEVER, max_examples=many(1_500))
 @given(SOUP)
 def test_without_a_tag_nothing_is_cut(text: str) -> None:
     if not _tags(text):
@@ -320,7 +321,7 @@ def spellings(text: str) -> list[bytes]:
     ]
 
 
-@settings(NEVER, max_examples=2_000)
+@settings(NEVER, max_examples=many(2_000))
 @given(st.one_of(SOUP, documents().map(lambda document: document[0])))
 @example("&lt;private&gt;ΩΨΞ")
 @example("%3cprivate%3eΩΨΞ")

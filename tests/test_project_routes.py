@@ -184,12 +184,22 @@ def test_files_are_counted_whatever_happens_to_what_speaks_of_them(page: Page, l
         page.ask("DELETE", f"/api/observation/{item['id']}")
     assert "README.md" not in _tree(page, shop)
     assert len(_counted(page)) < len(before)
+    page.service.db.write_now(_touches_only, "src/shop/total.py", "moved.py")
+    assert "moved.py" in _tree(page, shop)
+    assert "total.py" not in _tree(page, shop, "src/shop/")
+    _counted(page)
     page.ask("POST", "/api/reindex")
     _turn(lab, lab.project, "s3", "Read the totals", {"src/shop/total.py": "Read"}, at=NOON + 3 * DAY)
     asyncio.run(page.service.work_off())
     assert _counted(page)
     with pytest.raises(ZeroDivisionError):
         page.service.db.write_now(_delete_session_and_fail, "s1", page)
+
+
+def _touches_only(conn: Connection, before: str, after: str) -> None:
+    """Digested again, what spoke of one file speaks of another."""
+    for name in ("files_read", "files_modified"):
+        conn.execute(f"update observations set {name} = replace({name}, ?, ?)", (before, after))
 
 
 def _delete_session_and_fail(conn: Connection, name: str, page: Page) -> None:
@@ -298,6 +308,7 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
 
     done = page.ask("POST", f"/api/project/{shop}/merge", {"from": basket})
     assert (done["moves"], done["into"]["id"]) == (told["moves"], shop)
+    assert page.service.db.read_now(value, "select count(*) from stale") == 0  # nothing to index again
     after = page.service.db.read_now(_everything)
     for table, counts in before.items():
         assert basket not in after[table], table
@@ -307,7 +318,6 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
     assert len(page.get(f"/api/project/{shop}")["aliases"]) == 2
     assert _tree(page, shop, "src/shop/")["basket.py"][1] >= 2
     _counted(page)
-    assert page.service.db.read_now(value, "select count(*) from stale") == 0  # nothing to index again
 
     asyncio.run(page.service.work_off())
     assert "Weigh the basket" in _start(page, lab.folder / "basket") == _start(page, lab.project)
@@ -401,6 +411,8 @@ def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, 
     config = page.service.config
     path = f"/api/project/{page.project('shop [old]*')}"
     switch = page.ask("POST", f"{path}/off")["switch"]
+    assert not (config.starts / hook.start_name(str(odd))).exists()  # the hook would tell it without asking anyone
+    assert _start(page, lab.project)
     (pattern,) = _excluded(config)  # the folder in it needs no pattern of its own
     assert {row["folder"] for row in switch["off"]} == {str(odd), str(odd / "inner")}
     assert {(row["by"], row["what"]) for row in switch["off"]} == {("setting", pattern)}
@@ -412,6 +424,7 @@ def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, 
     assert _excluded(config) == [pattern]
     assert page.ask("POST", f"{path}/on")["switch"]["on"]
     assert _excluded(config) == []
+    assert "Look around" in _start(page, odd)
 
 
 def test_what_is_switched_off_by_others_is_told_and_left(page: Page, lab: Lab) -> None:
@@ -466,3 +479,26 @@ def test_a_session_is_told_what_was_shown_to_the_byte(lab: Lab) -> None:
     told = lab.hook("SessionStart", session_id="next", source="startup")
     assert told["hookSpecificOutput"]["additionalContext"] == shown["text"]
     assert "ünusual" in shown["text"]
+
+
+def test_projects_on_the_command_line(lab: Lab) -> None:
+    basket = _repository(lab.folder / "basket")
+    _turn(lab, lab.project, "s1", "Fix the basket", {"basket.py": "Edit"}, at=int(time.time() * 1000) - DAY)
+    _turn(lab, basket, "b1", "Weigh the basket", {"weigh.py": "Edit"}, at=int(time.time() * 1000) - 2 * DAY)
+    lab.start()
+    lab.wait_digested()
+    listed = [json.loads(line) for line in lab.mem("project", "--json").stdout.splitlines()]
+    assert [row["name"] for row in listed] == ["shop", "basket"]
+    assert f"git folder {basket}/.git" in lab.mem("project", "show", str(basket)).stdout
+    assert "called scales now" in lab.mem("project", "rename", "basket", "scales").stdout
+    off = lab.mem("project", "off", "scales").stdout
+    assert off.splitlines() == ["scales is off", f"off in    {basket}, by setting: {basket}"]
+    assert "hookSpecificOutput" not in lab.hook(
+        "SessionStart", cwd=str(basket), env={"CLAUDE_PROJECT_DIR": str(basket)}
+    )
+    assert lab.mem("project", "on", "scales").stdout == "scales is on\n"
+    refused = lab.mem("project", "merge", "scales", "shop", ok=False)
+    assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True)
+    assert "scales is part of shop now" in lab.mem("project", "merge", "scales", "shop", "--yes").stdout
+    assert lab.mem("project", "show", "scales", ok=False).returncode == 1
+    assert "Weigh the basket" in lab.mem("list", "prompts", "--project", "shop").stdout

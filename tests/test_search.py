@@ -19,6 +19,7 @@ from claude_mem.store import corrections, migrate, observations, search, turns
 from claude_mem.store.database import Connection, Database, Row, rows, value
 from claude_mem.store.search import Filter
 from claude_mem.worker.service import Service
+from tests.amounts import many
 from tests.lab import Lab
 
 MINUTE = 60_000
@@ -90,7 +91,7 @@ def test_two_errors_are_the_same_but_for_place_number_and_time() -> None:
     assert one == other != words.signature("/srv/shop/cart.py:57: ValueError: 'total'")
 
 
-@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(5000), deadline=None, suppress_health_check=list(HealthCheck))
 @given(question=st.one_of(st.text(max_size=60), st.from_regex(r"[\"'*^:(){}\-+ANDORTNE \w.,]{0,40}")))
 def test_any_string_is_a_question(asked: Database, question: str) -> None:
     clean = question.encode("utf-8", "replace").decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -220,7 +221,9 @@ def test_a_turn_that_turns_out_to_be_private_takes_what_it_was_told_with_it(desk
     session = told_session(desk)
     assert desk.story(session)["turns"][0]["told"]
     turn_id = desk.story(session)["turns"][0]["id"]
+    assert len(notes(desk)) > 1
     desk.db.write_now(turns.hide, turn_id)
+    assert [row["moment"] for row in notes(desk)] == ["start"]
     found = desk.story(session)
     assert found["turns"][0]["told"] == []
     assert found["told_at_start"], "what came before it is not private"
@@ -241,7 +244,9 @@ def test_what_could_not_be_noted_is_told_all_the_same_and_logged(
     assert "what a session was told could not be noted" in caplog.text
 
 
-def test_failures_and_what_mended_them(desk: Desk) -> None:
+def test_failures_and_what_mended_them(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(time.time_ns(), 1000)
+    monkeypatch.setattr(time, "time_ns", lambda: next(ticks))  # all of it in the same millisecond, or nearly
     desk.prompt("Make the checks pass")
     desk.bash("mypy src", error="src/a.py:3: error: Name 'x' is not defined")
     desk.bash("make build", error="make: error: no rule to make target")
@@ -281,6 +286,18 @@ def test_turns_and_events_come_in_pages_in_the_order_of_time(desk: Desk) -> None
     assert page["hasMore"]
     assert [e["kind"] for e in desk.get("/api/session/1/events", turn=2, limit=2, **{"from": 2})["items"]] == ["stop"]
     assert len(desk.get("/api/session/1/events", limit=200)["items"]) == 15
+
+
+def test_one_damaged_event_does_not_cost_the_story(desk: Desk) -> None:
+    desk.prompt("Make the checks pass")
+    desk.bash("mypy src", "Success")
+    desk.bash("git commit -m 'Name x'", "[main abc1234] Name x")
+    desk.stop("Done.")
+    desk.digest()
+    desk.db.write_now(lambda conn: conn.execute("update events set body = '{\"claude-mem show' where seq = 2") and None)
+    turn = desk.story(1)["turns"][0]
+    assert (turn["events"], turn["commits"][0]["id"]) == (4, "abc1234")
+    assert desk.get("/api/session/1/events")["items"][1]["body"]["type"] == "damaged"
 
 
 @pytest.mark.parametrize(

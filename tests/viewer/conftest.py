@@ -26,8 +26,12 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # nothing outside can be reached
 )  # fmt: skip
+# Runs before the page's own: it reports broken rules, and counts the answers that are still awaited.
 WATCH = """addEventListener("securitypolicyviolation", event =>
-  console.error(`policy broken: ${event.violatedDirective} by ${event.blockedURI} ${event.sample}`))"""
+  console.error(`policy broken: ${event.violatedDirective} by ${event.blockedURI} ${event.sample}`));
+const ask = window.fetch;
+window.__asking = 0;
+window.fetch = (...given) => (window.__asking++, ask(...given).finally(() => setTimeout(() => window.__asking--)));"""
 Theme = Literal["light", "dark"]
 OpenPage = Callable[..., Page]
 
@@ -76,8 +80,9 @@ class Faults:
             self.seen.append(f"request to elsewhere: {request.url}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for each file: as long as it runs, so does an event loop, and other tests could not run their own."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium on this machine: run `make browser`")

@@ -131,3 +131,21 @@ def test_it_comes_back_by_itself_when_the_worker_does(page: Page, memory: Lab, f
 def _spooled(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", session_id="away", prompt="Done while it was away")
     lab.spool("Stop", session_id="away", last_assistant_message="It was done while it was away.")
+
+
+def test_going_back_finds_the_list_as_it_was_left(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 500})
+    page.goto("/")
+    expect(page.locator(".card").nth(10)).to_be_visible()
+    link = page.locator(".card.observation h3 a").nth(4)
+    link.scroll_into_view_if_needed()
+    depth, count = page.evaluate("scrollY"), page.locator(".card").count()
+    assert depth > 0
+    link.click()
+    page.wait_for_url("**/observation/*")
+    page.go_back()
+    page.wait_for_url(re.compile(r"/$"))
+    expect(page.locator(".card")).to_have_count(count)
+    assert page.evaluate("scrollY") == depth
+    page.go_forward()
+    page.wait_for_url("**/observation/*")

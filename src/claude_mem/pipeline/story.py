@@ -21,7 +21,7 @@ from claude_mem.store import stories, tellings
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import shorten
 
-MOST_LATER = 10  # turns beyond the page that are looked at for a command that passed in the end
+MOST_LATER = 5  # turns beyond the page that are looked at for a command that passed in the end
 COMMAND_CHARS = 300
 FORGOTTEN, GONE = "(forgotten)", "(no longer kept)"
 _SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
@@ -39,7 +39,10 @@ class Looked:
 
     @property
     def whole(self) -> bool:
-        return len(self.times) == self.events
+        return self.events <= stories.MOST_EVENTS
+
+
+Passed = tuple[tuple[int, int], Looked, Command]  # when and as which event, where, how
 
 
 def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
@@ -64,8 +67,7 @@ def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
 
 def _look(conn: Connection, session: Row, turn: Row) -> Looked:
     made, times = stories.load(conn, session, turn)
-    events = stories.events_in(conn, turn["id"]) if len(times) == stories.MOST_EVENTS else len(times)
-    return Looked(turn, evidence.gather(made, symbols=False), times, events)
+    return Looked(turn, evidence.gather(made, symbols=False), times, stories.events_in(conn, turn["id"]))
 
 
 def _times(turn: Row) -> Row:
@@ -138,8 +140,8 @@ def _failures(
     for each in looked.values():
         items = [_failure(each, fix.failed, each, fix.passed) for fix in each.found.fixes]
         for failed in each.found.unsolved:
-            at = each.times[failed.seq]
-            passed = next(((where, how) for when, where, how in later[failed.key] if when > at), (None, None))
+            then = (each.times[failed.seq], failed.seq)
+            passed = next(((where, how) for when, where, how in later[failed.key] if when > then), (None, None))
             items.append(_failure(each, failed, *passed))
         found[each.turn["id"]] = sorted(items, key=lambda item: item["at"])
     return found
@@ -157,14 +159,14 @@ def _failure(where: Looked, failed: Command, later: Looked | None, passed: Comma
 
 def _later(
     conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]
-) -> dict[str, list[tuple[int, Looked, Command]]]:
+) -> dict[str, list[Passed]]:
     """When and where each command that failed for good in its turn was seen to pass, in order."""
     open_ = {command.key for each in looked.values() for command in each.found.unsolved}
-    passed: defaultdict[str, list[tuple[int, Looked, Command]]] = defaultdict(list)
+    passed: defaultdict[str, list[Passed]] = defaultdict(list)
     for each in [*looked.values(), *_beyond(conn, session, turns, looked, open_)] if open_ else []:
         for command in each.found.commands:
             if command.key in open_ and not command.failed:
-                passed[command.key].append((each.times[command.seq], each, command))
+                passed[command.key].append(((each.times[command.seq], command.seq), each, command))
     return passed
 
 
@@ -278,7 +280,7 @@ def _unsure(session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]) ->
     return max((turn["last_at"] for turn in turns if turn["private"] or turn["id"] in cut), default=0)
 
 
-def fetches(body: Body) -> Iterator[str]:
+def fetches(body: Body | None) -> Iterator[str]:
     """What a tool call fetched from memory in full, by name."""
     if not isinstance(body, ToolUsed) or body.failed:
         return

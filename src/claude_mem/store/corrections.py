@@ -286,16 +286,9 @@ def forgotten(conn: Connection, row_id: int) -> Row | None:
 
 def held(conn: Connection, *, limit: int, offset: int) -> list[Row]:
     """What waits for a person's word before it may be told, newest first, each kind along its own index."""
-    upto = limit + offset
-    found = [
-        (row["created_at"], row["id"], kind)
-        for kind, where in _WAITING.items()
-        for row in rows(
-            conn, f"select o.id, o.created_at from {where} order by o.created_at desc, o.id desc limit ?", (upto,)
-        )
-    ]
-    page = sorted(found, reverse=True)[offset:upto]
-    return [get(conn, kind, row_id) for _, row_id, kind in page]
+    each = [f"select o.created_at, o.id, '{kind}' as kind from {where}" for kind, where in _WAITING.items()]
+    both = f"{' union all '.join(each)} order by 1 desc, 2 desc limit ? offset ?"
+    return [get(conn, row["kind"], row["id"]) for row in rows(conn, both, (limit, offset))]
 
 
 _WAITING = {
@@ -306,12 +299,14 @@ _WAITING = {
 
 def held_by_source(conn: Connection) -> list[Row]:
     """How many wait, by where they came from and the project they belong to."""
-    both = " union all ".join(f"select o.trust, o.project_id from {where}" for where in _WAITING.values())
+    counted = "select o.trust, o.project_id, count(*) as n from {} group by o.trust, o.project_id"
+    each = [counted.format(where) for where in _WAITING.values()]
     return rows(
         conn,
         f"""
-        select h.trust, h.project_id, p.name as project, count(*) as count
-          from ({both}) h join projects p on p.id = h.project_id group by h.trust, h.project_id order by count(*) desc
+        select h.trust, h.project_id, p.name as project, sum(n) as count
+          from ({" union all ".join(each)}) h join projects p on p.id = h.project_id
+         group by h.trust, h.project_id order by count desc
         """,
     )
 

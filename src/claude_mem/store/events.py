@@ -79,8 +79,8 @@ def has_tool_use(conn: Connection, session_id: int, event: Event) -> bool:
             msgspec.json.encode(event.body.input).decode(),
         ),
     )
-    name, given = event.body.name, event.body.input
-    return bool(found) or retention.was_called(conn, event.host, event.tool_use_id, name, given, event.at)
+    call = retention.Call(event.host, event.tool_use_id, event.body.name)
+    return bool(found) or retention.was_called(conn, call, event.body.input, at=event.at)
 
 
 def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bool:
@@ -98,8 +98,8 @@ def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
 
 def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
     """Or may have been there: of a turn whose events are past keeping, nothing is missing."""
-    found = "select 1 from events where turn_id = ?1 and kind = ?2 union all select 1 from turns where id = ?1 and events_gone"
-    return bool(value(conn, found, (turn_id, wanted)))
+    found = "select 1 from events where turn_id = ?1 and kind = ?2"
+    return bool(value(conn, f"{found} union all select 1 from turns where id = ?1 and events_gone", (turn_id, wanted)))
 
 
 def first_heard(conn: Connection, session_id: int) -> int | None:

@@ -66,8 +66,7 @@ def files(conn: Connection, project_id: int, under: str) -> list[Row]:
     found = rows(
         conn,
         """
-        select iif(:under = '' and path like '/%', '/',
-                   substr(path, :skip, instr(substr(path, :skip) || '/', '/'))) as part,
+        select substr(path, :skip, instr(substr(path, :skip) || '/', '/')) as part,
                min(path) as first, max(path) as last, count(*) as files, sum(edited) as edited, sum(read) as read,
                max(newest_at) as newest_at
           from known_files where project_id = :project and path >= :under and path < :beyond group by part

@@ -28,10 +28,10 @@ def origin(conn: Connection, row_id: int) -> Row:
     row = one(
         conn,
         """
-        select o.sources, o.project_id, s.id as session_id, s.title, s.host, t.id as turn_id, t.number, t.private,
+        select o.sources, o.project_id, p.root, s.id as session_id, s.title, s.host, t.id as turn_id, t.number,
                t.events_gone, u.id as prompt_id, u.text
-          from observations o left join sdk_sessions s on s.id = o.session_id left join turns t on t.id = o.turn_id
-          left join user_prompts u on u.turn_id = o.turn_id where o.id = ?
+          from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
+          left join turns t on t.id = o.turn_id left join user_prompts u on u.turn_id = o.turn_id where o.id = ?
         """,
         (row_id,),
     )
@@ -42,31 +42,35 @@ def origin(conn: Connection, row_id: int) -> Row:
         "session": {"id": row["session_id"], "title": row["title"], "host": row["host"]} if row["session_id"] else None,
         "turn": {"id": row["turn_id"], "number": row["number"]} if row["turn_id"] else None,
         "prompt": {"id": row["prompt_id"], "text": shorten(row["text"], PROMPT_TEXT)} if row["prompt_id"] else None,
-        "events": _events(conn, list(dict.fromkeys(named))[:MOST_EVENTS]),
+        "events": _events(conn, list(dict.fromkeys(named))[:MOST_EVENTS], root=row["root"]),
         "events_gone": row["events_gone"] or 0,  # past keeping
     }
 
 
-def _events(conn: Connection, seqs: list[int]) -> list[Row]:
+def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
     found = rows(
         conn,
         "select seq, kind, at, body from events where seq in (select value from json_each(?)) order by at, seq",
         (dump(seqs),),
     )
-    return [{**row, **_short(row.pop("body"))} for row in found]
+    return [{**row, **_short(row.pop("body"), root)} for row in found]
 
 
-def _short(raw: str) -> Row:
-    """What an event says, in one line."""
+def _short(raw: str, root: str) -> Row:
+    """What an event says, in one line; files as they are called within the project."""
     try:
         body = _DECODE.decode(raw)
     except msgspec.MsgspecError:  # of another version
         return {"tool": None, "failed": False, "text": ""}
     if isinstance(body, ToolUsed):
-        return {"tool": body.name, "failed": body.failed, "text": shorten(_given(body), EVENT_TEXT)}
+        return {"tool": body.name, "failed": body.failed, "text": shorten(_within(_given(body), root), EVENT_TEXT)}
     said = body.text if isinstance(body, Prompted) else ""
     said = body.message if isinstance(body, Stopped | SubagentStopped) else said
     return {"tool": None, "failed": False, "text": shorten(said or kind(body).replace("_", " "), EVENT_TEXT)}
+
+
+def _within(text: str, root: str) -> str:
+    return text.removeprefix(f"{root.rstrip('/')}/") if root else text
 
 
 def _given(tool: ToolUsed) -> str:

@@ -1,7 +1,7 @@
 """A damaged database is set aside, and the newest good backup takes its place with all that could be saved since.
 
-Nothing is ever deleted: the damaged one lies in `quarantine/<time>/` with its log. What was begun and not ended, because
-someone was killed at it, is gone on with at the next start.
+Nothing is ever deleted: the damaged one lies in `quarantine/<time>/` with its log. What was begun and not ended,
+because someone was killed at it, is gone on with at the next start.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -86,16 +86,25 @@ def _count(conn: Connection, outcome: str, rule: str, n: int) -> None:
 # --- marks -----------------------------------------------------------------------------------------------------------
 
 
+class Call(NamedTuple):
+    """As much of a tool call as is the same wherever it is told of. The id alone may be a mere count."""
+
+    host: str
+    tool_use_id: str
+    name: str
+
+
 def _marks(row: Row) -> Iterable[int]:
     yield mark("id", row["event_id"])
-    body = msgspec.json.decode(row["body"])
     if row["tool_use_id"]:
-        yield from _call_marks(row["host"], row["tool_use_id"], body.get("name", ""), body.get("input"))
-        yield mark("time", row["host"], row["tool_use_id"], body.get("name", ""), row["at"] // NEAR_MS)
+        body = msgspec.json.decode(row["body"])
+        call = Call(row["host"], row["tool_use_id"], body.get("name", ""))
+        yield _input_mark(call, body.get("input"))
+        yield mark("time", *call, row["at"] // NEAR_MS)
 
 
-def _call_marks(host: str, tool_use_id: str, name: str, given: Any) -> Iterable[int]:
-    yield mark("input", host, tool_use_id, name, msgspec.json.encode(given).decode())
+def _input_mark(call: Call, given: Any) -> int:
+    return mark("input", *call, msgspec.json.encode(given).decode())
 
 
 def mark(*parts: Any) -> int:
@@ -107,10 +116,10 @@ def was_seen(conn: Connection, event_id: str) -> bool:
     return _is_marked(conn, [mark("id", event_id)])
 
 
-def was_called(conn: Connection, host: str, tool_use_id: str, name: str, given: Any, at: int) -> bool:
-    """The same tool, with the same input or about the same time."""
-    times = (mark("time", host, tool_use_id, name, at // NEAR_MS + step) for step in (-1, 0, 1))
-    return _is_marked(conn, [*_call_marks(host, tool_use_id, name, given), *times])
+def was_called(conn: Connection, call: Call, given: Any, *, at: int) -> bool:
+    """The same, with the same input or at about the same time."""
+    times = [mark("time", *call, at // NEAR_MS + step) for step in (-1, 0, 1)]
+    return _is_marked(conn, [_input_mark(call, given), *times])
 
 
 def _is_marked(conn: Connection, marks: list[int]) -> bool:

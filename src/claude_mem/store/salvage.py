@@ -19,7 +19,8 @@ from claude_mem.store.database import Connection, Row, rows, value
 
 # Made again by the indexer, by triggers and by checks; `words` and its tables are the index itself.
 DERIVED = (
-    "documents", "passages", "signals", "vectors", "vectors_gone", "stale", "known_files", "seals", "unsealed", "checks",
+    "documents", "passages", "signals", "vectors", "vectors_gone", "stale", "known_files", "seals", "unsealed",
+    "checks",
 )  # fmt: skip
 GROWING = ("events", "ledger", "tellings")  # rows that are added and hardly ever changed: only new ones are looked at
 PAGE = 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -131,7 +132,8 @@ def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int
         "select seq, at, body from events where turn_id = ? order by at, seq limit ?",
         (turn["id"], MOST_EVENTS),
     )
-    bodies: list[Body] = [_DECODE.decode(row["body"]) for row in found]
+    known = [(row, body) for row in found if (body := _body(row["body"])) is not None]
+    bodies = [body for _, body in known]
     made = Turn(
         id=turn["id"],
         session_id=session["id"],
@@ -143,9 +145,18 @@ def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int
         started_at=turn["opened_at"],
         ended_at=turn["last_at"],
         bodies=bodies,
-        seqs=[row["seq"] for row in found],
+        seqs=[row["seq"] for row, _ in known],
     )
-    return made, {row["seq"]: row["at"] for row in found}
+    return made, {row["seq"]: row["at"] for row, _ in known}
+
+
+def _body(text: str) -> Body | None:
+    """One damaged event is not worth the story."""
+    try:
+        body: Body = _DECODE.decode(text)
+    except msgspec.MsgspecError:
+        return None
+    return body
 
 
 def events_in(conn: Connection, turn_id: int) -> int:
@@ -194,7 +205,7 @@ def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: in
     return {row["turn_id"] for row in found}
 
 
-def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body]]:
+def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body | None]]:
     """When and how the session fetched something from memory; along an index of just these."""
     found = conn.execute(
         """
@@ -204,7 +215,7 @@ def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tupl
         """,
         (session_id, after),
     )
-    return ((row["at"], _DECODE.decode(row["body"])) for row in found)
+    return ((row["at"], _body(row["body"])) for row in found)
 
 
 # --- what was told ---------------------------------------------------------------------------------------------------
@@ -253,7 +264,14 @@ def raw(conn: Connection, session_id: int, *, number: int | None, start: int, li
         """,
         (given, limit, start),
     )
-    return [{**row, "body": msgspec.Raw(row["body"].encode())} for row in found]
+    return [{**row, "body": _stored(row["body"])} for row in found]
+
+
+def _stored(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return {"type": "damaged", "text": text}
 
 
 def _dump(items: object) -> str:

@@ -303,7 +303,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/export": {"GET": moving.export_memories},
     "/api/import": {"POST": moving.ask_import},
     "/api/import/{id}": {"GET": moving.show_import},
-    "/api/backup": {"POST": moving.make_backup},
+    "/api/backup": {"GET": moving.list_backups, "POST": moving.make_backup},
     "/api/backup/check": {"POST": checkup.check_backup},
     "/api/ledger": {"GET": memories.listing(ledger.listing)},
     "/api/cost": {"GET": cost},

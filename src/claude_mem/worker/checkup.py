@@ -20,7 +20,7 @@ from starlette.requests import Request
 from claude_mem import __version__, ids
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
-from claude_mem.store import backup, events, owed
+from claude_mem.store import backup, checks, events, owed, repair
 from claude_mem.store.database import Row
 from claude_mem.worker.requests import body_of, row_id, text_in
 from claude_mem.worker.service import Service
@@ -28,6 +28,7 @@ from claude_mem.worker.times import percentiles
 
 LITTLE_ROOM = 500 << 20
 MOST_ASIDE = 20
+LATELY_MS = 7 * 86_400_000  # what was set aside long ago is told, and is no news
 _MEASURES = {
     "hook": "From when a hook has read its event until it lies safely in the spool, synced and renamed. Python's own"
     " start is not in it; the file system's clock is a few milliseconds coarse.",
@@ -52,7 +53,13 @@ async def page(service: Service, _: Request) -> Any:
         "queue": await service.db.read(owed.counts),
         "jobs": listed,
         "aside": await _aside(service),
-        "backup": await asyncio.to_thread(_backups, config.backups),
+        "backup": {
+            **await asyncio.to_thread(_backups, config.backups),
+            "drills": await service.db.read(checks.drills),
+            "last": await service.db.read(checks.get, "backup"),
+        },
+        "damage": [repair.said(each) for each in await asyncio.to_thread(repair.listing, config.quarantine)],
+        "checks": {name: await service.db.read(checks.get, name) for name in ("start", "full", "index", "stray")},
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
         "refining": await service.refiner.standing(now),
@@ -187,12 +194,19 @@ def concerns(found: Row) -> Iterator[Row]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."
         yield _concern("bad", text, "See why below, mend the cause, and try again.")
+    for said in found.get("damage", ()):
+        yield _concern("warn", said, "Delete that folder when you need it no more.")
+    if (last := found["backup"].get("last")) and not last["ok"]:
+        yield _concern("bad", f"The daily backup failed: {last['text']}", "It is tried again every hour.")
+    if (stray := found.get("checks", {}).get("stray")) and not stray["ok"]:
+        yield _concern("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
     if found["disk"]["free"] < LITTLE_ROOM:
         yield _concern("bad", "The disk is nearly full.", "Events wait in the spool when nothing can be written.")
-    refused = {rule: count for rule, count in account["set_aside_by"].items() if rule != "dead_job"}
-    if refused:
-        text = f"{sum(refused.values()):,} events could not be read and were set aside ({', '.join(refused)})."
-        yield _concern("warn", text, f"They lie in {found['aside']['folder']}.")
+    lately = [row for row in found["aside"]["newest"] if (row["at"] or 0) > found["at"] - LATELY_MS]
+    if lately:
+        reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
+        text = f"{_events(len(lately), MOST_ASIDE)} could not be read this week: set aside ({reasons})."
+        yield _concern("warn", text, f"Whatever it was lies in {found['aside']['folder']}.")
     for problem in found["settings"]:
         yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
     for row in found["refining"]["paused"]:
@@ -201,6 +215,10 @@ def concerns(found: Row) -> Iterator[Row]:
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
     if found["refining"]["prices_problem"]:
         yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+
+
+def _events(count: int, most: int) -> str:
+    return "1 event" if count == 1 else f"{count} events" if count < most else f"{most} events or more"
 
 
 def _concern(level: str, text: str, hint: str) -> Row:

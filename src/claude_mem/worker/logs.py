@@ -43,7 +43,7 @@ class Wanted:
             return False
         if self.level and _rank(entry.level) < _rank(self.level):
             return False
-        return not self.text or self.text in f"{entry.logger} {entry.message}".casefold()
+        return not self.text or self.text in f"{entry.logger}: {entry.message}".casefold()
 
     def may_be_in(self, text: str) -> bool:
         """A quick look that saves taking most files apart."""

@@ -10,15 +10,17 @@ from pathlib import PurePath
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
 
-from claude_mem import config_file, ids, projects
-from claude_mem.config import Config, check, load_forgiving
+from claude_mem import ids, projects
+from claude_mem.config import Config, check
 from claude_mem.errors import CannotDo, Misuse
-from claude_mem.pipeline import context
+from claude_mem.pipeline import context, render
 from claude_mem.store import observations, overview
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import LATEST, storable, tokens
+from claude_mem.worker import settings
 from claude_mem.worker.requests import body_of, date_of, is_id, number, row_id, text_in
 from claude_mem.worker.service import Service
 
@@ -153,7 +155,7 @@ async def turn_off(service: Service, request: Request) -> Any:
     found = await service.db.read(_bare, row_id(request))
     if not _places(found):
         raise CannotDo("this project has no folder that could be switched off", hint="it is known by name only")
-    excluded = service.config.excluded_projects
+    excluded = await _excluded(service)
     wanted = [folder for folder in _tops(_places(found)) if not projects.is_excluded(folder, excluded)]
     return await _exclude(service, found, (*excluded, *(glob.escape(folder) for folder in wanted)))
 
@@ -163,16 +165,20 @@ async def turn_on(service: Service, request: Request) -> Any:
     `switch` says which."""
     found = await service.db.read(_bare, row_id(request))
     own = {f"{glob.escape(folder)}{end}" for folder in _places(found) for end in ("", "/", "/**")}
-    kept = tuple(pattern for pattern in service.config.excluded_projects if pattern not in own)
+    kept = tuple(pattern for pattern in await _excluded(service) if pattern not in own)
     return await _exclude(service, found, kept)
 
 
-async def _exclude(service: Service, project: Row, globs: tuple[str, ...]) -> Row:
-    wanted = check("excluded_projects", list(globs), "not changed")
-    path = service.config.data_dir / "config.toml"
-    await asyncio.to_thread(config_file.change, path, {"excluded_projects": wanted})
-    config = (await asyncio.to_thread(load_forgiving)).config
-    return {"switch": await asyncio.to_thread(_switch, project, config.excluded_projects)}
+async def _excluded(service: Service) -> tuple[str, ...]:
+    """As the file says it now: someone may have changed it since the worker was started."""
+    return (await settings.loaded(service)).config.excluded_projects
+
+
+async def _exclude(service: Service, project: Row, globs: tuple[str, ...]) -> Response:
+    answer, config = await settings.store(service, {"excluded_projects": list(globs)})
+    await render.keep(project["id"], db=service.db, config=config, icons=service.icons)
+    switch = await asyncio.to_thread(_switch, project, config.excluded_projects)
+    return settings.then_anew(service, {**answer, "switch": switch})
 
 
 # --- what the next session is told -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -134,11 +135,12 @@ class Life:
         return service.anew
 
     def load_anew(self) -> None:
-        """The settings as they are now. A bad one has become its default: capturing must not stop over it."""
+        """The settings as they are now. A bad one has become its default: capturing must not stop over it. The port
+        stays what it was: whoever has called knows it."""
         loaded = load_forgiving(data_dir=self.config.data_dir)
         for problem in loaded.problems:
             log.error("%s; using the default", problem)
-        self.config = loaded.config
+        self.config = replace(loaded.config, worker_port=self.config.worker_port)
         logging.getLogger().setLevel(self.config.log_level)
         log.info("worker opens anew")
 

@@ -46,11 +46,11 @@ async def show(service: Service, _: Request) -> Any:
     """Every setting: its `value` as it would stand in config.toml, `current` as JSON (of a secret only whether it is
     `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
     with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
-    loaded = await _loaded(service)
-    return {name: _described(loaded, service.config, name) for name in names()}
+    found = await loaded(service)
+    return {name: _described(found, service.config, name) for name in names()}
 
 
-async def _loaded(service: Service) -> Loaded:
+async def loaded(service: Service) -> Loaded:
     """As the file and the environment are now."""
     return await asyncio.to_thread(load_forgiving, data_dir=service.config.data_dir)
 
@@ -100,18 +100,27 @@ def _in_environment(loaded: Loaded, name: str) -> bool:
 async def change(service: Service, request: Request) -> Any:
     """Set some, `{name: value}`; null puts one back to its default. All of them or none → `{changed, restarts,
     started_at}`. The worker then opens anew with them; it has when `started_at` in /api/health is another."""
-    given = await body_of(request)
-    before = await _loaded(service)
+    answer, _ = await store(service, await body_of(request))
+    return then_anew(service, answer)
+
+
+async def store(service: Service, given: Row) -> tuple[Row, Config]:
+    """Write them into the file: what came of it, and the settings as they are now."""
+    before = await loaded(service)
     wanted = {name: _checked(before, name, raw) for name, raw in given.items()}
     await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", wanted)
-    after = await _loaded(service)
-    restarts = _counts(after.config) != _counts(service.config)
+    after = await loaded(service)
     answer = {
         "changed": [name for name in names() if getattr(before.config, name) != getattr(after.config, name)],
-        "restarts": restarts,
+        "restarts": _counts(after.config) != _counts(service.config),
         "started_at": service.started_at,
     }
-    then = BackgroundTask(_open_anew, service) if restarts else None
+    return answer, after.config
+
+
+def then_anew(service: Service, answer: Row) -> Response:
+    """The answer, and after it the worker opens anew if it has to."""
+    then = BackgroundTask(_open_anew, service) if answer["restarts"] else None
     return Response(msgspec.json.encode(answer), media_type="application/json", background=then)
 
 

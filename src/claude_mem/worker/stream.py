@@ -19,6 +19,7 @@ _BACKLOG = 200
 class Stream:
     def __init__(self) -> None:
         self._listeners: set[asyncio.Queue[News | None]] = set()
+        self._closed = False
 
     def publish(self, news: Sequence[News]) -> None:
         for queue in self._listeners:
@@ -31,6 +32,7 @@ class Stream:
         return len(self._listeners)
 
     def close(self) -> None:
+        self._closed = True
         for queue in self._listeners:
             while queue.full():
                 queue.get_nowait()
@@ -38,6 +40,8 @@ class Stream:
 
     async def listen(self) -> AsyncIterator[bytes]:
         """Server-sent events, until the worker stops or the listener goes."""
+        if self._closed:
+            return  # nobody would send this one home
         queue: asyncio.Queue[News | None] = asyncio.Queue(_BACKLOG)
         self._listeners.add(queue)
         try:

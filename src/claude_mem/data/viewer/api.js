@@ -28,6 +28,15 @@ async function ask(method, path, body) {
   return found;
 }
 
+/** After a change of settings: until the worker has opened anew with them; meanwhile it may not answer. */
+export async function restarted({ restarts, started_at }) {
+  for (let tries = 0; restarts && tries < 100; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    const health = await get("/api/health").catch(() => null);
+    if (health && health.started_at !== started_at) return;
+  }
+}
+
 let facts;
 /** Types, concepts, agents and projects there are; asked for once, and again when `fresh`. */
 export const facets = (fresh = false) => (facts = fresh || !facts ? get("/api/facets").catch((failure) => { facts = undefined; throw failure; }) : facts);

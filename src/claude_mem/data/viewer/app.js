@@ -2,7 +2,7 @@
 
 import { Failure, get, listen } from "./api.js";
 import { clear, debounce } from "./dom.js";
-import { empty } from "./parts.js";
+import { empty, tell } from "./parts.js";
 
 const VIEWS = [
   [/^\/$/, "home"],
@@ -20,7 +20,7 @@ const VIEWS = [
   [/^\/quarantine$/, "quarantine"],
 ];
 const $ = (id) => document.getElementById(id);
-let shown = { name: "", view: null, turn: 0 };
+let shown = { name: "", view: null, turn: 0, address: "" };
 
 // --- which view ------------------------------------------------------------------------------------------------------
 
@@ -34,20 +34,25 @@ function route() {
 }
 
 export function go(url, { replace = false } = {}) {
+  if (!replace) keep();
   history[replace ? "replaceState" : "pushState"](null, "", url);
   return change();
 }
 
-async function change() {
-  const to = route();
+async function change({ back = false } = {}) {
+  const to = route(), address = location.pathname + location.search;
   mark(to.path);
   if (to.name === "search" && document.activeElement !== $("find")) $("find").value = to.query.get("q") ?? "";
-  if (shown.view?.update && shown.name === to.name) return shown.view.update(to);
-  const turn = ++shown.turn;
-  shown.view?.leave?.();
-  shown = { name: to.name, view: null, turn };
+  if (back && address === shown.address) return; // only the place on the page is another
+  if (shown.view?.update && shown.name === to.name && !kept.has(address)) {
+    shown.address = address;
+    return Promise.resolve(shown.view.update(to)).catch(tell);
+  }
+  const turn = shown.turn + 1, before = back ? kept.get(address) : undefined;
+  if (kept.get(shown.address)?.view !== shown.view) shown.view?.leave?.();
+  shown = { name: to.name, view: null, turn, address };
   $("view").setAttribute("aria-busy", "true");
-  const view = await made(to);
+  const view = before?.view ?? (await made(to));
   if (turn !== shown.turn) return view.leave?.(); // someone went on while this one was made
   shown.view = view;
   document.title = view.title ? `${view.title} · claude-mem` : "claude-mem";
@@ -55,10 +60,23 @@ async function change() {
   clear($("view"), view.body);
   $("view").removeAttribute("aria-busy");
   if (arrived && document.activeElement !== $("find")) $("main").focus({ preventScroll: true });
-  if (arrived) scrollTo(0, 0);
+  if (before) view.news?.({ type: "reconnected" });
+  if (arrived && !location.hash) scrollTo(0, before?.scroll ?? 0);
   arrived = true;
 }
 let arrived = false;
+history.scrollRestoration = "manual";
+
+// A long list is come back to as it was left: as far as it was read, with all that had been loaded.
+const kept = new Map();
+
+function keep() {
+  if (!shown.view?.keep) return;
+  kept.delete(shown.address);
+  kept.set(shown.address, { view: shown.view, scroll: scrollY });
+  const [oldest] = kept.keys();
+  if (kept.size > 5) kept.get(oldest).view.leave?.(), kept.delete(oldest);
+}
 
 async function made(to) {
   if (!to.name) return { title: "Nothing here", body: empty("There is no such page", "The address may be mistyped, or from another version.") };
@@ -86,7 +104,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   go(link.href);
 });
-addEventListener("popstate", change);
+addEventListener("popstate", () => (keep(), change({ back: true })));
 
 // --- keyboard --------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import { Failure, get } from "./api.js";
 import { clear, debounce, h } from "./dom.js";
-import { ask, guarded, button, plural, table, when } from "./parts.js";
+import { ask, button, guarded, marked, plural, table, when } from "./parts.js";
 
 // --- editing ---------------------------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ export async function pick({ observation: item, related }) {
     const all = [...chosen.values(), ...rest];
     clear(list, all.length ? all.map(choice) : h("li", { class: "muted" }, "Nothing in this project fits these words."));
   };
-  const choice = (other) => h("li", {}, h("label", { class: "row" }, h("input", { type: "checkbox", checked: chosen.has(other.id), on: { change: (event) => (event.target.checked ? chosen.set(other.id, other) : chosen.delete(other.id)) } }), h("span", {}, `${other.id} `, other.title), when(other.created_at)));
+  const choice = (other) => h("li", {}, h("label", { class: "row" }, h("input", { type: "checkbox", checked: chosen.has(other.id), on: { change: (event) => (event.target.checked ? chosen.set(other.id, other) : chosen.delete(other.id)) } }), h("span", { class: "grow" }, `${other.id} `, marked(other.title || "Untitled")), when(other.created_at)));
   const search = debounce(guarded(async () => show((await get("/api/search", { query: box.value, project_id: item.project_id, kind: "observation", limit: 12 })).items)), 120);
   const box = h("input", { type: "search", id: "merge-with", autocomplete: "off", on: { input: search } });
   show(related);

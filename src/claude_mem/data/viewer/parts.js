@@ -52,10 +52,10 @@ setInterval(() => {
 
 // --- marks -----------------------------------------------------------------------------------------------------------
 
-let icons = {};
-facets().then((found) => (icons = Object.fromEntries(found.types.map(({ name, icon }) => [name, icon])))).catch(() => {});
+let icons = { __proto__: null }; // as in every table that data is looked up in: `constructor` is in no other
+facets().then((found) => Object.assign(icons, Object.fromEntries(found.types.map(({ name, icon }) => [name, icon])))).catch(() => {});
 
-const KINDS = { summary: ["∑", "summary"], prompt: ["❯", "prompt"], turn: ["≡", "turn"] };
+const KINDS = { __proto__: null, summary: ["∑", "summary"], prompt: ["❯", "prompt"], turn: ["≡", "turn"] };
 
 /** The sign of a type of observation, or of a kind; read out by its name. */
 export function typeMark(type, kind = "observation") {
@@ -65,7 +65,7 @@ export function typeMark(type, kind = "observation") {
 
 export const projectMark = (name, id) => (id ? h("a", { class: "tag", href: `/project/${id}` }, name) : h("span", { class: "tag" }, name));
 export const agentMark = (host) => (host ? h("span", { class: "tag agent", "data-agent": host }, AGENTS[host] ?? host) : null);
-const AGENTS = { claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI", opencode: "OpenCode", copilot: "Copilot", qwen: "Qwen Code", cursor: "Cursor", windsurf: "Windsurf" };
+const AGENTS = { __proto__: null, claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI", opencode: "OpenCode", copilot: "Copilot", qwen: "Qwen Code", cursor: "Cursor", windsurf: "Windsurf" };
 export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
 
 // --- cards -----------------------------------------------------------------------------------------------------------

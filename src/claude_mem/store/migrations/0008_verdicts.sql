@@ -2,10 +2,10 @@
 alter table observations add column verdict text not null default '' check (verdict in ('', 'approved', 'wrong'));
 alter table session_summaries add column verdict text not null default '' check (verdict in ('', 'approved', 'wrong'));
 
--- What waits for a person's word. The condition is `HELD` in store/observations.py, word by word.
-create index observations_held on observations (created_at, id)
+-- What waits for a person's word; all that listing and counting look at. The condition is `HELD` in store/observations.py.
+create index observations_held on observations (created_at, id, project_id, trust, verdict, forgotten)
     where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
-create index session_summaries_held on session_summaries (created_at, id)
+create index session_summaries_held on session_summaries (created_at, id, project_id, trust, verdict)
     where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
 
 -- A wrong one leaves the index like a forgotten one.

@@ -14,6 +14,7 @@ export async function show(route) {
   const feed = h("div", { class: "feed" });
   const fresh = h("div", { class: "fresh", role: "status" });
   const happening = h("aside", { class: "now", "aria-label": "Now" }, present(now));
+  let drawn = JSON.stringify({ ...now, at: 0 });
   let paging = begin(first), newest = mark(first.items[0]);
 
   function begin(page) {
@@ -35,6 +36,13 @@ export async function show(route) {
     return pages;
   }
 
+  // Only when something has changed: whoever has come here by keyboard stays where they are.
+  function draw(item) {
+    const text = JSON.stringify({ ...item, at: 0 });
+    if (text !== drawn) clear(happening, present(item));
+    drawn = text;
+  }
+
   async function again() {
     const page = await get("/api/feed", given);
     paging.leave();
@@ -47,7 +55,7 @@ export async function show(route) {
   // What is new waits for a click: what is being read must not move.
   const look = debounce(() => looked().catch(() => {}), 150); // a worker that is away is told above, and comes back
   async function looked() {
-    clear(happening, present(await get("/api/now")));
+    draw(await get("/api/now"));
     const { items } = await get("/api/feed", given);
     const at = items.findIndex((item) => mark(item) === newest);
     const count = at < 0 ? items.length : at;
@@ -55,15 +63,16 @@ export async function show(route) {
     if (!newest) return again();
     clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, `${at < 0 ? `${count}+` : count} new · show`));
   }
-  const glance = () => get("/api/now").then((item) => clear(happening, present(item)), () => {});
+  const glance = () => get("/api/now").then(draw, () => {});
 
   let more = paging.more;
   const body = h("div", { class: "home" }, h("div", {}, filters(route, found, WANTED), fresh, feed, more), happening);
-  const timer = setInterval(() => document.hidden || glance(), 5_000);
+  const timer = setInterval(() => document.hidden || !body.isConnected || glance(), 5_000);
   return {
     title: "Home",
     heading: "What your agents remember",
     body,
+    keep: true,
     news: (item) => (FRESH.includes(item.type) ? look() : glance()),
     update: (to) => ((given = chosen(to, WANTED)), again()),
     leave: () => (clearInterval(timer), paging.leave()),
@@ -92,7 +101,7 @@ function present({ sessions, working, queue, spool, set_aside: aside, backfill }
   ];
 }
 
-const WORK = { compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
+const WORK = { __proto__: null, compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
 
 const figure = ([label, value, kind = ""]) => h("div", {}, h("dt", {}, label), h("dd", { class: value ? kind : "" }, number(value)));
 

@@ -2,7 +2,7 @@
 
 import { get, send } from "../api.js";
 import { clear, h } from "../dom.js";
-import { ask, button, card, empty, pager, panel, plural, table, toast } from "../parts.js";
+import { ask, button, card, empty, pager, panel, plural, projectMark, toast } from "../parts.js";
 
 export async function show() {
   const body = h("div");
@@ -55,7 +55,7 @@ export async function show() {
     const deeds = (source) => h("span", { class: "row" },
       button("Approve all", all(source, "approved", "Approve", "Sessions of this project may then be told them."), { "aria-label": `Approve all of ${source.project}` }),
       button("Mark all wrong", all(source, "wrong", "Mark wrong", "They are then no longer found either. Each can be marked right again on its page."), { kind: "danger", "aria-label": `Mark all wrong of ${source.project}` }));
-    return panel("Where they came from", table("By project", ["Project", "Why", "Waiting", ""], found.map((source) => [source.project, source.why, source.count, deeds(source)])));
+    return panel("Where they came from", h("ul", { class: "plain" }, found.map((source) => h("li", { class: "row" }, h("span", { class: "grow" }, projectMark(source.project, source.project_id), ` ${plural(source.count, "memory", "memories")}. ${source.why}`), deeds(source)))));
   }
 
   await refresh();

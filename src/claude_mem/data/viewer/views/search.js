@@ -36,6 +36,7 @@ export async function show(route) {
 
   // Arrows go from the box through the results and back; Enter opens, in the box the first.
   const move = (event) => {
+    if (!list.isConnected) return;
     const links = [box(), ...list.querySelectorAll(".card h3 a")];
     const at = links.indexOf(document.activeElement);
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -49,12 +50,13 @@ export async function show(route) {
   };
   document.addEventListener("keydown", move);
 
-  const body = h("div", {}, filters(route, await facets(), WANTED), said, list, foot);
+  const body = h("div", {}, filters(route, await facets(), WANTED), said, h("h2", { class: "unseen" }, "Results"), list, foot);
   await search(route);
   if (!route.query.get("q")) queueMicrotask(() => box().focus());
   return {
     title: "Search",
     body,
+    keep: true,
     update: search,
     leave: () => (document.removeEventListener("keydown", move), paging?.leave()),
   };

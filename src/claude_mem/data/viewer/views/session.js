@@ -8,7 +8,7 @@ import { state } from "./sessions.js";
 const SIZE = 10, TAIL = 3, FEW = 8;
 const LONG = 900; // characters of a prompt that are shown at once
 const LABELS = { completed: "Done", investigated: "Looked into", learned: "Learned", next_steps: "Next", notes: "Notes" };
-const ENDED = { silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
+const ENDED = { __proto__: null, silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
 
 export async function show(route) {
   let { id } = route;
@@ -24,14 +24,15 @@ export async function show(route) {
 
   function begin(page) {
     let ready = page;
+    const mine = (shown = new Map());
     paging?.leave();
     clear(list);
-    shown = new Map();
     first = next = page.from;
     earlier.hidden = !first;
     paging = pager(list, async (cursor) => {
       const page = ready ?? (await ask(cursor));
       ready = null;
+      if (mine !== shown) return { nodes: [] }; // someone has jumped elsewhere meanwhile
       next = page.from + page.turns.length;
       return { nodes: page.turns.map(keep), next: page.hasMore ? next : 0 };
     });
@@ -100,8 +101,10 @@ export async function show(route) {
     else if (item.session_id === id || item.type === "reconnected") refresh();
   }
 
+  const moved = () => jump().catch(tell);
   await open();
-  setTimeout(() => jump().catch(tell)); // when it is in the page
+  setTimeout(moved); // when it is in the page
+  addEventListener("hashchange", moved);
   return {
     title: found.session.title || `Session ${id}`,
     body: h("div", { class: "story" }, h("div", {}, head, live, start, earlier, list, more), outline),
@@ -112,9 +115,9 @@ export async function show(route) {
         await open();
         document.getElementById("heading").textContent = found.session.title || `Session ${id}`;
       }
-      await jump().catch(tell);
+      await jump();
     },
-    leave: () => paging.leave(),
+    leave: () => (removeEventListener("hashchange", moved), paging.leave()),
   };
 }
 
@@ -125,9 +128,9 @@ function about(session) {
   const figure = (label, value) => h("div", {}, h("dt", {}, label), h("dd", {}, value));
   return [
     session.subtitle && h("p", {}, session.subtitle),
-    h("p", { class: "meta" }, projectMark(session.project, session.project_id), agentMark(session.host), state(session.status), h("span", {}, "began ", when(session.started_at)), h("span", {}, "last heard of ", when(session.last_event_at))),
+    h("p", { class: "meta" }, projectMark(session.project, session.project_id), agentMark(session.host), state(session), h("span", {}, "began ", when(session.started_at)), h("span", {}, "last heard of ", when(session.last_event_at))),
     h("dl", { class: "figures" }, figure("turns", number(counts.turns)), figure("observations", number(counts.observations)), figure("events", number(counts.events)),
-      figure("from first to last", span(session.last_event_at - session.started_at)), figure("model tokens", number(session.model_tokens)), figure("cost", money(session.cost))),
+      figure("long", span(session.last_event_at - session.started_at)), session.requests ? [figure("model tokens", number(session.model_tokens)), figure("cost", money(session.cost))] : null),
   ];
 }
 
@@ -145,7 +148,7 @@ function told(turn, id) {
     title,
     turn.prompt ? quote(turn.prompt.text) : h("p", { class: "muted" }, "What was asked is not known."),
     done(turn),
-    turn.observations.length ? h("div", { class: "made" }, turn.observations.map(observation)) : null,
+    turn.observations.length ? h("div", { class: "made" }, turn.observations.map((item) => observation(item, turn.prompt?.text ?? ""))) : null,
     part("Failed", turn.failures.map((item) => failure(item, turn.number))),
     part("Committed", turn.commits.map((item) => h("li", {}, item.id && h("code", {}, item.id.slice(0, 10)), " ", item.subject))),
     part("Files", turn.files.map(file)),
@@ -167,9 +170,9 @@ function done({ summary, digested, closed_at }) {
   return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
 }
 
-const observation = (item) => h("article", { class: `card${item.verdict === "wrong" ? " wrong" : ""}` },
+const observation = (item, asked) => h("article", { class: `card${item.verdict === "wrong" ? " wrong" : ""}` },
   h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, item.title || "Untitled")),
-  item.subtitle && h("p", { class: "clip" }, item.subtitle),
+  item.subtitle && !asked.startsWith(item.subtitle.replace(/…$/, "")) && h("p", { class: "clip" }, item.subtitle), // it was said above
   item.pinned || item.verdict === "wrong" ? h("p", { class: "meta" }, item.pinned ? badge("pinned", "good") : null, item.verdict === "wrong" ? badge("marked wrong", "bad") : null) : null);
 
 /** A few at once; the rest when someone asks. */
@@ -192,12 +195,13 @@ function file({ path, edited, read }) {
 
 // --- what it was told ------------------------------------------------------------------------------------------------
 
-const MOMENTS = { start: "at a start", prompt: "at the prompt", file: "before a file was opened", failure: "after a failure" };
-const USED = { fetched: "read in full afterwards", touched: "its file was touched afterwards" };
+const MOMENTS = { start: "at the start", prompt: "at the prompt", file: "before a file was opened", failure: "after a failure" };
+const USED = { fetched: ["fetched", "It was read in full afterwards"], touched: ["file touched", "A file that it is about was read or edited afterwards"] };
 
 function telling({ moment, about, tokens, items }) {
-  const used = items.filter((item) => item.used).length;
-  const what = items.length ? `${plural(items.length, "thing")}${used ? `, ${number(used)} of use` : ""}` : "that nothing is remembered yet";
+  const used = items.filter((item) => item.used).length, known = items.some((item) => item.used !== null);
+  const use = used ? `, ${number(used)} probably used` : known ? ", none used" : ", use not known";
+  const what = items.length ? plural(items.length, "thing") + use : "that nothing is remembered yet";
   return h("details", { class: "told" }, h("summary", {}, `Was told ${MOMENTS[moment]}${about ? ` (${about})` : ""}: ${what} · ${plural(tokens, "token")}`),
     h("ul", {}, items.map(heard)));
 }
@@ -205,8 +209,8 @@ function telling({ moment, about, tokens, items }) {
 function heard(item) {
   const name = item.kind === "file" ? h("span", { class: "mono" }, item.path)
     : [typeMark(item.type, item.kind), item.kind === "observation" && item.id ? h("a", { href: `/observation/${item.id}` }, item.title) : h("span", {}, item.title)];
-  const use = item.used ? badge(USED[item.how], "good") : h("span", { class: "muted" }, item.used === false ? "not used" : "use not known");
-  return h("li", {}, name, " ", use);
+  const [word, reason] = USED[item.how] ?? [];
+  return h("li", {}, name, " ", word ? h("span", { class: "badge good", title: reason }, word) : item.used === false ? h("span", { class: "muted" }, "not used") : null);
 }
 
 // --- raw events ------------------------------------------------------------------------------------------------------
@@ -224,7 +228,7 @@ function raw(turn, id) {
   }
   const opened = ({ target }) => target.open && !from && load().catch(tell);
   return h("details", { class: "told", on: { toggle: opened } },
-    h("summary", {}, `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
+    h("summary", {}, turn.events_gone ? `Raw events: ${number(turn.events_gone)}, which were kept for some days and are gone (keep_events_days)` : `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
 }
 
 function event({ at, kind, source, body }) {

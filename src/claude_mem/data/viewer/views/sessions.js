@@ -6,14 +6,14 @@ import { chosen, filters } from "../filters.js";
 import { agentMark, badge, day, empty, money, pager, plural, projectMark, span, when } from "../parts.js";
 
 const WANTED = ["project", "host"];
-const SIZE = 30;
+const SIZE = 30, RECENT = 10 * 60_000;
 
 export async function show(route) {
   let given = asked(route);
   const [found, first] = await Promise.all([facets(true), get("/api/sessions", given)]);
   const list = h("div", { class: "feed" });
   const fresh = h("div", { class: "fresh", role: "status" });
-  let paging = begin(first), more = paging.more;
+  let paging = begin(first), more = paging.more, newest = mark(first);
 
   function begin(page) {
     let ready = page, last = "";
@@ -38,20 +38,24 @@ export async function show(route) {
     paging.leave();
     paging = begin(page);
     more.replaceWith((more = paging.more));
+    newest = mark(page);
     clear(fresh);
   }
 
   // What is being read must not move by itself.
-  const look = debounce(() => clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, "Something has happened · show")), 150);
+  const look = debounce(async () => mark(await get("/api/sessions", given)) !== newest && clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, "Something has happened · show")), 150);
 
   return {
     title: "Sessions",
+    keep: true,
     body: h("div", {}, filters(route, found, WANTED), fresh, list, more),
     news: (item) => ["new_prompt", "session_completed", "new_summary", "backfilled", "reconnected"].includes(item.type) && look(),
     update: (to) => ((given = asked(to)), again()),
     leave: () => paging.leave(),
   };
 }
+
+const mark = ({ items }) => items.map((item) => `${item.id} ${item.last_event_at} ${item.observations}`).join();
 
 function asked(route) {
   const { project, host } = chosen(route, WANTED);
@@ -68,7 +72,7 @@ function row(item) {
     h("h3", {}, h("a", { href: `/session/${item.id}` }, item.title || "A session without words")),
     item.subtitle && h("p", { class: "clip" }, item.subtitle),
     h("p", { class: "meta" },
-      projectMark(item.project, item.project_id), agentMark(item.host), state(item.status),
+      projectMark(item.project, item.project_id), agentMark(item.host), state(item),
       plural(item.prompt_counter, "turn"),
       h("span", {}, span(item.last_event_at - item.started_at)),
       h("span", {}, plural(item.observations, "observation")),
@@ -77,4 +81,7 @@ function row(item) {
 }
 
 /** Only what is worth a word: most sessions are over. */
-export const state = (status) => ({ active: badge("at work", "good"), initialized: badge("begun", "good"), failed: badge("failed", "bad"), interrupted: badge("broke off", "warn") })[status] ?? null;
+export function state({ status, last_event_at: at }) {
+  if (status === "active" || status === "initialized") return Date.now() - at < RECENT ? badge("at work", "good") : badge("not ended");
+  return { failed: badge("failed", "bad"), interrupted: badge("broke off", "warn") }[status] ?? null;
+}

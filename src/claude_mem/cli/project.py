@@ -1,0 +1,131 @@
+"""project: which there are, what each knows, and changing them: rename, merge, off, on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from claude_mem import process, projects
+from claude_mem.cli import output
+from claude_mem.client import Client
+from claude_mem.config import load_forgiving
+from claude_mem.errors import Misuse, NotFound
+
+MERGE_SECONDS = 120.0  # with a hundred thousand memories it takes a while
+ACTIONS = {
+    "list": "all of them",
+    "show": "what one knows, and what it is known by",
+    "rename": "call it something else: `rename PROJECT NAME`",
+    "merge": "make it part of another: `merge PROJECT INTO`",
+    "off": "remember nothing more in its folders, and tell nothing there",
+    "on": "remember again",
+}
+
+
+def add_commands(commands: Any) -> None:
+    project_ = commands.add_parser(
+        "project",
+        help="projects: what each knows; rename, merge, switch off and on",
+        epilog="; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
+        + ". A PROJECT is its number, its name, or a folder of it; none: that of this folder.",
+    )
+    project_.add_argument("what", nargs="?", choices=tuple(ACTIONS), default="list", help="default: list")
+    project_.add_argument("project", nargs="?", default="", metavar="PROJECT")
+    project_.add_argument("other", nargs="?", default="", metavar="NAME|INTO", help="rename, merge")
+    project_.add_argument("--yes", action="store_true", help="merge: never ask")
+    project_.add_argument("--json", action="store_true", help="list, show: one JSON object a line")
+    project_.set_defaults(run=project)
+
+
+def project(options: argparse.Namespace) -> int:
+    client = Client(process.start(load_forgiving().config.data_dir), seconds=MERGE_SECONDS)
+    items: list[dict[str, Any]] = client.get("/api/projects")["items"]
+    if options.what == "list":
+        return _list(items, options)
+    found = _named(client, items, options.project)
+    if options.what in ("rename", "merge") and not options.other:
+        raise Misuse("how shall it be called?" if options.what == "rename" else "into which project?")
+    match options.what:
+        case "show":
+            return _show(client.get(f"/api/project/{found['id']}"), options)
+        case "rename":
+            kept = client.patch(f"/api/project/{found['id']}", {"name": options.other})
+            output.line(f"{found['name']} is called {kept['name']} now")
+            return 0
+        case "merge":
+            return _merge(client, found["id"], _named(client, items, options.other)["id"], options)
+    return _switched(client.post(f"/api/project/{found['id']}/{options.what}")["switch"], found["name"])
+
+
+def _named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str, Any]:
+    """By its number, its name, or a folder."""
+    if given.isdigit():
+        fitting = [item for item in items if item["id"] == int(given)]
+    elif given and not Path(given).is_dir():
+        fitting = [item for item in items if item["name"] == given]
+    else:
+        fitting = _of_folder(client, items, given or ".")
+    if len(fitting) > 1:
+        numbers = ", ".join(str(item["id"]) for item in fitting)
+        raise Misuse(f"{len(fitting)} projects are called {given!r}", hint=f"use a number: {numbers}")
+    if not fitting:
+        raise NotFound(f"there is no project {given or 'of this folder'}", hint="`claude-mem project list` shows them")
+    return fitting[0]
+
+
+def _of_folder(client: Client, items: list[dict[str, Any]], folder: str) -> list[dict[str, Any]]:
+    wanted = projects.resolve(folder)
+    likely = [item for item in items if item["root"] == wanted.root] or items
+    return [item for item in likely if _is_known_by(client, item, wanted.identities)][:1]
+
+
+def _is_known_by(client: Client, item: dict[str, Any], identities: tuple[str, ...]) -> bool:
+    aliases = client.get(f"/api/project/{item['id']}")["aliases"]
+    return any(alias["identity"] in identities for alias in aliases)
+
+
+def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> int:
+    if options.json:
+        output.json_lines(items)
+    else:
+        columns = ("id", "name", "sessions", "observations", "last seen", "root")
+        rows = [(*_counts(item), output.when(item["last_event_at"]), item["root"]) for item in items]
+        output.table(columns, rows)
+    return 0
+
+
+def _counts(item: dict[str, Any]) -> tuple[Any, ...]:
+    return item["id"], item["name"], item["sessions"], item["observations"]
+
+
+def _show(found: dict[str, Any], options: argparse.Namespace) -> int:
+    if options.json:
+        output.json_lines([found])
+        return 0
+    output.line(f"{found['id']} {found['name']}  {found['root']}")
+    output.line(", ".join(f"{count:,} {name}" for name, count in found["counts"].items()))
+    for alias in found["aliases"]:
+        output.line(f"known by  {alias['kind']} {alias['what']}")
+    for step in found["open"]:
+        output.line(f"open      {step}")
+    return _switched(found["switch"], found["name"])
+
+
+def _switched(switch: dict[str, Any], name: str) -> int:
+    output.line(f"{name} is {'on' if switch['on'] else 'off'}")
+    for row in switch["off"]:
+        output.line(f"off in    {row['folder']}, by {row['by']}: {row['what']}")
+    return 0
+
+
+def _merge(client: Client, source: int, target: int, options: argparse.Namespace) -> int:
+    plan = client.post(f"/api/project/{source}/merge?dry_run=1", {"into": target})
+    moves = ", ".join(f"{count:,} {name}" for name, count in plan["moves"].items())
+    output.say(f"{moves} of {plan['from']['name']} become part of {plan['into']['name']}; there is no way back")
+    if not options.yes and not output.ask("merge them?", default=False):
+        output.say("nothing was changed (`--yes` does it without asking)")
+        return 1
+    client.post(f"/api/project/{source}/merge", {"into": target})
+    output.line(f"{plan['from']['name']} is part of {plan['into']['name']} now")
+    return 0

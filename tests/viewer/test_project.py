@@ -1,0 +1,112 @@
+"""A project's page, the list of projects, and what the next session is told, in the browser."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.lab import Lab
+from tests.viewer.conftest import Faults
+
+ANEW = "ERR_CONNECTION_RESET|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_REFUSED"  # it opens anew
+
+
+@pytest.fixture
+def shop(memory: Lab) -> dict[str, Any]:
+    (found,) = [row for row in memory.client().get("/api/projects")["items"] if row["name"] == "shop"]
+    return dict(found)
+
+
+def test_a_project_is_seen_from_above_by_day_by_session_and_by_file(page: Page, shop: dict[str, Any]) -> None:
+    page.goto("/projects")
+    page.get_by_role("link", name="shop").click()
+    page.wait_for_url(f"**/project/{shop['id']}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("shop")
+    expect(page.locator(".figures div").first).to_have_text(f"observations{shop['observations']}")
+    expect(page.locator(".steps li").first).to_be_visible()
+    days = page.locator(".plot .pick")
+    expect(days).to_have_count(4)
+    expect(days.first.locator("title")).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d: \d+ observations?, \d+ turns?$"))
+
+    days.first.click()
+    page.wait_for_url("**?tab=timeline")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody")).to_contain_text("An empty basket crashes")
+    page.get_by_label("Shown").select_option("30 days")
+    page.get_by_role("button", name="Later ›").click()
+    expect(page.locator(".plot .lane")).to_have_count(2)
+    page.locator(".plot .lane").last.click()
+    page.wait_for_url("**/session/*")
+    page.go_back()
+
+    page.get_by_role("tab", name="Timeline").press("ArrowLeft")
+    expect(page.get_by_role("tab", name="Files")).to_be_focused()
+    page.locator("summary", has_text="shop/").press("Enter")
+    page.locator("summary", has_text="voucher.py").press("Enter")
+    memory = page.get_by_role("link", name="Expired vouchers are refused")
+    expect(memory).to_be_visible()
+    memory.click()
+    page.wait_for_url("**/observation/*")
+
+
+def test_the_next_context_is_live_as_settings_change(
+    page: Page, memory: Lab, shop: dict[str, Any], faults: Faults
+) -> None:
+    faults.expect(ANEW)
+    page.goto(f"/context?project={shop['id']}")
+    text = page.locator(".told")
+    client = memory.client()
+    shown = client.get(f"/api/project/{shop['id']}/context")
+    assert (text.text_content() or "").rstrip("\n") == shown["text"]
+    links = page.locator(".told a[href^='/observation/']")
+    expect(links).to_have_count(sum(item["kind"] == "observation" for item in shown["told"]))
+    page.get_by_label("At most so many observations", exact=True).fill("2")
+    expect(links).to_have_count(2)
+    assert client.get(f"/api/project/{shop['id']}/context") == shown  # tried, not kept
+    page.get_by_label("Room, in tokens", exact=True).fill("400")
+    expect(page.locator(".gauge")).to_contain_text("of 400 tokens, 2 observations")
+    page.reload()
+    expect(links).to_have_count(2)
+    page.get_by_role("button", name="Keep these").click()
+    expect(page.get_by_role("button", name="Keep these")).to_be_disabled()
+    kept = tomllib.loads((memory.data / "config.toml").read_text())
+    assert kept == {"context_tokens": 400, "context_observations": 2}
+    expect(links).to_have_count(2)
+    page.get_by_role("button", name="Undo").click()
+    expect(links).to_have_count(len([item for item in shown["told"] if item["kind"] == "observation"]))
+
+
+def test_a_project_is_switched_off_renamed_and_merged(
+    page: Page, memory: Lab, shop: dict[str, Any], faults: Faults
+) -> None:
+    faults.expect(ANEW)
+    page.goto(f"/project/{shop['id']}?tab=manage")
+    page.get_by_role("button", name="Switch off").click()
+    expect(page.get_by_text("Off: nothing is kept")).to_be_visible()
+    expect(page.get_by_text("is off by the setting excluded_projects")).to_be_visible()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()  # the worker uses it now
+    assert "hookSpecificOutput" not in memory.hook("SessionStart", session_id="later", source="startup")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("On: what agents do here")).to_be_visible()
+
+    page.get_by_label("Name of the project").fill("Market")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Market")
+
+    page.get_by_role("button", name="Merge…").click()
+    question = page.get_by_role("dialog")
+    expect(question).to_contain_text("Everything of Market becomes part of atlas")
+    expect(question).to_contain_text(f"{shop['sessions']} sessions")
+    question.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Market")
+    page.get_by_role("button", name="Merge…").click()
+    question.get_by_role("button", name="Merge", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("atlas")
+    page.get_by_role("tab", name="Manage").click()
+    expect(page.get_by_text("git folder")).to_have_count(2)
+    page.goto("/projects")
+    expect(page.locator("tbody tr")).to_have_count(1)
