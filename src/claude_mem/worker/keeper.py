@@ -20,7 +20,7 @@ from claude_mem.store import backup, checks, examine, jobs, notices, retention, 
 from claude_mem.store.backup import Copy
 from claude_mem.store.database import Connection, Database, rows, value
 from claude_mem.worker import oldlogs, room
-from claude_mem.worker.room import Ballast
+from claude_mem.worker.room import Ballast, Missed
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Keeper:
         self.stopping = stopping
         self.started_at = started_at
         self.ballast = Ballast(config.ballast)
+        self.missed = Missed(config.data_dir / "missed")
         self.done = Done()
 
     async def start(self) -> None:
@@ -82,6 +83,7 @@ class Keeper:
     async def step(self, *, now: int) -> None:
         """Whatever is due."""
         await self.seal()
+        await self._tell_missed(now)
         if now - self.started_at >= MINUTE:
             await asyncio.to_thread(self.ballast.make)
         if now - self.done.retention >= (HOUR if self.config.keep_events_days else 0):
@@ -96,6 +98,16 @@ class Keeper:
             await self.check(now=now)
         if await self.backup_is_due(now):
             await self.back_up(now=now)
+
+    async def _tell_missed(self, now: int) -> None:
+        self.missed.make()
+        if count := self.missed.take():
+            log.error("%d events could not be written by the hooks", count)
+            text = (
+                f"claude-mem could not keep {count:,} events: nothing could be written to the disk. What the transcripts"
+                " have of them is read from there."
+            )
+            await self.db.write(notices.put, f"missed:{now}", text, now=now)
 
     async def is_idle(self) -> bool:
         return not self.spool.pending(1) and not await self.db.read(jobs.waiting)
@@ -181,7 +193,7 @@ class Keeper:
 
     def _make_and_prove(self, now: int) -> str:
         try:
-            made = backup.make(self.db.path, self.config.backups, prefix=backup.DAILY)
+            made = backup.make(self.db.path, self.config.backups, prefix=backup.DAILY, now=now)
         except (MemError, OSError) as error:
             return str(error)
         problem = backup.drill(made, self.config.backups, halted=self.stopping)

@@ -51,6 +51,30 @@ def _fill(fd: int) -> None:
         os.write(fd, os.urandom(1 << 20))
 
 
+class Missed:
+    """How many events hooks could not write, because the disk was full: a byte each, after the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        try:
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            self.path.write_bytes(b"\n")  # from now on its block is there
+        except OSError:
+            pass  # it is there, or there is no room for it either
+
+    def take(self) -> int:
+        """Since it was asked last."""
+        try:
+            count = max(self.path.stat().st_size - 1, 0)
+            if count:
+                os.truncate(self.path, 1)
+        except OSError:
+            return 0
+        return count
+
+
 def free(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
