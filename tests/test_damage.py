@@ -25,7 +25,7 @@ from tests import proof, wounds
 from tests.lab import Lab
 from tests.moving import Home
 
-FLIPS, OTHERS = (400, 100) if proof.long() else (25, 3)
+FLIPS, OTHERS, SESSIONS = (400, 100, 8) if proof.long() else (25, 3, 2)
 UNINDEX = """
     insert into words (words, rowid, title, body, hints, around)
     select 'delete', id, title, body, hints, around from passages limit 3
@@ -38,10 +38,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A memory that is sound, closed properly, with a backup of half of it."""
     folder = tmp_path_factory.mktemp("whole")
     lab, config = Lab(folder), Home(folder / "data").config
-    wounds.tell(lab, sessions=2)
+    wounds.tell(lab, sessions=SESSIONS)
     asyncio.run(wounds.settle(config))
     backup.make(config.database, config.backups)
-    wounds.tell(lab, sessions=2, name="later", chance=random.Random(8))
+    wounds.tell(lab, sessions=SESSIONS, name="later", chance=random.Random(8))
     asyncio.run(wounds.settle(config))
     return config.database
 

@@ -26,7 +26,7 @@ from claude_mem.worker.keeper import DAY, HOUR, MINUTE
 from claude_mem.worker.room import Ballast
 from claude_mem.worker.service import Service
 from tests import proof, wounds
-from tests.lab import Lab
+from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests.test_backfill import Old, write_old
 
@@ -382,7 +382,7 @@ import asyncio, os, sys, time
 from pathlib import Path
 from claude_mem import ids
 from claude_mem.store import corrections
-from tests.lab import Lab
+from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests import wounds
 from claude_mem.worker.service import Service
@@ -496,3 +496,16 @@ def test_the_ballast_lets_a_write_through_when_the_disk_is_full(tmp_path: Path) 
     with pytest.raises(apsw.FullError):
         db.write_now(write)
     db.close()
+
+
+def test_killed_while_events_go_they_are_there_or_counted(lab: Lab, record_property: Callable[[str, Any], None]) -> None:
+    sent = wounds.tell(lab, sessions=1)
+    env = lab.env(CLAUDE_MEM_KEEP_EVENTS_DAYS="0", CLAUDE_MEM_FAILPOINT="retention.faded:2")
+    killed = subprocess.run([*MEM, "serve"], env=env, capture_output=True, timeout=60, check=False)
+    assert killed.returncode == -9
+    record_property("kills", 1)
+    found = lab.status()
+    assert found["captured"] == found["stored"] + found["queued"] == sent
+    ((faded, kept),) = lab.rows("select (select coalesce(sum(events_gone), 0) from turns), (select count(*) from events)")
+    assert faded + kept == sent
+    assert faded > 0

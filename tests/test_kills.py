@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kills
 # `test_older.py`, in `test_backfill.py` and in `test_damage.py`.
 ELSEWHERE = {
     "serve.stopping", "refine.booked", "refine.answered", "refine.closed", "import.read", "import.batch",
-    "backfill.read", "backfill.added", "repair.moved", "repair.salvaged",
+    "backfill.read", "backfill.added", "repair.moved", "repair.salvaged", "retention.faded",
 }  # fmt: skip
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)

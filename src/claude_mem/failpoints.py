@@ -51,6 +51,7 @@ POINTS = (
     "import.batch",
     "repair.moved",
     "repair.salvaged",
+    "retention.faded",
 )
 
 _armed, _left = "", 0

@@ -104,8 +104,8 @@ class Keeper:
         if count := self.missed.take():
             log.error("%d events could not be written by the hooks", count)
             text = (
-                f"claude-mem could not keep {count:,} events: nothing could be written to the disk. What the transcripts"
-                " have of them is read from there."
+                f"claude-mem could not keep {count:,} events: nothing could be written to the disk. What the"
+                " transcripts have of them is read from there."
             )
             await self.db.write(notices.put, f"missed:{now}", text, now=now)
 
