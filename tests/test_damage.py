@@ -266,14 +266,17 @@ def test_broken_events_cost_only_what_can_not_be_read(whole: Path, tmp_path: Pat
     before = open_and_tell(damaged_home(whole, tmp_path / "well", lambda *_: None))
 
     def wound(path: Path, _: random.Random) -> None:
-        data = path.read_bytes()
-        wounds._overwrite(path, data.find(b"later1 turn 2") // wounds.PAGE * wounds.PAGE, bytes(wounds.PAGE))
+        conn = apsw.Connection(str(path))
+        leaf = single(conn, "select max(pageno) from dbstat where name = 'events' and pagetype = 'leaf'")
+        conn.close()
+        wounds._overwrite(path, (leaf - 1) * wounds.PAGE, bytes(wounds.PAGE))
 
     config = damaged_home(whole, tmp_path / "ill", wound, backups=backups)
     opening.look_again(config, "met")
     after = open_and_tell(config)
     assert before["observations"] - 5 <= after["observations"] <= before["observations"]
-    assert before["events"] * 0.8 < after["events"] <= before["events"]
+    assert before["events"] * 0.8 < after["events"] < before["events"]
+    assert after["filtered_by"]["damaged"] == before["events"] - after["events"]
     assert after["captured"] == after["stored"] + after["queued"] + after["set_aside"] + after["filtered"]
     assert after["captured"] == before["captured"]  # what was lost is counted by its rule
     (said,) = after["notices"].values()
@@ -350,8 +353,12 @@ def test_the_worker_mends_it_beside_its_work_and_loses_no_event(lab: Lab) -> Non
     lab.start()
     found = lab.wait_digested()
     assert found["captured"] == found["stored"] + found["filtered"] == 24 + 10
-    starts = [json.dumps(lab.hook("SessionStart", source="startup", session_id=f"next{number}")) for number in range(5)]
-    assert sum("was damaged" in said for said in starts) == 1  # a busy machine may miss the first
+    for number in range(100):  # on a busy machine a hook may give up before it is told
+        if "was damaged" in json.dumps(lab.hook("SessionStart", source="startup", session_id=f"next{number}")):
+            break
+    else:
+        raise AssertionError("nobody was told")
+    assert "was damaged" not in json.dumps(lab.hook("SessionStart", source="startup", session_id="after"))
     assert "damaged" in lab.mem("status").stdout
     assert "quarantine" in lab.mem("doctor", ok=False).stdout
     proof.record("R4 events lost of those captured during the repair", goal="0", measured=0, ok=True, command=COMMAND)
@@ -431,7 +438,7 @@ def test_a_database_of_200_mb_is_back_within_half_a_minute(whole: Path, tmp_path
         select event_id || '-' || n, session_id, turn_id, kind, at, source, body from events, (
             with recursive c(n) as (select 1 union all select n + 1 from c where n < ?) select n from c)
         """
-    each = single(conn, "select sum(length(body)) + 400 * count(*) from events")
+    each = single(conn, "select sum(length(body)) + 900 * count(*) from events")
     conn.execute(grow, ((200 << 20) // each,))
     conn.execute(
         "insert into receipts select event_id, 'stored', '', at from events where event_id not in (select event_id from receipts)"
@@ -443,10 +450,13 @@ def test_a_database_of_200_mb_is_back_within_half_a_minute(whole: Path, tmp_path
     break_a_table("observations")(config.database, random.Random(1))
     opening._times.clear()
     begun = time.monotonic()
+    opening.look_again(config, "met")
     opening.opened(config).close()
     took = time.monotonic() - begun
     proof.record(
-        "R4 restore of a 200 MB database", goal="≤ 30 s", measured=round(took, 1), unit="s", ok=took <= 30,
-        command=COMMAND, note=f"{size >> 20} MB: set aside, restored, checked, salvaged, opened",
+        "R4 a damaged database of 200 MB is back", goal="≤ 30 s", measured=round(took, 1), unit="s", ok=took <= 30,
+        command=COMMAND, note=f"{size >> 20} MB: looked at closely, set aside, restored, checked, salvaged, opened",
     )  # fmt: skip
+    assert repair.listing(config.quarantine)[0].ended_at
     assert size > 190 << 20
+    assert took <= 30
