@@ -95,7 +95,7 @@ def test_the_page_tells_where_every_event_is_and_what_is_wrong(http: Http, servi
     assert found["disk"]["parts"]["database"] == service.db.path.stat().st_size
     assert found["disk"]["all"] == sum(found["disk"]["parts"].values())
     assert found["process"]["memory"] > 10 << 20
-    assert found["backup"] == {"count": 0, "size": 0, "newest": None}
+    assert found["backup"] == {"count": 0, "size": 0, "newest": None, "drills": {}, "last": None}
     assert found["refining"]["providers"] == []
 
 

@@ -27,10 +27,10 @@ from tests.lab import MEM, Lab
 pytestmark = pytest.mark.kills
 
 # Points that this history does not pass: they have tests of their own, here, in `models/test_spending.py`, in
-# `test_older.py` and in `test_backfill.py`.
+# `test_older.py`, in `test_backfill.py` and in `test_damage.py`.
 ELSEWHERE = {
     "serve.stopping", "refine.booked", "refine.answered", "refine.closed", "import.read", "import.batch",
-    "backfill.read", "backfill.added",
+    "backfill.read", "backfill.added", "repair.moved", "repair.salvaged", "retention.faded",
 }  # fmt: skip
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)

@@ -49,6 +49,9 @@ POINTS = (
     "migrate.applied",
     "import.read",
     "import.batch",
+    "repair.moved",
+    "repair.salvaged",
+    "retention.faded",
 )
 
 _armed, _left = "", 0

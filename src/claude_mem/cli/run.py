@@ -103,9 +103,9 @@ def retry(_: argparse.Namespace) -> int:
 
 
 async def _work_off(config: Config) -> None:
-    from claude_mem.worker.service import Service
+    from claude_mem.worker.opening import opened
 
-    service = Service(config)
+    service = opened(config)
     try:
         await service.work_off()
     finally:
@@ -184,6 +184,7 @@ def gather_status(config: Config) -> dict[str, Any]:
         "data_dir": str(config.data_dir),
         **{name: totals[name] for name in names},
         "problem": problem,
+        "damage": _set_aside(config),
     }
 
 
@@ -206,6 +207,13 @@ def _offline(config: Config) -> dict[str, Any]:
     finally:
         lock.release()
     return found
+
+
+def _set_aside(config: Config) -> list[str]:
+    """Damaged databases that are kept, in words; the newest first."""
+    from claude_mem.store import repair
+
+    return [repair.said(each) for each in repair.listing(config.quarantine)]
 
 
 def _spool_only(config: Config) -> dict[str, Any]:
@@ -236,6 +244,8 @@ def _show_status(found: dict[str, Any]) -> None:
         output.line(f"  {name.replace('_', ' '):<10}{found[name]:>8,}  {meaning}")
         for rule, count in sorted((found.get(f"{name}_by") or {}).items()):
             output.line(f"    {rule:<14}{count:>6,}")
+    for said in found["damage"]:
+        output.line(f"damage      {said}")
     if found["problem"]:
         output.error(found["problem"], "`claude-mem doctor` looks for the cause")
     if found["worker"] == "hung":

@@ -359,11 +359,22 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
     """
     event = item.event
     if turn := turns.by_prompt(conn, session.id, event.prompt_id):
-        return turn
+        return _awakened(conn, session, item, now=now) if turn.faded else turn
     if event.prompt_id:
         return _open_turn(conn, session, item, now=now)
     turn = turns.at(conn, session.id, event.at) if item.source == "transcript" else turns.latest(conn, session.id)
+    if turn is not None and turn.faded:
+        return _awakened(conn, session, item, now=now)
     return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
+
+
+def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+    """A machine that slept for weeks goes on with a turn whose events are past keeping: as a turn of its own."""
+    latest = turns.latest(conn, session.id)
+    if latest is not None and not latest.faded:
+        return latest
+    nameless = replace(item, event=replace(item.event, prompt_id=""))
+    return _open_turn(conn, session, nameless, now=now)
 
 
 def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:

@@ -19,7 +19,8 @@ from claude_mem import __version__, box, hook, process
 from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
 from claude_mem.process import Worker, take_lock, write_launcher
-from claude_mem.worker import wire
+from claude_mem.store import damage
+from claude_mem.worker import opening, wire
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service, make_fifo
 
@@ -102,7 +103,7 @@ class Life:
 
     async def serve_once(self) -> bool:
         """True if it is to be opened anew."""
-        self.service = service = Service(self.config)
+        self.service = service = opening.opened(self.config)
         port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
         server = HttpServer(
             uvicorn.Config(
@@ -125,9 +126,15 @@ class Life:
                 failpoint("serve.stopping")
                 service.stream.close()
                 server.should_exit = True
+        except BaseException as error:
+            if not damage.is_damage(error):
+                raise
+            service.is_damaged(str(error))
         finally:
             self.service = None
             service.close()
+        if service.problem:
+            await asyncio.to_thread(opening.look_again, self.config, service.problem)
         return service.anew
 
     def load_anew(self) -> None:
@@ -138,7 +145,7 @@ class Life:
             log.error("%s; using the default", problem)
         self.config = replace(loaded.config, worker_port=self.config.worker_port)
         logging.getLogger().setLevel(self.config.log_level)
-        log.info("worker opens anew with other settings")
+        log.info("worker opens anew")
 
     def end(self) -> None:
         """A signal. It may come between two services."""

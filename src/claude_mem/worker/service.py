@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -47,6 +47,7 @@ from claude_mem.store import (
     backfills,
     backup,
     corrections,
+    damage,
     events,
     foreign,
     jobs,
@@ -66,6 +67,7 @@ from claude_mem.store.search import Filter
 from claude_mem.store.tellings import Telling
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable, tokens
+from claude_mem.worker.keeper import POLL_SECONDS, Keeper
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
 
@@ -82,6 +84,7 @@ INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
 PAST_REST_SECONDS = 0.5
 OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
+TROUBLE_SECONDS = 2.0
 FILES_AT_ONCE = 500
 
 
@@ -123,11 +126,16 @@ class Service:
         self.started_at = ids.now()
         self.stop = asyncio.Event()
         self.anew = False  # after the stop: open again, with the settings as they are then
+        self.problem = ""  # the database is damaged, or seems so: whoever opens it again sees to it
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
         self.db = Database(ours(config.database), backups=config.backups)
+        self.keeper = Keeper(
+            self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
+        )
+        self.db.make_room = self.keeper.ballast.release
         self.stream = Stream()
         self.heard = Heard()
         self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
@@ -173,27 +181,53 @@ class Service:
         self.anew = True
         self.stop.set()
 
+    def is_damaged(self, problem: str) -> None:
+        self.problem = self.problem or problem
+        self.open_anew()
+
     # --- loops -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
-        await self.recover()
+        loop = asyncio.get_running_loop()
+        self.db.damaged = lambda error: _call_soon(loop, partial(self.is_damaged, str(error)))
+        await self._lasting(self.recover)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._drain_loop())
-                group.create_task(self.runner.run(self.stop))
-                for lane in self.past:
-                    group.create_task(lane.run(self.stop))
+                for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
+                    group.create_task(self._lasting(work))
+                for lane in (self.runner, *self.past):
+                    group.create_task(self._lasting(partial(lane.run, self.stop)))
                 group.create_task(self._refine_loop())
-                group.create_task(self._sweep_loop())
-                group.create_task(self._index_loop())
         finally:
             await self.scrubber.stop()  # whoever asked for it can ask again
+
+    async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A disk that is full, busy or out of order is waited for: what could not be written is still there to do."""
+        said = ""
+        while True:
+            try:
+                return await work()
+            except Exception as error:
+                if not damage.is_trouble(error):
+                    raise
+                if str(error) != said:
+                    log.error("the disk does not take it (%s); it is tried again", error)
+                said = str(error)
+                if self.stop.is_set():
+                    return None
+                await wait_any(self.stop, seconds=TROUBLE_SECONDS)
+
+    async def _keep_loop(self) -> None:
+        await self.keeper.start()
+        while not self.stop.is_set():
+            await self.keeper.step(now=ids.now())
+            await wait_any(self.stop, seconds=POLL_SECONDS)
 
     async def _refine_loop(self) -> None:
         """A request that runs when we are told to stop is given a moment, then cut off: its lease brings it back."""
         await self.chain.tidy()  # of a worker that was killed
-        work = asyncio.create_task(self.refining.run(self.stop))
+        work = asyncio.create_task(self._lasting(partial(self.refining.run, self.stop)))
         stopping = asyncio.create_task(self.stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -523,6 +557,12 @@ class Service:
         flag = {"active": active, "project": project, "timestamp": ids.now()}
         with contextlib.suppress(OSError):  # a full disk: nothing depends on it
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], None]) -> None:
+    """From another thread. If the loop has ended, there is nobody left to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(do)
 
 
 def _embedder(config: Config) -> Embedder | None:

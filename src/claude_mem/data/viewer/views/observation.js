@@ -139,6 +139,7 @@ function comes(item, origin) {
       item.files_modified.length ? field("Files changed", files(item.files_modified)) : null,
       item.files_read.length ? field("Files read", files(item.files_read)) : null,
       field("Changed", when(item.updated_at)), field("To read it", plural(item.tokens ?? 0, "token"))),
+    origin.events_gone && !events.length ? h("p", { class: "muted" }, `The ${plural(origin.events_gone, "raw event")} of its turn were kept for some days and are gone (keep_events_days).`) : null,
     events.length ? h("details", { open: events.length < 6 }, h("summary", {}, `Taken from ${plural(events.length, "event")}`),
       h("ol", { class: "plain" }, events.map((event) => h("li", { id: `event-${event.seq}` }, h("span", { class: "muted" }, `[${event.seq}] `, event.tool ?? event.kind, event.failed ? badge("failed", "bad") : null), " ", h("code", {}, event.text))))) : null,
   ];

@@ -228,7 +228,7 @@ function raw(turn, id) {
   }
   const opened = ({ target }) => target.open && !from && load().catch(tell);
   return h("details", { class: "told", on: { toggle: opened } },
-    h("summary", {}, `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
+    h("summary", {}, turn.events_gone ? `Raw events: ${number(turn.events_gone)}, which were kept for some days and are gone (keep_events_days)` : `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
 }
 
 function event({ at, kind, source, body }) {
