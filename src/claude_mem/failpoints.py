@@ -49,6 +49,17 @@ POINTS = (
     "migrate.applied",
     "import.read",
     "import.batch",
+    "index.words",
+    "index.vectors",
+    "inject.composed",
+    "inject.noted",
+    "checkpoint.begun",
+    "checkpoint.done",
+    "backup.step",
+    "backup.copied",
+    "backup.made",
+    "forget.put_away",
+    "forget.erased",
 )
 
 _armed, _left = "", 0

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from claude_mem import patches, words
+from claude_mem.failpoints import failpoint
 from claude_mem.providers.evidence import Evidence, error_line, gather
 from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
@@ -44,6 +45,7 @@ def refresh(conn: Connection, *, limit: int) -> int:
         except (ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError):
             log.exception("%s %s can't be found by its words", kind, row_id)  # one odd row is not worth the others
         search.settled(conn, kind, row_id)
+        failpoint("index.words")
     return len(waiting)
 
 

@@ -20,6 +20,7 @@ import apsw
 
 from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
+from claude_mem.failpoints import failpoint
 from claude_mem.spool import sync_folder
 from claude_mem.store import foreign, jobs, migrate, observations
 from claude_mem.store import portable as records
@@ -73,6 +74,7 @@ def make(database: Path, folder: Path, *, digest: bool = False) -> Copy:
     finally:
         conn.close()
     sync_folder(folder)
+    failpoint("backup.made")
     return Copy(str(path), path.stat().st_size, counts, said)
 
 

@@ -52,6 +52,7 @@ def backup(conn: apsw.Connection, path: Path) -> None:
     temp.touch(0o600)
     try:
         _copy(conn, temp)
+        failpoint("backup.copied")
         temp.rename(path)
     except apsw.FullError as error:
         raise CannotDo(f"there is no room for {path}: the disk is full", hint="make room, then try again") from error
@@ -66,6 +67,7 @@ def _copy(conn: apsw.Connection, path: Path) -> None:
         with copy.backup("main", conn, "main") as step:
             while not step.done:
                 step.step(1000)
+                failpoint("backup.step")
         copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
     finally:
         copy.close()
