@@ -19,6 +19,7 @@ from claude_mem.providers.evidence import Evidence, error_line, gather
 from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
 from claude_mem.store.database import Connection, Row
+from claude_mem.store.savepoint import savepoint
 from claude_mem.store.search import Document, Passage
 from claude_mem.text import local
 
@@ -40,7 +41,7 @@ def refresh(conn: Connection, *, limit: int) -> int:
     waiting = search.stale(conn, limit=limit)
     for kind, row_id in waiting:
         try:
-            with conn:  # a savepoint
+            with savepoint(conn):
                 _refresh(conn, kind, row_id)
         except (ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError):
             log.exception("%s %s can't be found by its words", kind, row_id)  # one odd row is not worth the others

@@ -10,6 +10,7 @@ import apsw
 from claude_mem import hook, ids
 from claude_mem.errors import CannotDo, TooNew
 from claude_mem.failpoints import failpoint
+from claude_mem.store.savepoint import savepoint
 
 PART = ".part"  # ends the name of a copy that is not finished
 
@@ -39,7 +40,7 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     if todo and have:
         backup(conn, backups / f"before-{newest:04d}.db")
     for number, sql in todo:
-        with conn:
+        with savepoint(conn):
             conn.execute(sql)
             conn.pragma("user_version", number)
             failpoint("migrate.applied")
