@@ -20,6 +20,7 @@ import apsw
 
 from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
+from claude_mem.failpoints import failpoint
 from claude_mem.spool import sync_folder
 from claude_mem.store import foreign, jobs, migrate, observations, seals, search
 from claude_mem.store import portable as records
@@ -80,6 +81,7 @@ def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PR
     finally:
         conn.close()
     sync_folder(folder)
+    failpoint("backup.made")
     return Copy(str(path), path.stat().st_size, counts, said)
 
 
