@@ -149,3 +149,25 @@ def test_going_back_finds_the_list_as_it_was_left(page: Page) -> None:
     assert page.evaluate("scrollY") == depth
     page.go_forward()
     page.wait_for_url("**/observation/*")
+
+
+def test_going_back_to_other_filters_finds_what_they_found(page: Page) -> None:
+    cards, kind = page.locator(".feed .card"), page.get_by_label("Type")
+    page.goto("/?type=bugfix")
+    expect(cards.first).to_be_visible()
+    count = cards.count()
+    page.get_by_role("link", name="Home").click()
+    expect(page.locator(".card.prompt").first).to_be_visible()
+    expect(kind).to_have_value("")
+    page.go_back()
+    expect(cards).to_have_count(count)
+    expect(kind).to_have_value("bugfix")
+
+
+def test_a_question_does_not_outlive_the_page_that_asked_it(page: Page) -> None:
+    page.goto("/")
+    page.locator(".card.observation h3 a").first.click()
+    page.get_by_role("button", name="Forget…").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
