@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 from playwright.sync_api import Page, expect
 
+from claude_mem import hook
 from tests.lab import Lab
 from tests.viewer.conftest import Faults
 
@@ -61,6 +63,53 @@ def test_what_is_new_waits_for_a_click_and_moves_nothing(page: Page, memory: Lab
     new.click()
     expect(page.locator(".feed")).to_contain_text("rename the harbour")
     expect(new).to_have_count(0)
+
+
+def test_what_was_done_before_the_newest_is_new_as_well(page: Page, memory: Lab) -> None:
+    page.goto("/")
+    expect(page.locator("#live")).to_have_text("live")
+    then = int(time.time() * 1000) - 60 * 60_000
+    memory.spool("UserPromptSubmit", session_id="slow", prompt="Please paint the lighthouse", at=then)
+    memory.spool("Stop", session_id="slow", last_assistant_message="The lighthouse is white now.", at=then + 1000)
+    hook.nudge(str(memory.data))
+    page.get_by_role("button", name=re.compile(r"new · show")).click()
+    expect(page.locator(".feed")).to_contain_text("paint the lighthouse")
+
+
+def test_what_is_taken_back_leaves_every_list_that_shows_it(page: Page, memory: Lab) -> None:
+    client = memory.client()
+    first, second = (
+        client.post("/api/memory/save", {"text": f"The {what} is closed in winter.", "project": "shop"})["id"]
+        for what in ("pier", "ferry")
+    )
+    page.goto("/search?q=closed+in+winter")
+    expect(page.locator(f"[data-id=observation-{first}]")).to_be_visible()
+    page.get_by_role("link", name="Home").click()
+    expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("live")
+    client.patch(f"/api/observation/{second}", {"title": "The ferry rests in winter"})
+    expect(page.locator(f"[data-id=observation-{second}]")).to_contain_text("The ferry rests in winter")
+    page.locator(f"[data-id=observation-{first}] h3 a").click()
+    page.get_by_role("button", name="Forget…").click()
+    page.get_by_role("button", name="Forget, with a way back").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Observation {first} is forgotten")
+    page.go_back()
+    expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
+    expect(page.locator(f"[data-id=observation-{first}]")).to_have_count(0)
+    page.go_back()
+    page.wait_for_url("**/search*")
+    expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
+    expect(page.locator(f"[data-id=observation-{first}]")).to_have_count(0)
+
+
+def test_a_prompt_that_was_private_after_all_leaves_the_feed(page: Page, memory: Lab) -> None:
+    memory.hook("UserPromptSubmit", session_id="shy", prompt="The diary is under the bed", prompt_id="d1")
+    page.goto("/")
+    expect(page.locator(".feed")).to_contain_text("diary is under the bed")
+    expect(page.locator("#live")).to_have_text("live")
+    memory.spool("UserPromptSubmit", session_id="shy", prompt="", header="private yes\n", prompt_id="d1")
+    hook.nudge(str(memory.data))
+    expect(page.locator("main")).not_to_contain_text("diary")
 
 
 def test_search_from_the_keyboard_alone(page: Page) -> None:

@@ -141,6 +141,7 @@ const STATES = { live: "live", reconnecting: "reconnecting…", unknown: "not le
 
 function heard(item) {
   shown.view?.news?.(item);
+  if (item.type === "corrected" || item.turn_id) for (const { view } of kept.values()) view.news?.(item); // nothing that was taken back may wait in them
   if (item.type === "reconnected" && shown.view?.failed) change({ replace: true });
   if (item.type !== "connected") held();
 }

@@ -1,7 +1,7 @@
 // Search as you type: what fits, what in it fits, and why.
 
 import { facets, get } from "../api.js";
-import { clear, h } from "../dom.js";
+import { clear, debounce, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { card, empty, pager, plural } from "../parts.js";
 
@@ -12,11 +12,12 @@ export async function show(route) {
   const list = h("div", { class: "feed" });
   const said = h("p", { class: "muted", role: "status" });
   const foot = h("div");
-  let asked = 0, paging;
+  let asked = 0, paging, last = route;
 
   async function search(to) {
     const query = (to.query.get("q") ?? "").trim();
     const turn = ++asked;
+    last = to;
     const params = { query, explain: 1, typing: document.activeElement === box() ? 1 : "", limit: 20, ...asSearch(chosen(to, WANTED)) };
     const found = await get("/api/search", params);
     if (turn !== asked) return; // an answer to what is no longer asked
@@ -48,16 +49,17 @@ export async function show(route) {
       links[Math.max(0, Math.min(links.length - 1, at + step))].focus();
     }
   };
-  document.addEventListener("keydown", move);
-
   const body = h("div", {}, filters(route, await facets(), WANTED), said, h("h2", { class: "unseen" }, "Results"), list, foot);
   await search(route);
+  document.addEventListener("keydown", move);
+  const again = debounce(() => search(last).catch(() => {}), 150); // nothing that was taken back may stay in sight
   if (!route.query.get("q")) queueMicrotask(() => box().focus());
   return {
     title: "Search",
     body,
     keep: true,
     update: search,
+    news: (item) => (item.type === "corrected" || item.turn_id) && again(),
     leave: () => (document.removeEventListener("keydown", move), paging?.leave()),
   };
 }
