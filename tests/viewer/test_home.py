@@ -136,6 +136,15 @@ def test_search_from_the_keyboard_alone(page: Page) -> None:
     expect(page.get_by_role("searchbox")).to_have_value("expired vouch")
 
 
+def test_enter_never_opens_what_an_older_question_found(page: Page) -> None:
+    page.goto("/search?q=voucher")
+    expect(page.locator(".feed .card").first).to_be_visible()
+    page.get_by_role("searchbox").fill("border of Chile")
+    page.keyboard.press("Enter")
+    expect(page.locator(".feed .card").first).to_contain_text("border", ignore_case=True)
+    assert page.url.endswith("/search?q=border+of+Chile")
+
+
 def test_a_search_can_be_shared_and_finds_nothing_in_words(page: Page) -> None:
     page.goto("/search?q=border+of+Chile&type=bugfix")
     expect(page.locator(".feed .card").first).to_contain_text("border", ignore_case=True)

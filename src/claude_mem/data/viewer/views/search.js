@@ -12,7 +12,7 @@ export async function show(route) {
   const list = h("div", { class: "feed" });
   const said = h("p", { class: "muted", role: "status" });
   const foot = h("div");
-  let asked = 0, paging, last = route;
+  let asked = 0, paging, last = route, answered;
 
   async function search(to) {
     const query = (to.query.get("q") ?? "").trim();
@@ -31,17 +31,18 @@ export async function show(route) {
     clear(list);
     clear(foot, paging.more);
     await paging.next();
+    answered = query;
     clear(said, summary(query, found));
     if (!found.items.length) clear(list, query ? nothing(query) : teach());
   }
 
   // Arrows go from the box through the results and back; Enter opens, in the box the first.
   const move = (event) => {
-    if (!list.isConnected) return;
+    if (!list.isConnected || event.isComposing) return;
     const links = [box(), ...list.querySelectorAll(".card h3 a")];
     const at = links.indexOf(document.activeElement);
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Enter" && at === 0 && links.length > 1) {
+    if (event.key === "Enter" && at === 0 && links.length > 1 && box().value.trim() === answered) {
       event.preventDefault();
       links[1].click();
     } else if (step && at >= 0) {
