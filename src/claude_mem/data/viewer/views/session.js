@@ -81,19 +81,25 @@ export async function show(route) {
   }
 
   // The end of the story, where news is made. What did not change is left alone: someone may be reading it.
-  const refresh = debounce(async () => {
-    const reached = next >= found.outline.length;
+  async function refreshed() {
+    const mine = shown, reached = next >= found.outline.length;
     around(await ask(0, 1));
-    const from = Math.max(first, next - TAIL);
-    const page = await ask(from, SIZE);
-    for (const turn of page.turns) {
-      const old = shown.get(turn.number);
-      if (old && old.text !== JSON.stringify(turn)) old.node.replaceWith(keep(turn));
-      else if (!old && reached) list.append(keep(turn));
+    let from = Math.max(first, next - TAIL), more = true;
+    while (more) { // to the end: many turns may have come while nobody looked
+      const page = await ask(from);
+      if (mine !== shown) return;
+      for (const turn of page.turns) {
+        const old = shown.get(turn.number);
+        if (old && old.text !== JSON.stringify(turn)) old.node.replaceWith(keep(turn));
+        else if (!old && reached) list.append(keep(turn));
+      }
+      from += page.turns.length;
+      more = reached && page.hasMore;
     }
-    if (reached) next = from + page.turns.length;
+    if (reached) next = from;
     live.textContent = "The story has been brought up to date.";
-  }, 200);
+  }
+  const refresh = debounce(() => refreshed().catch(() => {}), 200); // a worker that is away is told above, and comes back
 
   function news(item) {
     const hidden = [...shown.values()].some(({ turn }) => turn.id === item.turn_id);
