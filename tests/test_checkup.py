@@ -170,7 +170,7 @@ def test_a_backup_is_made_shown_and_checked(http: Http, service: Service) -> Non
     for name in ("../claude-mem.db", "/etc/passwd", "none.db"):
         assert http.ask("POST", "/api/backup/check", name=name)[0] == 404
     Path(made["path"]).write_bytes(b"not a database at all")
-    assert http.ask("POST", "/api/backup/check", name=newest["name"])[0] == 503
+    assert http.ask("POST", "/api/backup/check", name=newest["name"])[0] == 409
 
 
 # --- how long things take --------------------------------------------------------------------------------------------

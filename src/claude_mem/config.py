@@ -65,6 +65,11 @@ class Config:
         (), "Folders that are never captured, as globs: `~/secret/**`. A project's own switch is `.claude-mem.toml`."
     )
     redact_secrets: bool = setting(True, "Replace what looks like a key or a password before anything is stored.")
+    withheld_files: tuple[str, ...] = setting(
+        (),
+        "More files whose content is never kept, as globs: `*.secret`, `vault/*`; `!*.pem` takes one of ours out. Keys,"
+        " `.env` and their kin are among them anyway (docs/secrets.md).",
+    )
     event_chars: int = setting(20_000, "The most characters kept of one text of a tool call.", low=500, high=1_000_000)
     silence_minutes: int = setting(
         10, "After this long without an event an open turn counts as over.", low=1, high=1440

@@ -4,7 +4,7 @@ MemError
 ├── Misuse          the caller asked for something that makes no sense (exit 2, HTTP 400)
 │   ├── BadSetting  a setting has a value it cannot have
 │   └── TooLarge    more than we take at once (HTTP 413)
-├── CannotDo        the request is fine, the world is not (exit 1, HTTP 503)
+├── CannotDo        the request is fine, the world is not (exit 1, HTTP 409)
 │   ├── WorkerDown  nothing answers
 │   ├── WorkerHeld  another worker owns this data directory
 │   ├── TooNew      the database was written by a newer version

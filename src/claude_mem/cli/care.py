@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import hook, modes, process, projects
+from claude_mem import box, hook, modes, process, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import database, gather_status
 from claude_mem.client import Client
@@ -225,6 +225,8 @@ def _folder(config: Config) -> Check:
         )
     if mode & 0o077:
         return Check("folder", False, f"{folder} can be read by others", f"chmod 700 {folder}")
+    if above := box.open_to_others(folder):
+        return Check("folder", False, f"anyone may put another folder in its place in {above}", f"chmod o-w {above}")
     return Check("folder", True, f"{folder}, yours alone")
 
 

@@ -183,6 +183,11 @@ def open_reader(path: Path) -> Connection:
     return _connect(path, apsw.SQLITE_OPEN_READONLY)
 
 
+def open_writer(path: Path) -> Connection:
+    """For a copy that nobody else uses."""
+    return _connect(path, apsw.SQLITE_OPEN_READWRITE)
+
+
 def _connect(path: Path, flags: int) -> Connection:
     try:
         conn = Connection(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)

@@ -36,6 +36,7 @@ from claude_mem.worker import (
     memories,
     moving,
     project_routes,
+    scrubbing,
     settings,
     stories,
     telling,
@@ -56,7 +57,7 @@ def build_app(service: Service, *, token: str, port: int) -> Starlette:
     visits = Visits(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
+        middleware=[Middleware(Guard, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.visits = visits
@@ -91,7 +92,7 @@ def _json(value: Any, *, status: int = 200) -> Response:
 
 
 def _status(error: MemError) -> int:
-    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 503)):
+    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 409)):
         if isinstance(error, kind):
             return status
     return 500
@@ -304,6 +305,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/import": {"POST": moving.ask_import},
     "/api/import/{id}": {"GET": moving.show_import},
     "/api/backup": {"GET": moving.list_backups, "POST": moving.make_backup},
+    "/api/scrub": {"GET": scrubbing.show, "POST": scrubbing.ask},
     "/api/backup/check": {"POST": checkup.check_backup},
     "/api/ledger": {"GET": memories.listing(ledger.listing)},
     "/api/cost": {"GET": cost},
@@ -333,6 +335,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
+    "/api/token/rotate": {"POST": viewer.rotate_token},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
     "/static/{name:path}": {"GET": viewer.static},

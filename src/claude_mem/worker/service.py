@@ -32,6 +32,7 @@ from claude_mem.pipeline.moments import Speech
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
+from claude_mem.pipeline.scrub import Scrubber
 from claude_mem.projects import Project
 from claude_mem.providers import embed
 from claude_mem.providers.base import Compressor
@@ -145,6 +146,7 @@ class Service:
         self.chain = chain or Chain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
         self.indexer = Indexer(self.db, embedder or _embedder(config))
+        self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         digest = partial(
             compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
@@ -190,12 +192,15 @@ class Service:
         loop = asyncio.get_running_loop()
         self.db.damaged = lambda error: _call_soon(loop, partial(self.is_damaged, str(error)))
         await self._lasting(self.recover)
-        async with asyncio.TaskGroup() as group:
-            for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
-                group.create_task(self._lasting(work))
-            for lane in (self.runner, *self.past):
-                group.create_task(self._lasting(partial(lane.run, self.stop)))
-            group.create_task(self._refine_loop())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
+                    group.create_task(self._lasting(work))
+                for lane in (self.runner, *self.past):
+                    group.create_task(self._lasting(partial(lane.run, self.stop)))
+                group.create_task(self._refine_loop())
+        finally:
+            await self.scrubber.stop()  # whoever asked for it can ask again
 
     async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
         """A disk that is full, busy or out of order is waited for: what could not be written is still there to do."""

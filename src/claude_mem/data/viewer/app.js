@@ -2,7 +2,7 @@
 
 import { Failure, get, listen } from "./api.js";
 import { clear, debounce } from "./dom.js";
-import { empty, tell } from "./parts.js";
+import { empty, marked, tell } from "./parts.js";
 
 const VIEWS = [
   [/^\/$/, "home"],
@@ -56,7 +56,7 @@ async function change({ back = false } = {}) {
   if (turn !== shown.turn) return view.leave?.(); // someone went on while this one was made
   shown.view = view;
   document.title = view.title ? `${view.title} · claude-mem` : "claude-mem";
-  $("heading").textContent = view.heading ?? view.title;
+  clear($("heading"), marked(view.heading ?? view.title));
   clear($("view"), view.body);
   $("view").removeAttribute("aria-busy");
   if (arrived && document.activeElement !== $("find")) $("main").focus({ preventScroll: true });
@@ -92,7 +92,7 @@ async function made(to) {
 function mark(path) {
   for (const link of document.querySelectorAll(".side a")) {
     const here = link.pathname === path || (link.pathname !== "/" && path.startsWith(link.pathname.replace(/s$/, "") + "/"));
-    if (here) link.setAttribute("aria-current", "page");
+    if (here) link.setAttribute("aria-current", "page"), (link.closest("nav").scrollLeft = link.offsetLeft - 60);
     else link.removeAttribute("aria-current");
   }
 }

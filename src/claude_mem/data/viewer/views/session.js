@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
-import { agentMark, badge, button, clock, day, money, number, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
+import { agentMark, badge, button, clock, day, marked, money, number, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
 import { state } from "./sessions.js";
 
 const SIZE = 10, TAIL = 3, FEW = 8;
@@ -127,7 +127,7 @@ function about(session) {
   const { counts } = session;
   const figure = (label, value) => h("div", {}, h("dt", {}, label), h("dd", {}, value));
   return [
-    session.subtitle && h("p", {}, session.subtitle),
+    session.subtitle && h("p", {}, marked(session.subtitle)),
     h("p", { class: "meta" }, projectMark(session.project, session.project_id), agentMark(session.host), state(session), h("span", {}, "began ", when(session.started_at)), h("span", {}, "last heard of ", when(session.last_event_at))),
     h("dl", { class: "figures" }, figure("turns", number(counts.turns)), figure("observations", number(counts.observations)), figure("events", number(counts.events)),
       figure("long", span(session.last_event_at - session.started_at)), session.requests ? [figure("model tokens", number(session.model_tokens)), figure("cost", money(session.cost))] : null),
@@ -166,13 +166,13 @@ function quote(text) {
 
 function done({ summary, digested, closed_at }) {
   const said = Object.entries(LABELS).filter(([name]) => summary?.[name]);
-  if (said.length) return h("dl", { class: "brief" }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, summary[name])]));
+  if (said.length) return h("dl", { class: "brief" }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
   return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
 }
 
 const observation = (item, asked) => h("article", { class: `card${item.verdict === "wrong" ? " wrong" : ""}` },
-  h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, item.title || "Untitled")),
-  item.subtitle && !asked.startsWith(item.subtitle.replace(/…$/, "")) && h("p", { class: "clip" }, item.subtitle), // it was said above
+  h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled"))),
+  item.subtitle && !asked.startsWith(item.subtitle.replace(/…$/, "")) && h("p", { class: "clip" }, marked(item.subtitle)), // it was said above
   item.pinned || item.verdict === "wrong" ? h("p", { class: "meta" }, item.pinned ? badge("pinned", "good") : null, item.verdict === "wrong" ? badge("marked wrong", "bad") : null) : null);
 
 /** A few at once; the rest when someone asks. */
