@@ -16,12 +16,19 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-# Where a token may begin: not within a word, unless what stands before is an escaped newline or the like (text of
-# text), or the end of a terminal's colour.
-_BEGIN = (
-    r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\[0-7]{3})|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2})"
-    r"|(?<=\[m)|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m))"
-)
+# What may stand before a token: no letter, unless it is that of an escaped newline or the like (text of text), or the
+# end of a terminal's colour.
+_BEFORE = (
+    r"\\[nrtbf]", r"\\[0-7]{3}", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"\[m", r"[\[;][0-9]m",
+    r"[\[;][0-9]{2}m",
+)  # fmt: skip
+
+
+def _begins(prefix: str = "") -> str:
+    """A token's first letters, and only then what stands before them: a search that begins with letters is quick."""
+    return rf"{prefix}(?:(?<![A-Za-z0-9_]{prefix}){''.join(f'|(?<={before}{prefix})' for before in _BEFORE)})"
+
+
 _END = r"(?![A-Za-z0-9_\-])"
 
 # Tokens that say whose they are.
@@ -57,34 +64,34 @@ def _rules(*given: tuple[str, str, str]) -> tuple[Rule, ...]:
 # Secrets that are one long word: looked for only among the long words of a text, which are few.
 _LONG = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
 _TOKENS = _rules(
-    ("anthropic-key", "sk-ant-", _BEGIN + r"sk-ant-[A-Za-z0-9_\-]{16,256}"),
+    ("anthropic-key", "sk-ant-", _begins("sk-ant-") + r"[A-Za-z0-9_\-]{16,256}"),
     # With a digit in it: `sk-` also begins the class names of style sheets.
-    ("openai-key", "sk-", _BEGIN + r"sk-(?!ant-)(?=[A-Za-z_\-]{0,64}+[0-9])[A-Za-z0-9_\-]{20,256}"),
-    *(("aws-key-id", prefix, rf"{_BEGIN}{prefix}[A-Z0-9]{{16}}{_END}") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")),
-    ("google-key", "AIza", _BEGIN + r"AIza[A-Za-z0-9_\-]{35}" + _END),
+    ("openai-key", "sk-", _begins("sk-") + r"(?!ant-)(?=[A-Za-z_\-]{0,64}+[0-9])[A-Za-z0-9_\-]{20,256}"),
+    *(("aws-key-id", prefix, rf"{_begins(prefix)}[A-Z0-9]{{16}}{_END}") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")),
+    ("google-key", "AIza", _begins("AIza") + r"[A-Za-z0-9_\-]{35}" + _END),
     *(
-        ("github-token", prefix, rf"{_BEGIN}{prefix}[A-Za-z0-9_]{{30,255}}{_END}")
+        ("github-token", prefix, rf"{_begins(prefix)}[A-Za-z0-9_]{{30,255}}{_END}")
         for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")
     ),
-    ("github-token", "github_pat_", _BEGIN + r"github_pat_[A-Za-z0-9_]{22,255}"),
-    ("gitlab-token", "glpat-", _BEGIN + r"glpat-[A-Za-z0-9_\-]{20,64}"),
-    ("slack-token", "xox", _BEGIN + r"xox[abeoprs][.\-][A-Za-z0-9.\-]{16,250}"),
-    *(("stripe-key", f"k_{mode}_", rf"{_BEGIN}[psr]k_{mode}_[A-Za-z0-9]{{16,255}}") for mode in ("live", "test")),
-    ("npm-token", "npm_", _BEGIN + r"npm_[A-Za-z0-9]{36}" + _END),
-    ("pypi-token", "pypi-", _BEGIN + r"pypi-[A-Za-z0-9_\-]{40,255}"),
-    ("huggingface-token", "hf_", _BEGIN + r"hf_[A-Za-z0-9]{30,64}" + _END),
-    ("sendgrid-key", "SG.", _BEGIN + r"SG\.[A-Za-z0-9_\-]{16,32}\.[A-Za-z0-9_\-]{16,64}"),
+    ("github-token", "github_pat_", _begins("github_pat_") + r"[A-Za-z0-9_]{22,255}"),
+    ("gitlab-token", "glpat-", _begins("glpat-") + r"[A-Za-z0-9_\-]{20,64}"),
+    ("slack-token", "xox", _begins("xox") + r"[abeoprs][.\-][A-Za-z0-9.\-]{16,250}"),
+    *(("stripe-key", f"k_{mode}_", rf"{_begins()}[psr]k_{mode}_[A-Za-z0-9]{{16,255}}") for mode in ("live", "test")),
+    ("npm-token", "npm_", _begins("npm_") + r"[A-Za-z0-9]{36}" + _END),
+    ("pypi-token", "pypi-", _begins("pypi-") + r"[A-Za-z0-9_\-]{40,255}"),
+    ("huggingface-token", "hf_", _begins("hf_") + r"[A-Za-z0-9]{30,64}" + _END),
+    ("sendgrid-key", "SG.", _begins(r"SG\.") + r"[A-Za-z0-9_\-]{16,32}\.[A-Za-z0-9_\-]{16,64}"),
     # Not after a character it may itself contain: `eyJ-eyJ-eyJ-…` would be read again from each of them.
-    ("jwt", "eyJ", _BEGIN + r"(?<!-)eyJ[A-Za-z0-9_\-]{8,4096}+\.eyJ[A-Za-z0-9_\-]{8,8192}+\.[A-Za-z0-9_\-]{8,4096}"),
+    ("jwt", "eyJ", _begins() + r"(?<!-)eyJ[A-Za-z0-9_\-]{8,4096}+\.eyJ[A-Za-z0-9_\-]{8,8192}+\.[A-Za-z0-9_\-]{8,4096}"),
     (
         "slack-webhook",
         "hooks.slack.com/",
         r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9_\-/]{20,100}",
     ),
     ("discord-webhook", "/api/webhooks/", r"(?<=/api/webhooks/)[0-9]{15,22}/[A-Za-z0-9_\-]{40,100}"),
-    ("twilio-key", "SK", _BEGIN + r"SK[0-9a-f]{32}" + _END),
-    ("mailgun-key", "key-", _BEGIN + r"key-[0-9a-f]{32}" + _END),
-    ("mailchimp-key", "-us", _BEGIN + r"[0-9a-f]{32}-us[0-9]{1,2}" + _END),
+    ("twilio-key", "SK", _begins("SK") + r"[0-9a-f]{32}" + _END),
+    ("mailgun-key", "key-", _begins("key-") + r"[0-9a-f]{32}" + _END),
+    ("mailchimp-key", "-us", _begins() + r"[0-9a-f]{32}-us[0-9]{1,2}" + _END),
     # The lookbehind second: beginning with a class of three letters, the search passes over the others quickly.
     (
         "discord-token",
@@ -92,21 +99,21 @@ _TOKENS = _rules(
         r"[MNO](?<![A-Za-z0-9_\-.][MNO])[A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40}" + _END,
     ),
     ("azure-secret", "Q~", r"(?<![\w.~\-])[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.\-]{31,34}"),
-    ("databricks-token", "dapi", _BEGIN + r"dapi[0-9a-f]{32}(?:-[0-9])?" + _END),
-    ("terraform-token", ".atlasv1.", _BEGIN + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-=]{60,70}"),
-    ("airtable-token", "pat", _BEGIN + r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}" + _END),
+    ("databricks-token", "dapi", _begins("dapi") + r"[0-9a-f]{32}(?:-[0-9])?" + _END),
+    ("terraform-token", ".atlasv1.", _begins() + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_\-=]{60,70}"),
+    ("airtable-token", "pat", _begins("pat") + r"[A-Za-z0-9]{14}\.[0-9a-f]{64}" + _END),
     ("google-refresh-token", "1//0", r"(?<![\w/])1//0[A-Za-z0-9_\-]{40,200}"),
-    ("dropbox-token", "sl.", _BEGIN + r"sl\.[A-Za-z0-9_\-]{100,200}"),
-    ("nuget-key", "oy2", _BEGIN + r"oy2[a-z0-9]{43}" + _END),
-    ("appsync-key", "da2-", _BEGIN + r"da2-[a-z0-9]{26}" + _END),
-    ("artifactory-token", "cmVmd", _BEGIN + r"cmVmd[A-Za-z0-9]{59}" + _END),
-    ("facebook-token", "EAA", _BEGIN + r"EAA[A-Za-z0-9]{60,400}" + _END),
+    ("dropbox-token", "sl.", _begins(r"sl\.") + r"[A-Za-z0-9_\-]{100,200}"),
+    ("nuget-key", "oy2", _begins("oy2") + r"[a-z0-9]{43}" + _END),
+    ("appsync-key", "da2-", _begins("da2-") + r"[a-z0-9]{26}" + _END),
+    ("artifactory-token", "cmVmd", _begins("cmVmd") + r"[A-Za-z0-9]{59}" + _END),
+    ("facebook-token", "EAA", _begins("EAA") + r"[A-Za-z0-9]{60,400}" + _END),
     *(
-        ("vendor-token", prefix, rf"{_BEGIN}{prefix}[A-Za-z0-9+/]{{40,4096}}={{0,2}}(?:_[A-Za-z0-9+/]{{20,128}})?")
+        ("vendor-token", prefix, rf"{_begins(prefix)}[A-Za-z0-9+/]{{40,4096}}={{0,2}}(?:_[A-Za-z0-9+/]{{20,128}})?")
         for prefix in ("ops_eyJ", "sntrys_eyJ", "ABSK")
     ),
     ("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}"),
-    *(("vendor-token", prefix, rf"{_BEGIN}{re.escape(prefix)}[A-Za-z0-9_\-.]{{20,512}}") for prefix in _PREFIXES),
+    *(("vendor-token", prefix, rf"{_begins(re.escape(prefix))}[A-Za-z0-9_\-.]{{20,512}}") for prefix in _PREFIXES),
 )
 
 # Secrets that are known by where they stand.
@@ -119,7 +126,7 @@ _PLACES = _rules(
         r"(?=(?:(?!-----)[^\x00]){0,200}?[A-Za-z0-9+/]{24})(?:(?!-----)[^\x00]){0,16384}+"
         r"(?:-----END [A-Z0-9 ]{0,32}KEY(?: BLOCK)?-----)?",
     ),
-    ("telegram-token", ":AA", _BEGIN + r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}" + _END),
+    ("telegram-token", ":AA", _begins() + r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}" + _END),
     ("azure-key", "AccountKey=", r"(?<=AccountKey=)[A-Za-z0-9+/]{40,100}={0,2}"),
     ("signature", "sig=", r"(?<=[?&;]sig=)[A-Za-z0-9%+/=_\-]{40,128}"),
     *(

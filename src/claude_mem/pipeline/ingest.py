@@ -44,6 +44,7 @@ from claude_mem.redact import redact, redact_named
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, turns
 from claude_mem.store.database import Connection, Database
+from claude_mem.store.savepoint import savepoint
 from claude_mem.text import clip, map_strings, shorten, storable
 
 log = logging.getLogger(__name__)
@@ -211,7 +212,7 @@ def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -
     outcome = Outcome("set_aside", "error")
     event_id = storable(item.event.id if isinstance(item, Accepted) else item.event_id)
     try:
-        with conn:  # a savepoint
+        with savepoint(conn):
             outcome = take(conn, item, news, now=now)
     except _NOT_ITS_FAULT:
         raise

@@ -20,6 +20,7 @@ import apsw
 
 from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
+from claude_mem.failpoints import failpoint
 from claude_mem.spool import sync_folder
 from claude_mem.store import foreign, jobs, migrate, observations, seals, search
 from claude_mem.store import portable as records
@@ -80,6 +81,7 @@ def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PR
     finally:
         conn.close()
     sync_folder(folder)
+    failpoint("backup.made")
     return Copy(str(path), path.stat().st_size, counts, said)
 
 
@@ -193,6 +195,43 @@ def _version(path: Path) -> dict[str, Any]:
         return {"version": None, "observations": None, "problem": str(problem)}
 
 
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
+    """Change what is in a copy: all of it, or nothing. What was removed is nowhere in the file afterwards.
+
+    The version of its tables stays what it is, and so does its time: it is a copy of that day.
+    """
+    seen = path.stat()
+    temp = path.with_name(f"{path.name}.{ids.new()}{migrate.PART}")
+    try:
+        with foreign.reading(path) as conn:
+            migrate.backup(conn, temp)
+        _change(temp, change)
+        os.utime(temp, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        for side in SIDES[1:]:  # its log is in the new one already, and would be applied to it again
+            _side(path, side).unlink(missing_ok=True)
+        temp.rename(path)
+    except apsw.Error as error:
+        raise CannotDo(f"{path} can't be rewritten: {error}", hint="delete it if it is no longer wanted") from error
+    finally:
+        for left in path.parent.glob(f"{temp.name}*"):
+            left.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _change(path: Path, change: Callable[[Connection], Any]) -> None:
+    conn = open_writer(path)
+    try:
+        conn.pragma("secure_delete", "on")
+        with conn:
+            change(conn)
+        conn.execute("vacuum")
+    finally:
+        conn.close()
+
+
 # --- proving, and letting go -----------------------------------------------------------------------------------------
 
 
@@ -239,43 +278,6 @@ def expendable(folder: Path, *, good: Collection[str]) -> list[Path]:
 
 def _migrations(folder: Path) -> list[Path]:
     return list(folder.glob(f"{BEFORE}[0-9][0-9][0-9][0-9].db"))
-
-
-# --- changing --------------------------------------------------------------------------------------------------------
-
-
-def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
-    """Change what is in a copy: all of it, or nothing. What was removed is nowhere in the file afterwards.
-
-    The version of its tables stays what it is, and so does its time: it is a copy of that day.
-    """
-    seen = path.stat()
-    temp = path.with_name(f"{path.name}.{ids.new()}{migrate.PART}")
-    try:
-        with foreign.reading(path) as conn:
-            migrate.backup(conn, temp)
-        _change(temp, change)
-        os.utime(temp, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-        for side in SIDES[1:]:  # its log is in the new one already, and would be applied to it again
-            _side(path, side).unlink(missing_ok=True)
-        temp.rename(path)
-    except apsw.Error as error:
-        raise CannotDo(f"{path} can't be rewritten: {error}", hint="delete it if it is no longer wanted") from error
-    finally:
-        for left in path.parent.glob(f"{temp.name}*"):
-            left.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def _change(path: Path, change: Callable[[Connection], Any]) -> None:
-    conn = open_writer(path)
-    try:
-        conn.pragma("secure_delete", "on")
-        with conn:
-            change(conn)
-        conn.execute("vacuum")
-    finally:
-        conn.close()
 
 
 # --- putting back ----------------------------------------------------------------------------------------------------

@@ -160,7 +160,9 @@ class Database:
 
 
 def _truncate_log(conn: Connection) -> bool:
+    failpoint("checkpoint.begun")
     busy, _, _ = next(iter(conn.execute("pragma wal_checkpoint(truncate)"))).values()
+    failpoint("checkpoint.done")
     return not busy
 
 

@@ -100,6 +100,11 @@ def release_all(conn: Connection, *, now: int) -> None:
     conn.execute("update jobs set due_at = min(due_at, ?) where not dead", (now,))
 
 
+def set_back(conn: Connection, *, by: int) -> None:
+    """The clock was: what would have been due in a minute is still due in a minute, not in a minute and a day."""
+    conn.execute("update jobs set due_at = due_at - ? where not dead", (by,))
+
+
 def retry_dead(conn: Connection, *, now: int) -> int:
     """Someone has mended the cause: give the buried ones another chance."""
     conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead", (now,))

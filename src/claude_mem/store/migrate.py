@@ -11,6 +11,7 @@ import apsw
 from claude_mem import hook, ids
 from claude_mem.errors import CannotDo, Damaged, TooNew
 from claude_mem.failpoints import failpoint
+from claude_mem.store.savepoint import savepoint
 
 PART = ".part"  # ends the name of a copy that is not finished
 
@@ -41,7 +42,7 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     if todo and have:
         backup(conn, backups / f"before-{newest:04d}.db")
     for number, sql in todo:
-        with conn:
+        with savepoint(conn):
             conn.execute(sql)
             conn.pragma("user_version", number)
             _note_schema(conn, number)
@@ -89,6 +90,7 @@ def backup(conn: apsw.Connection, path: Path) -> None:
     temp.touch(0o600)
     try:
         _copy(conn, temp)
+        failpoint("backup.copied")
         temp.rename(path)
     except apsw.FullError as error:
         raise CannotDo(f"there is no room for {path}: the disk is full", hint="make room, then try again") from error
@@ -103,6 +105,7 @@ def _copy(conn: apsw.Connection, path: Path) -> None:
         with copy.backup("main", conn, "main") as step:
             while not step.done:
                 step.step(1000)
+                failpoint("backup.step")
         copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
     finally:
         copy.close()

@@ -46,6 +46,7 @@ from claude_mem.store import (
     account,
     backfills,
     backup,
+    breakers,
     corrections,
     damage,
     events,
@@ -67,6 +68,7 @@ from claude_mem.store.search import Filter
 from claude_mem.store.tellings import Telling
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable, tokens
+from claude_mem.worker.clock import Clock
 from claude_mem.worker.keeper import POLL_SECONDS, Keeper
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
@@ -124,6 +126,7 @@ class Service:
     ) -> None:
         self.config = config
         self.started_at = ids.now()
+        self.clock = Clock()
         self.stop = asyncio.Event()
         self.anew = False  # after the stop: open again, with the settings as they are then
         self.problem = ""  # the database is damaged, or seems so: whoever opens it again sees to it
@@ -297,6 +300,9 @@ class Service:
 
     async def sweep(self) -> None:
         """Close what nobody will close any more."""
+        if back := self.clock.set_back():
+            log.warning("the clock was set back by %d seconds", back // 1000)
+            await self.db.write(_set_back, by=back)
         now = ids.now()
         closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
         closed += await self.sweep_gone()
@@ -394,6 +400,7 @@ class Service:
         if anew:  # its conversation is empty, or was compacted: what it was told before is gone
             ears.names, ears.loaded = set(), True
         ears.names.update(marks)
+        failpoint("inject.noted")
         said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
         write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
         await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
@@ -634,6 +641,11 @@ def _ask_grown(conn: Connection, *, now: int) -> None:
             continue
         if session.transcript_path and grown:
             ingest.ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now, also="agents")
+
+
+def _set_back(conn: Connection, *, by: int) -> None:
+    jobs.set_back(conn, by=by)
+    breakers.set_back(conn, by=by)
 
 
 def _close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:
