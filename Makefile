@@ -28,7 +28,7 @@ test-hosts: $(READY) client agents
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
 proof: $(READY) fuzz
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/test_port.py tests/test_wire.py tests/test_box.py tests/test_schema.py \
-	  tests/test_fuzz.py
+	  tests/test_fuzz.py tests/test_damage.py tests/test_keeping.py
 
 # Inputs that reach new lines of our readers, found by coverage. Where there is no wheel of atheris, hypothesis must do.
 FUZZ_SECONDS ?= 60
