@@ -52,7 +52,7 @@ def main() -> int:
         sys.exit(f"{FOUND} holds no figures; `make proof` makes them")
     (DOCS / "proof.md").write_text("\n".join(_page(found)) + "\n", "utf-8")
     missed = sum(not record["ok"] for records in found.values() for record in records)
-    print(f"docs/proof.md: {sum(map(len, found.values()))} figures, {missed} missed")
+    sys.stdout.write(f"docs/proof.md: {sum(map(len, found.values()))} figures, {missed} missed\n")
     return int(missed > 0)
 
 
