@@ -442,7 +442,7 @@ def test_a_project_without_a_folder_has_no_switch(page: Page) -> None:
     page.ask("POST", "/api/memory/save", {"text": "Buy milk", "project": "errands"})
     errands = page.project("errands")
     assert page.get(f"/api/project/{errands}")["switch"] == {"on": True, "off": [], "folders": 0}
-    assert "no folder" in page.ask("POST", f"/api/project/{errands}/off", status=503)["error"]
+    assert "no folder" in page.ask("POST", f"/api/project/{errands}/off", status=409)["error"]
 
 
 # --- what the next session is told -----------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from claude_mem.redact import redact, redact_named
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, turns
 from claude_mem.store.database import Connection, Database
+from claude_mem.store.savepoint import savepoint
 from claude_mem.text import clip, map_strings, shorten, storable
 
 log = logging.getLogger(__name__)
@@ -211,7 +212,7 @@ def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -
     outcome = Outcome("set_aside", "error")
     event_id = storable(item.event.id if isinstance(item, Accepted) else item.event_id)
     try:
-        with conn:  # a savepoint
+        with savepoint(conn):
             outcome = take(conn, item, news, now=now)
     except _NOT_ITS_FAULT:
         raise
@@ -359,11 +360,22 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
     """
     event = item.event
     if turn := turns.by_prompt(conn, session.id, event.prompt_id):
-        return turn
+        return _awakened(conn, session, item, now=now) if turn.faded else turn
     if event.prompt_id:
         return _open_turn(conn, session, item, now=now)
     turn = turns.at(conn, session.id, event.at) if item.source == "transcript" else turns.latest(conn, session.id)
+    if turn is not None and turn.faded:
+        return _awakened(conn, session, item, now=now)
     return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
+
+
+def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+    """A machine that slept for weeks goes on with a turn whose events are past keeping: as a turn of its own."""
+    latest = turns.latest(conn, session.id)
+    if latest is not None and not latest.faded:
+        return latest
+    nameless = replace(item, event=replace(item.event, prompt_id=""))
+    return _open_turn(conn, session, nameless, now=now)
 
 
 def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.errors import CannotDo, Misuse, NotFound
+from claude_mem.failpoints import failpoint
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import HELD, LISTS, cost, dump, fingerprint, get, loaded
 
@@ -138,6 +139,7 @@ def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str
     content = {name: row[name] for name in (*_EMPTY, "hash")}
     conn.execute("insert into attic values (?, ?, ?, ?)", (row["id"], dump(content), into, now))
     _blank(conn, row["id"], now=now)
+    failpoint("forget.put_away")
 
 
 def _blank(conn: Connection, row_id: int, *, now: int) -> None:
@@ -162,6 +164,7 @@ def _erase(conn: Connection, row_id: int, *, now: int) -> None:
     _blank(conn, row_id, now=now)
     conn.execute("delete from attic where observation_id = ?", (row_id,))
     conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
+    failpoint("forget.erased")
 
 
 def merged_into(conn: Connection, row_id: int) -> list[int]:

@@ -332,13 +332,13 @@ def is_refined(conn: Connection, turn_id: int) -> bool:
 
 
 def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
-    """What is remembered already, newest first: of this session, and of others in the project."""
+    """What is remembered already and may be told, newest first: of this session, and of others in the project."""
     found = rows(
         conn,
-        """
-        select title from observations
+        f"""
+        select title from observations o
          where project_id = ? and not forgotten and title is not null and created_at <= ?
-           and coalesce(turn_id, -1) != ?
+           and coalesce(turn_id, -1) != ? and {TELLABLE}
          order by session_id is ? desc, created_at desc, id desc limit ?
         """,
         (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),

@@ -380,7 +380,7 @@ def folders(conn: Connection, given: Sequence[Project]) -> dict[str, str]:
 
 def _captured(turn: str) -> str:
     """Was it seen by a hook or read from a transcript here, or was it meant to be private?"""
-    return f"({turn}.private or exists (select 1 from events e where e.turn_id = {turn}.id))"
+    return f"({turn}.private or {turn}.events_gone or exists (select 1 from events e where e.turn_id = {turn}.id))"
 
 
 def _put_session(conn: Connection, record: Session, project_id: int) -> str:
@@ -412,7 +412,10 @@ def _put_session(conn: Connection, record: Session, project_id: int) -> str:
 
 
 def _was_captured(conn: Connection, session_id: int) -> bool:
-    seen = "select 1 from events where session_id = ?1 union all select 1 from turns where session_id = ?1 and private"
+    seen = (
+        "select 1 from events where session_id = ?1"
+        " union all select 1 from turns where session_id = ?1 and (private or events_gone)"
+    )
     return bool(value(conn, seen, (session_id,)))
 
 
