@@ -224,10 +224,9 @@ def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
 def _change(path: Path, change: Callable[[Connection], Any]) -> None:
     conn = open_writer(path)
     try:
-        conn.pragma("secure_delete", "on")
+        conn.pragma("secure_delete", "on")  # it is no setting of the file
         with conn:
             change(conn)
-        conn.execute("vacuum")
     finally:
         conn.close()
 
