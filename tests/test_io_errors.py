@@ -19,6 +19,7 @@ import pytest
 from claude_mem.config import Config, load
 from claude_mem.errors import CannotDo
 from claude_mem.pipeline import ingest
+from claude_mem.projects import resolve
 from claude_mem.spool import Spool
 from claude_mem.store.database import Database
 from claude_mem.worker.service import Service
@@ -116,7 +117,7 @@ def _drain(config: Config) -> None:
     db = Database(config.database, backups=config.backups)
     try:
         for name in spool.pending():
-            found = [ingest._read_safely(spool, name, config, lambda cwd: ingest.resolve(cwd, excluded=()))]
+            found = [ingest._read_safely(spool, name, config, resolve)]
             _, outcomes = db.write_now(ingest.take_batch, found, now=0)
             ingest._clear(spool, [name], outcomes)
         asyncio.run(db.scrub())
