@@ -26,6 +26,9 @@ from claude_mem.spool import write_private
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 END_SECONDS = 2.0
+STOPPED_SECONDS = 0.5
+ZOMBIE = "Z"  # it has ended, and whoever started it has not looked yet; in a container that may take seconds
+STOPPED = ("T", "t")  # by a signal, or by a debugger
 LAUNCHER = "claude-mem-hook"
 PYTHON = (sys.executable, "-I", "-S")
 
@@ -180,6 +183,8 @@ def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
     pid = holder(data_dir)
     if not pid:
         return False
+    if _state(pid) in STOPPED:
+        seconds = min(seconds, STOPPED_SECONDS)  # it hears nothing but the last signal, and what it holds is safe
     for sign, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
         _signal(data_dir, pid, sign)
         if _gone(data_dir, pid, patience):
@@ -259,12 +264,12 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         return False  # a stranger's, who got its number
-    return not _is_zombie(pid)
+    return _state(pid) != ZOMBIE
 
 
-def _is_zombie(pid: int) -> bool:
-    """It has ended, and whoever started it has not looked yet. In a container that may take seconds."""
+def _state(pid: int) -> str:
+    """One letter; empty where the system does not tell."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, ValueError, IndexError):
-        return False
+        return ""
