@@ -188,6 +188,13 @@ def test_no_digest_changes_or_removes_one_that_was_judged(lab: Lab, service: Ser
     assert service.db.read_now(observations.last_summary, [1]) is None
 
 
+def test_no_digest_removes_one_that_was_pinned(lab: Lab, service: Service) -> None:
+    first = _history(lab, service)[0]
+    service.db.write_now(corrections.pin, first["id"], pinned=True, now=NOW)
+    service.db.write_now(observations.keep_only, before_turn(service.db, first["id"]), ())
+    assert get(service.db, first["id"])["pinned"]
+
+
 def before_turn(db: Database, row_id: int) -> int:
     return int(db.read_now(value, "select turn_id from observations where id = ?", (row_id,)))
 

@@ -65,6 +65,14 @@ def test_what_is_new_waits_for_a_click_and_moves_nothing(page: Page, memory: Lab
     expect(new).to_have_count(0)
 
 
+def test_what_is_saved_by_hand_is_told_at_once(page: Page, memory: Lab) -> None:
+    page.goto("/")
+    expect(page.locator("#live")).to_have_text("live")
+    memory.client().post("/api/memory/save", {"text": "The lift stops at nine.", "project": "shop"})
+    page.get_by_role("button", name=re.compile(r"new · show")).click()
+    expect(page.locator(".feed")).to_contain_text("The lift stops at nine.")
+
+
 def test_what_was_done_before_the_newest_is_new_as_well(page: Page, memory: Lab) -> None:
     page.goto("/")
     expect(page.locator("#live")).to_have_text("live")

@@ -90,9 +90,12 @@ def _content(draft: Draft) -> Row:
 
 
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
-    """Remove what an earlier digest of the turn made and this one did not."""
+    """Remove what an earlier digest of the turn made and this one did not, unless someone has pinned it."""
     conn.execute(
-        f"delete from observations where turn_id = ? and {NOBODYS} and key not in (select value from json_each(?))",
+        f"""
+        delete from observations
+         where turn_id = ? and {NOBODYS} and not pinned and key not in (select value from json_each(?))
+        """,
         (turn_id, dump(keys)),
     )
     failpoint("store.swept")

@@ -479,6 +479,7 @@ class Service:
     async def save(self, project: Project, title: str, text: str, *, trust: str = "user") -> int:
         """Something that is to be remembered, by itself and for good; said by a person, or by an agent."""
         project_id, row_id = await self.db.write(_save, project, title, text, trust)
+        self.stream.publish([News("new_observation", {"id": row_id, "session_id": None, "title": title})])
         await self.render_again([project_id])
         return row_id
 
