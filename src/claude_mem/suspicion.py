@@ -1,9 +1,9 @@
 """Does a text read like an instruction to an agent, like dangerous advice, or like an attempt to leave its fence?
 
-Rules, no model: a judge that reads can be talked to. A rule is a chain of words, each within a few characters of the one
-before; looking for them takes one pass a word, so the time grows with the text and with nothing else. English,
-Chinese, German and French. Before that the text is folded: hidden characters, accents, look-alike letters, escapes and
-base64 are no disguise.
+Rules, no model: a judge that reads can be talked to. A rule is a chain of words (`data/suspicion.toml`), each within a
+few characters of the one before; looking for them takes one pass a word, so the time grows with the text and with
+nothing else. English, Chinese, German and French. Before that the text is folded: hidden characters, accents,
+look-alike letters, escapes and base64 are no disguise.
 
 What is found is not deleted: it is held until a person has looked at it. The words of a plain lie can't be told from
 those of a plain fact; that is what origins are for.
@@ -168,7 +168,7 @@ def _advice(text: str) -> str:
     for name, shape in _SHAPES:
         if shape.search(text):
             return name
-    if any(not _WARNS.search(text, max(0, found.start() - 60), found.start()) for found in _UNSAFE.finditer(text)):
+    if any(not _WARNS.search(text, max(0, found.start() - 60), found.end() + 40) for found in _UNSAFE.finditer(text)):
         return "procedure"
     return next((name for name in _ADVISES if _has(text, name, _ADVISES)), "")
 

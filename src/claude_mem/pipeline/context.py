@@ -162,16 +162,22 @@ def name(text: str, *, instead: str = "") -> str:
 
 
 def apart(lines: Sequence[tuple[str, bool]]) -> list[bool]:
-    """Which lines may be told: none that reads like an instruction, alone or together with those beside it. What a person
-    vouches for (the second of each) is left alone."""
-    open_ = [index for index, (_, vouched) in enumerate(lines) if not vouched]
-    bad: set[int] = set()
-    if suspicion.rule("\n".join(lines[index][0] for index in open_)):  # else no part of it is, either
-        for size in range(1, WINDOW + 1):
-            for some in (open_[begin : begin + size] for begin in range(len(open_) - size + 1)):
-                if not bad & set(some) and suspicion.rule("\n".join(lines[index][0] for index in some)):
-                    bad |= set(some)
+    """Which lines may be told: none that reads like an instruction, alone or together with those beside it. What a
+    person vouches for (the second of each) is left alone."""
+    texts = [(index, text) for index, (text, trusted) in enumerate(lines) if not trusted]
+    bad = _together(texts) | _together(texts[::-1])  # the newest is told first, but may be read last
     return [index not in bad for index in range(len(lines))]
+
+
+def _together(texts: Sequence[tuple[int, str]]) -> set[int]:
+    bad: set[int] = set()
+    if suspicion.rule("\n".join(text for _, text in texts)):  # else no part of it is, either
+        for size in range(1, WINDOW + 1):
+            for some in (texts[begin : begin + size] for begin in range(len(texts) - size + 1)):
+                named = {index for index, _ in some}
+                if not bad & named and suspicion.rule("\n".join(text for _, text in some)):
+                    bad |= named
+    return bad
 
 
 def vouched(row: Mapping[str, Any]) -> bool:

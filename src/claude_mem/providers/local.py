@@ -55,8 +55,8 @@ def digest(turn: Turn) -> Digest:
         summary = summarise(turn, own, silent)
     else:
         drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
-    weighed = (trust.weigh(draft, turn) for draft in _once(drafts))
-    return Digest(trust.weigh_summary(summary, turn), tuple(_without_repeats(weighed, turn.known)))
+    weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
+    return Digest(trust.weigh_summary(summary, turn), tuple(weighed))
 
 
 def _own(found: Evidence, taint: Taint) -> Evidence:

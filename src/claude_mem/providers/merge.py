@@ -27,7 +27,7 @@ _SEEN = ("commit:", "fix:", "correction", "open:")
 def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
     """The digest as it should stand. `settled` are the keys a person has corrected or forgotten: what the model says of
     those is not kept."""
-    made = (trust.weigh(item, turn) for item in _observations(turn, draft, said, gather(turn), settled))
+    made = trust.weigh_all(_observations(turn, draft, said, gather(turn), settled), turn)
     return Digest(
         summary=trust.weigh_summary(_summary(draft.summary, said.summary), turn),
         observations=tuple(made),

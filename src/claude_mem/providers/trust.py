@@ -75,6 +75,15 @@ def _told(said: Read) -> Iterable[str]:
 # --- weighing what was made ------------------------------------------------------------------------------------------
 
 
+def weigh_all(drafts: Iterable[Draft], turn: Turn) -> list[Draft]:
+    """Each by itself; and those that may be told also together, since what is split over several is read as one."""
+    weighed = [weigh(draft, turn) for draft in drafts]
+    may = [draft for draft in weighed if draft.trust in TRUSTED]
+    if len(may) > 1 and suspicious(["\n".join(draft.title for draft in may)], prompt=turn.prompt):
+        return [replace(draft, trust=SUSPECT, why="split") if draft in may else draft for draft in weighed]
+    return weighed
+
+
 def weigh(draft: Draft, turn: Turn) -> Draft:
     """With the lowest trust of the events it cites; and held if its own words are suspicious."""
     if draft.trust not in TRUSTED:

@@ -276,7 +276,8 @@ def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
     """The titles of what earlier turns of the session left, as the compressor compares them."""
     found = rows(
         conn,
-        f"select title from observations o where session_id = ? and prompt_number < ? and title is not null and {_TOLD}",
+        "select title from observations o"
+        f" where session_id = ? and prompt_number < ? and title is not null and {_TOLD}",
         (session_id, before),
     )
     return frozenset(normal_title(row["title"]) for row in found)
