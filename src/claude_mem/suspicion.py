@@ -47,10 +47,20 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """Words in this order; of each part any one, `*` for any ending."""
+class Word:
+    """`whole`: no other letter may stand right before it, or (unless it is a stem) right after it. A script without
+    spaces has no such words."""
 
-    parts: tuple[tuple[str, ...], ...]
+    text: str
+    whole: bool
+    stem: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Words in this order, of each part any one."""
+
+    parts: tuple[tuple[Word, ...], ...]
     gap: int = GAP
 
 
@@ -60,7 +70,14 @@ def _load(name: str) -> dict[str, tuple[Chain, ...]]:
 
 def _chain(line: str) -> Chain:
     words, _, gap = line.partition(" @")
-    return Chain(tuple(tuple(part.split("|")) for part in words.split(" > ")), int(gap or GAP))
+    return Chain(tuple(tuple(map(_word, part.split("|"))) for part in words.split(" > ")), int(gap or GAP))
+
+
+def _word(given: str) -> Word:
+    text = given.rstrip("*")
+    return Word(
+        text, whole=text.isascii() and text[0].isalnum(), stem=given != text or not text[-1].isalnum() or text == "http"
+    )
 
 
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "suspicion.toml").read_text("utf-8"))
@@ -157,7 +174,7 @@ def _first(text: str, *, advice: bool, but: Sequence[str] = ()) -> str:
         return "hidden"
     shown = _folded(text)
     for name in (name for name in _SPEAKS if name not in but):
-        if any(_has(variant, name, _SPEAKS) for variant in shown):
+        if _has(shown[0], name, _SPEAKS) or _has(shown[-1], name, _SPEAKS):
             return name
     if but:
         return next((imitation for variant in shown[:-1] if (imitation := imitates(variant))), "")
@@ -187,9 +204,14 @@ def _has(text: str, name: str, rules: dict[str, tuple[Chain, ...]]) -> bool:
 
 def _fits(chain: Chain, text: str, *, negatable: bool) -> bool:
     """Every part in its order, each near the one before."""
+    there: list[list[Word]] = []
+    for part in chain.parts:
+        there.append([word for word in part if word.text in text])
+        if not there[-1]:
+            return False  # as almost always
     ends: list[int] = []
-    for number, part in enumerate(chain.parts):
-        found = _places(part, text)
+    for number, words in enumerate(there):
+        found = [place for word in words for place in _places(word, text)]
         if number == 0 and negatable:
             found = [place for place in found if not _NEGATED.search(text, max(0, place[0] - 24), place[0])]
         ends = sorted(end for begin, end in found if number == 0 or _near(ends, begin, chain.gap))
@@ -203,22 +225,15 @@ def _near(ends: Sequence[int], begin: int, gap: int) -> bool:
     return index < len(ends) and ends[index] <= begin
 
 
-def _places(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    return [place for word in words for place in _occurrences(word, text)]
-
-
-def _occurrences(word: str, text: str) -> Iterator[tuple[int, int]]:
-    """Whole words. A script without spaces has none, and `http` is one wherever it stands."""
-    bare, open_end = word.rstrip("*"), word.endswith("*") or not word[-1].isalnum()
-    free = not bare.isascii() or not bare[0].isalnum()
-    begin = text.find(bare)
+def _places(word: Word, text: str) -> Iterator[tuple[int, int]]:
+    begin = text.find(word.text)
     while begin >= 0:
-        end = begin + len(bare)
-        left = free or begin == 0 or not _is_letter(text[begin - 1])
-        right = free or open_end or bare == "http" or end == len(text) or not _is_letter(text[end])
+        end = begin + len(word.text)
+        left = not word.whole or begin == 0 or not _is_letter(text[begin - 1])
+        right = not word.whole or word.stem or end == len(text) or not _is_letter(text[end])
         if left and right:
             yield begin, end
-        begin = text.find(bare, end)
+        begin = text.find(word.text, end)
 
 
 def _is_letter(letter: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,8 @@ def _command(spool: Spool, part: str, _: Path) -> None:
 
 def _commit(spool: Spool, part: str, _: Path) -> None:
     line = " ".join(part.split())
-    said = {"stdout": f"[main 1a2b3c4] {line}\n 1 file changed, 2 insertions(+)"}
+    number = hashlib.sha256(part.encode()).hexdigest()[:7]
+    said = {"stdout": f"[main {number}] {line}\n 1 file changed, 2 insertions(+)"}
     spool("PostToolUse", tool_name="Bash", tool_input={"command": f"git commit -m '{line}'"}, tool_response=said)
 
 

@@ -56,7 +56,7 @@ def digest(turn: Turn) -> Digest:
     else:
         drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
     weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
-    return Digest(trust.weigh_summary(summary, turn), tuple(weighed))
+    return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 
 
 def _own(found: Evidence, taint: Taint) -> Evidence:

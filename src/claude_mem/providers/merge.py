@@ -29,7 +29,7 @@ def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: fro
     those is not kept."""
     made = trust.weigh_all(_observations(turn, draft, said, gather(turn), settled), turn)
     return Digest(
-        summary=trust.weigh_summary(_summary(draft.summary, said.summary), turn),
+        summary=trust.weigh_summary(_summary(draft.summary, said.summary), turn, made),
         observations=tuple(made),
         author=author,
         title=said.title,

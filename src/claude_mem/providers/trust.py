@@ -101,9 +101,12 @@ def weigh(draft: Draft, turn: Turn) -> Draft:
     return replace(draft, trust=SUSPECT, why=rule) if rule else replace(draft, trust=origins.lowest([AGENT, *cited]))
 
 
-def weigh_summary(summary: Summary | None, turn: Turn) -> Summary | None:
+def weigh_summary(summary: Summary | None, turn: Turn, beside: Iterable[Draft]) -> Summary | None:
+    """`beside` are the weighed drafts of the turn: what was split over them, it puts together again."""
     if summary is None or summary.trust not in TRUSTED:
         return summary
+    if any(draft.why == "split" for draft in beside):
+        return replace(summary, trust=SUSPECT, why="split")
     words = [getattr(summary, name) for name in _FIELDS]
     rule = suspicious([summary.request, *words, *summary.files_edited, *summary.files_read], prompt=turn.prompt)
     return replace(summary, trust=SUSPECT, why=rule) if rule else summary
