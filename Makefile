@@ -7,7 +7,7 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-long test-hosts run lint types docs bench client agents browser axe clean wheel lock
+.PHONY: demo test proof-poison test-long test-hosts run lint types docs bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -23,6 +23,11 @@ test-long: test
 # Every agent that can be had from a registry, the real program, against scripted models.
 test-hosts: $(READY) client agents
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/hosts tests/client
+
+# Every payload through every way in, obeyed by an agent and by a model; figures in build/proof.
+proof-poison: $(READY)
+	rm -f build/proof/poison.json
+	CLAUDE_MEM_PROOF=$(CURDIR)/build/proof $(BIN)/python -m pytest tests/poison
 
 run: $(READY)
 	$(BIN)/claude-mem serve

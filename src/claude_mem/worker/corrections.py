@@ -172,6 +172,7 @@ def _page(conn: Connection, wanted: int) -> Row:
     return {
         "observation": row,
         "told": away is None and observations.may_tell(row),
+        "held": "" if away or observations.is_believed(row) else quarantine.why(row["trust"], row["why"]),
         "origin": provenance.origin(conn, wanted),
         "history": corrections.history(conn, wanted),
     }
