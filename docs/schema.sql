@@ -94,7 +94,7 @@ CREATE TABLE events (
     tool_use_id  text,
     source       text not null,             -- hook | transcript | api
     body         text not null
-) strict;
+, origin text not null default '') strict;
 
 CREATE UNIQUE INDEX events_by_tool_use on events (session_id, tool_use_id) where tool_use_id is not null;
 
@@ -144,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
+, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '') strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 
@@ -170,7 +170,7 @@ CREATE TABLE session_summaries (
     provider           text not null,
     created_at         integer not null,
     updated_at         integer not null
-, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
+, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '') strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
 

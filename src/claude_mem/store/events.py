@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from claude_mem import origins
 from claude_mem.failpoints import failpoint
 from claude_mem.records import STORED, Event, Outcome, ToolUsed, kind
 from claude_mem.store import retention
@@ -38,8 +39,8 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
     """The row's number, or None if the same tool call is there already."""
     conn.execute(
         """
-        insert into events (event_id, session_id, turn_id, kind, at, tool_use_id, source, body)
-        values (?, ?, ?, ?, ?, nullif(?, ''), ?, ?)
+        insert into events (event_id, session_id, turn_id, kind, at, tool_use_id, source, origin, body)
+        values (?, ?, ?, ?, ?, nullif(?, ''), ?, ?, ?)
         on conflict do nothing
         """,
         (
@@ -50,6 +51,7 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
             event.at,
             event.tool_use_id,
             source,
+            origins.of(event.body, cwd=event.cwd),
             msgspec.json.encode(event.body).decode(),
         ),
     )
@@ -116,6 +118,20 @@ def has_last_words(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
+def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_id: int = 0) -> bool:
+    """Has something from outside been read since then, in a session or anywhere in a project?"""
+    found = value(
+        conn,
+        """
+        select 1 from sdk_sessions s join events e on e.session_id = s.id
+         where (s.id = ?1 or s.project_id = ?2) and s.last_event_at >= ?3
+           and e.at >= ?3 and e.origin = 'external' limit 1
+        """,
+        (session_id, project_id, since),
+    )
+    return bool(found)
+
+
 def newest(conn: Connection, session_id: int) -> int:
     return int(value(conn, "select coalesce(max(seq), 0) from events where session_id = ?", (session_id,)))
 
@@ -124,7 +140,7 @@ def listing(conn: Connection, session_id: int) -> list[Row]:
     return rows(
         conn,
         """
-        select seq, event_id, turn_id, kind, at, tool_use_id, source, json_extract(body, '$.name') as tool,
+        select seq, event_id, turn_id, kind, at, tool_use_id, source, origin, json_extract(body, '$.name') as tool,
                coalesce(json_extract(body, '$.failed'), 0) as failed
           from events where session_id = ? order by at, seq
         """,

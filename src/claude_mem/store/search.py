@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.observations import TELLABLE
 
 PASSAGES = 1_000  # at most so many a document; see the table
 KINDS = ("observation", "summary", "prompt", "turn")
@@ -62,12 +63,13 @@ class Filter:
     host: str = ""
     session: str = ""  # the host's id of it
     but_session: int = 0  # by its row: what a session did itself, it knows
+    unasked: bool = False  # only what may be told without being asked for
 
     @property
     def only_projects(self) -> bool:
         """Is a project all that is asked for? Then the matrix can tell by itself what is in scope. (One session less
         makes no difference to it: whoever asks leaves that out of what comes back.)"""
-        return self == Filter(project_ids=self.project_ids, but_session=self.but_session)
+        return self == Filter(project_ids=self.project_ids, but_session=self.but_session, unasked=self.unasked)
 
 
 @dataclass(slots=True)
@@ -316,9 +318,15 @@ def _where(wanted: Filter) -> tuple[str, dict[str, Any]]:
             add(f"d.session_id in (select id from sdk_sessions where {condition})", name, given)
     if wanted.but_session:
         add("coalesce(d.session_id, 0) != :but_session", "but_session", wanted.but_session)
+    if wanted.unasked:
+        parts.append(_UNASKED)
     return "".join(f" and {part}" for part in parts), values
 
 
+_UNASKED = f"""
+    not exists (select 1 from observations o where d.kind = 'observation' and o.id = d.row_id and not {TELLABLE})
+    and not exists (select 1 from session_summaries o where d.kind = 'summary' and o.id = d.row_id and not {TELLABLE})
+"""
 _OBSERVATION = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
 _FILES = """
     exists (select 1 from signals f join json_each(:files) w
@@ -473,7 +481,10 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
                d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
-               coalesce(o.trust, y.trust) as trust, coalesce(o.verdict, y.verdict) as verdict, o.subtitle, o.tokens,
+               coalesce(o.trust, y.trust, case when d.kind = 'turn' and exists (
+                   select 1 from events e where e.turn_id = d.turn_id and e.origin = 'external') then 'external' end
+               ) as trust,
+               coalesce(o.verdict, y.verdict, '') as verdict, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read

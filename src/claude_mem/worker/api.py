@@ -289,7 +289,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/observation/{id}/approve": {"POST": corrections.judge("observation", "approved")},
     "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
     "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
-    "/api/quarantine": {"GET": corrections.quarantine, "POST": corrections.settle_source},
+    "/api/quarantine": {"GET": corrections.show_held, "POST": corrections.settle_source},
     "/api/timeline": {"GET": telling.show_timeline},
     "/api/summary/{id}": {"GET": memories.single("summary")},
     "/api/prompt/{id}": {"GET": memories.single("prompt")},

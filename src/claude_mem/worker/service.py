@@ -16,12 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids, modes, privacy
+from claude_mem import ids, modes, privacy, quarantine, suspicion
 from claude_mem import projects as projects_
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts.payload import Moment
+from claude_mem.origins import BURST, BURST_MS, EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.bring import bring
@@ -476,12 +477,13 @@ class Service:
         """Noted after the answer: a writer that is busy must not cost the session its memory."""
         await self.db.write(_note_speech, moment, speech, now=ids.now())
 
-    async def save(self, project: Project, title: str, text: str, *, trust: str = "user") -> int:
-        """Something that is to be remembered, by itself and for good; said by a person, or by an agent."""
-        project_id, row_id = await self.db.write(_save, project, title, text, trust)
+    async def save(self, project: Project, title: str, text: str, *, by: str = "user") -> tuple[int, str]:
+        """Something that is to be remembered, by itself and for good; said by a person, or by an agent. Its number and,
+        if it has to wait for a person's word, why."""
+        project_id, row_id, why = await self.db.write(_save, project, title, text, by)
         self.stream.publish([News("new_observation", {"id": row_id, "session_id": None, "title": title})])
         await self.render_again([project_id])
-        return row_id
+        return row_id, why
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""
@@ -587,13 +589,29 @@ def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
     return context.compose_news(news, budget_tokens=budget, icons=icons)
 
 
-def _save(conn: Connection, project: Project, title: str, text: str, trust: str) -> tuple[int, int]:
+def _save(conn: Connection, project: Project, title: str, text: str, by: str) -> tuple[int, int, str]:
     now = ids.now()
     known = [] if project.root else projects.by_name(conn, project.name)
     project_id = known[0] if known else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
-    saved = observations.save(conn, project_id=project_id, title=title, text=text, key=key, trust=trust, now=now)
-    return project_id, saved
+    trust, why = _trust(conn, project_id, f"{title}\n{text}", by, now=now)
+    words = {"title": title, "text": text, "key": key}
+    saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
+    if why == "burst":
+        observations.hold_saved(conn, project_id, since=now - BURST_MS)
+    return project_id, saved, quarantine.why(trust, why) if trust not in TRUSTED else ""
+
+
+def _trust(conn: Connection, project_id: int, words: str, by: str, *, now: int) -> tuple[str, str]:
+    """Whose word it is. An agent that has just read something from outside may have been told to save this; and nobody
+    has five things to save at once."""
+    if rule := suspicion.rule(words, by_user=by == "user"):
+        return SUSPECT, rule
+    if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_id=project_id):
+        return EXTERNAL, "what was read just before"
+    if by == "agent" and observations.count_saved(conn, project_id, since=now - BURST_MS) >= BURST - 1:
+        return SUSPECT, "burst"
+    return by, ""
 
 
 # --- what is noted after an answer ---------------------------------------------------------------------------

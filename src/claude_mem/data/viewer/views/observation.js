@@ -102,7 +102,7 @@ export async function show({ id }) {
 // --- what it says ----------------------------------------------------------------------------------------------------
 
 function page(found, deeds) {
-  const { observation: item, origin, history, related, told } = found;
+  const { observation: item, origin, history, related, told, held: why } = found;
   const act = (name, label, more = {}) => button(label, deeds[name.split("-")[0]], { "data-do": name, ...more });
   const held = !told && item.verdict === "";
   return [
@@ -114,7 +114,7 @@ function page(found, deeds) {
       held ? act("approve", "Approve", { kind: "primary" }) : null,
       item.verdict === "wrong" ? null : act("merge", "Merge…"), act("wrong", item.verdict === "wrong" ? "Mark right" : "Mark wrong"), act("forget", "Forget…", { kind: "danger" })),
     item.verdict === "wrong" ? h("p", { class: "bad" }, "It is wrong: no session is told it and no search finds it. It stays in its session, and here.") : null,
-    held ? h("p", { class: "warn" }, "It came from outside: a search finds it, but no session is told it unless you approve it.") : null,
+    held ? h("p", { class: "warn" }, `${why} A search finds it, but no session is told it unless you approve it.`) : null,
     h("div", { class: "beside" },
       h("div", {}, says(item, origin), panel("Related", related.length ? h("ul", { class: "plain" }, related.map(near)) : h("p", { class: "muted" }, "Nothing in this project is about the same."))),
       h("div", {}, panel("Where it comes from", comes(item, origin)), past(history, deeds))),
@@ -141,7 +141,7 @@ function comes(item, origin) {
       turn && field("Turn", h("a", { href: `/session/${session.id}#turn-${turn.number}` }, `Turn ${turn.number}`)),
       prompt && field("Prompt", h("q", {}, prompt.text)),
       field("Written by", item.model ? `${item.provider}, ${item.model}` : { local: "what the turn shows, without a model", user: "you" }[item.provider] ?? item.provider),
-      field("Whose word", { user: "yours", agent: "the agent's", import: "someone else's, imported" }[item.trust] ?? item.trust),
+      field("Whose word", { user: "yours", agent: "the agent's", repo: "the agent's, about the project's files", tool: "the agent's, about what commands showed", external: `from outside${item.why ? `: ${item.why}` : ""}`, suspect: "doubtful: it reads like an attack", import: "someone else's, imported", team: "someone else's, of the team" }[item.trust] ?? item.trust),
       item.commit_id && field("Commit", h("code", {}, item.commit_id)),
       item.files_modified.length ? field("Files changed", files(item.files_modified)) : null,
       item.files_read.length ? field("Files read", files(item.files_read)) : null,
