@@ -282,6 +282,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
         "DELETE": corrections.forget,
     },
     "/api/observation/{id}/page": {"GET": corrections.page},
+    "/api/observation/{id}/related": {"GET": corrections.related},
     "/api/observation/{id}/history": {"GET": corrections.show_history},
     "/api/observation/{id}/forget": {"GET": corrections.show_forgetting},
     "/api/observation/{id}/undo": {"POST": corrections.undo},
