@@ -33,7 +33,7 @@ test-crash: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 tests/test_kills.py tests/test_chores.py \
 	  tests/test_io_errors.py tests/test_powerloss.py tests/test_clock.py tests/test_processes.py
 
-test-crash-long: export CLAUDE_MEM_KILL_ROUNDS := 12
+test-crash-long: export CLAUDE_MEM_KILL_ROUNDS := 15
 test-crash-long: test-crash
 
 # What takes minutes, not seconds: the suites measure what they promise and leave the figures in build/proof, of which

@@ -45,7 +45,7 @@ ELSEWHERE = {
 }
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)
-# How many times over: 1 in `make test`, 3 in `make test-crash`, 12 in `make test-crash-long`.
+# How many times over: 1 in `make test`, 3 in `make test-crash`, 15 in `make test-crash-long`.
 ROUNDS = int(os.environ.get("CLAUDE_MEM_KILL_ROUNDS", "1"))
 RANDOM_KILLS = 40 if ROUNDS == 1 else 150
 
