@@ -49,6 +49,20 @@ POINTS = (
     "migrate.applied",
     "import.read",
     "import.batch",
+    "repair.moved",
+    "repair.salvaged",
+    "retention.faded",
+    "index.words",
+    "index.vectors",
+    "inject.composed",
+    "inject.noted",
+    "checkpoint.begun",
+    "checkpoint.done",
+    "backup.step",
+    "backup.copied",
+    "backup.made",
+    "forget.put_away",
+    "forget.erased",
 )
 
 _armed, _left = "", 0

@@ -35,6 +35,7 @@ from claude_mem.store import foreign, imports, jobs, projects
 from claude_mem.store import portable as rows
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.imports import Import
+from claude_mem.store.savepoint import savepoint
 from claude_mem.text import clip, storable
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
     """What can't be stored is set aside, and what it had begun to write is undone."""
     outcome = "can't be stored"
     try:
-        with conn:  # a savepoint
+        with savepoint(conn):
             outcome = rows.take(conn, record, now=now)
     except _ITS_FAULT as error:
         notes.append(f"a {portable.kind(record)} can't be stored: {error}")

@@ -46,7 +46,8 @@ PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
 Key = TypeVar("Key", int, str)
 
-_BRANCH = re.compile(r"[\w.]+(?:[-/][\w.]+)+")
+# From the beginning of a word, and never back: a pasted key of 20,000 letters took most of a minute.
+_BRANCH = re.compile(r"(?<![\w.])[\w.]++(?:[-/][\w.]++)+")
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
 
 

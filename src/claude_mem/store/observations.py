@@ -94,9 +94,12 @@ def _content(draft: Draft) -> Row:
 
 
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
-    """Remove what an earlier digest of the turn made and this one did not."""
+    """Remove what an earlier digest of the turn made and this one did not, unless someone has pinned it."""
     conn.execute(
-        f"delete from observations where turn_id = ? and {NOBODYS} and key not in (select value from json_each(?))",
+        f"""
+        delete from observations
+         where turn_id = ? and {NOBODYS} and not pinned and key not in (select value from json_each(?))
+        """,
         (turn_id, dump(keys)),
     )
     failpoint("store.swept")
@@ -375,7 +378,7 @@ def is_refined(conn: Connection, turn_id: int) -> bool:
 
 
 def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
-    """What is remembered already, newest first: of this session, and of others in the project."""
+    """What is remembered already and may be told, newest first: of this session, and of others in the project."""
     found = rows(
         conn,
         f"""

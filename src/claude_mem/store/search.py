@@ -133,7 +133,7 @@ def settled(conn: Connection, kind: str, row_id: int) -> None:
 
 def all_stale(conn: Connection) -> None:
     """Make everything again: `reindex`."""
-    conn.execute("insert into words (words) values ('rebuild')")  # what is unchanged is not written again below
+    rebuild(conn)  # what is unchanged is not written again below
     conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
     conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
     conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
@@ -216,6 +216,11 @@ def around_of_saved(conn: Connection, row_id: int, around: str) -> None:
     )
 
 
+def rebuild(conn: Connection) -> None:
+    """The index of words, from the texts."""
+    conn.execute("insert into words (words) values ('rebuild')")
+
+
 def check(conn: Connection) -> None:
     """Raises if the index does not say what the texts say."""
     conn.execute("insert into words (words, rank) values ('integrity-check', 1)")
@@ -247,13 +252,15 @@ _SOURCES = {
 
 
 def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
-    """The turns just before and after: id, prompt, last words."""
+    """The turns just before and after: id, prompt, last words. Where events are past keeping, the index has these."""
     found = rows(
         conn,
         """
         select near.id, coalesce(u.text, '') as prompt,
                coalesce((select json_extract(e.body, '$.message') from events e where e.turn_id = near.id
-                            and e.kind = 'stop' order by e.at desc, e.seq desc limit 1), '') as said
+                            and e.kind = 'stop' order by e.at desc, e.seq desc limit 1),
+                        (select p.body from documents d join passages p on p.id = d.id * 1000
+                          where near.events_gone and d.kind = 'turn' and d.row_id = near.id), '') as said
           from turns t join turns near using (session_id) left join user_prompts u on u.turn_id = near.id
          where t.id = ? and near.number in (t.number - 1, t.number + 1) and not near.private order by near.number
         """,

@@ -28,12 +28,14 @@ class TurnState:
     private: bool
     closed: bool
     prompt_id: str | None
+    faded: bool = False  # its events are past keeping: it is complete, and not digested again
 
 
 def _row(row: Row | None) -> TurnState | None:
     if row is None:
         return None
-    return TurnState(row["id"], row["number"], bool(row["private"]), row["closed_at"] is not None, row["prompt_id"])
+    closed, faded = row["closed_at"] is not None, bool(row["events_gone"])
+    return TurnState(row["id"], row["number"], bool(row["private"]), closed, row["prompt_id"], faded)
 
 
 def latest(conn: Connection, session_id: int) -> TurnState | None:

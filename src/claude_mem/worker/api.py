@@ -22,7 +22,7 @@ from starlette.routing import Route
 from claude_mem import __version__, ids, projects
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import budget, tryout
-from claude_mem.store import account, jobs, ledger, observations
+from claude_mem.store import account, damage, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
@@ -36,12 +36,13 @@ from claude_mem.worker import (
     memories,
     moving,
     project_routes,
+    scrubbing,
     settings,
     stories,
     telling,
     viewer,
 )
-from claude_mem.worker.guard import Guard
+from claude_mem.worker.guard import Guard, is_page
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
 from claude_mem.worker.times import measured
@@ -56,7 +57,7 @@ def build_app(service: Service, *, token: str, port: int) -> Starlette:
     visits = Visits(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
+        middleware=[Middleware(Guard, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.visits = visits
@@ -72,8 +73,11 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
             return _json({"error": str(error), "hint": error.hint}, status=_status(error))
         except ClientDisconnect:
             return Response(status_code=499)
-        except Exception:
+        except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
+            if damage.is_trouble(error):
+                said = {"error": f"the disk does not take it: {error}", "hint": "make room, then try again"}
+                return _json(said, status=503)
             return _json({"error": "something went wrong", "hint": "`claude-mem logs` has the details"}, status=500)
 
     return endpoint
@@ -88,14 +92,16 @@ def _json(value: Any, *, status: int = 200) -> Response:
 
 
 def _status(error: MemError) -> int:
-    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 503)):
+    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 409)):
         if isinstance(error, kind):
             return status
     return 500
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if is_page(request.headers) and error.status_code == 404:
+        return viewer.index(request)  # the page says it in words
     hint = "`claude-mem routes` lists what there is" if error.status_code in (404, 405) else ""
     return _json({"error": error.detail.lower(), "hint": hint}, status=error.status_code)
 
@@ -300,7 +306,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/export": {"GET": moving.export_memories},
     "/api/import": {"POST": moving.ask_import},
     "/api/import/{id}": {"GET": moving.show_import},
-    "/api/backup": {"POST": moving.make_backup},
+    "/api/backup": {"GET": moving.list_backups, "POST": moving.make_backup},
+    "/api/scrub": {"GET": scrubbing.show, "POST": scrubbing.ask},
     "/api/backup/check": {"POST": checkup.check_backup},
     "/api/ledger": {"GET": memories.listing(ledger.listing)},
     "/api/cost": {"GET": cost},
@@ -330,6 +337,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
+    "/api/token/rotate": {"POST": viewer.rotate_token},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
     "/static/{name:path}": {"GET": viewer.static},

@@ -33,7 +33,7 @@ export async function show() {
       const observed = item.kind === "observation";
       toast(text, { undo: observed ? async () => (await send("POST", `${path}/undo`), refresh()) : undefined });
       await refresh();
-      body.querySelector("button")?.focus();
+      (body.querySelector(".feed button") ?? body.querySelector("button"))?.focus(); // the next one, not the button for all
     };
     const name = item.title || item.completed || item.request || "it";
     node.append(h("p", { class: "why" }, item.why), h("p", { class: "toolbar" },
