@@ -23,7 +23,7 @@ ROOT = Path(migrate.__file__).parent
 # Text that is not looked at, and why that is right.
 NOT_TEXT = {
     "names, kinds and states of ours": (
-        "events.event_id events.kind events.source events.tool_use_id history.what history.by imports.source imports.mark"
+        "events.origin events.event_id events.kind events.source events.tool_use_id history.what history.by imports.source imports.mark"
         " imports.position imports.counts jobs.kind jobs.subject ledger.purpose ledger.provider ledger.model ledger.verdict"
         " ledger.memory_session_id memory_sessions.id memory_sessions.provider memory_sessions.runtime observations.type"
         " observations.trust observations.provider observations.model observations.hash observations.verdict observations.sources"
