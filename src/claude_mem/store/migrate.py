@@ -30,14 +30,14 @@ def version(conn: apsw.Connection) -> int:
 def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     """Bring the database up to date. A backup comes first, unless there is nothing to lose."""
     have = version(conn)
-    _check_schema(conn, have)
     wanted = scripts()
     newest = wanted[-1][0]
     if have > newest:
         raise TooNew(
             f"the database is of version {have}, this program knows {newest}",
             hint="install the newer claude-mem again, or restore a backup",
-        )
+        )  # before anything is called damage: a newer one's database is left as it is
+    _check_schema(conn, have)
     todo = [(number, sql) for number, sql in wanted if number > have]
     if todo and have:
         backup(conn, backups / f"before-{newest:04d}.db")
@@ -53,8 +53,7 @@ def _check_schema(conn: apsw.Connection, have: int) -> None:
     """A flipped bit in a table's definition or in the version would lead everything astray that follows."""
     known = _known_schema(conn) or ""
     number, _, schema = known.partition(":")
-    newer = number == str(have) and have > scripts()[-1][0]
-    if known and not newer and (number, schema) != (str(have), _schema(conn)):
+    if known and (number, schema) != (str(have), _schema(conn)):
         raise Damaged("the database's tables are not what they were", hint="the worker puts a backup in its place")
 
 
