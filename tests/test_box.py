@@ -401,3 +401,14 @@ def test_shutting_refuses_with_words(tmp_path: Path) -> None:
     with pytest.raises(CannotDo, match="is a link") as caught:
         box.shut(tmp_path)
     assert caught.value.hint
+
+
+def test_a_data_directory_behind_a_link_works(lab: Lab) -> None:
+    """Where `/home` is a link, or the folder was moved to another disk."""
+    (lab.folder / "disk").mkdir(mode=0o755)
+    lab.data.symlink_to(lab.folder / "disk")
+    lab.hook("PostToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_response={"stdout": "x"})
+    lab.mem("start")
+    assert lab.client().post("/api/memory/save", {"text": "kept behind a link", "project": "p"})["id"]
+    assert loose(lab.folder / "disk") == {}
+    assert lab.wait_digested()["set_aside"] == 0

@@ -192,7 +192,8 @@ def open_writer(path: Path) -> Connection:
 
 def _connect(path: Path, flags: int) -> Connection:
     try:
-        conn = Connection(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        real = path.parent.resolve() / path.name  # the folder may be a link, or lie behind one; the file may not
+        conn = Connection(str(real), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         conn.set_busy_timeout(5000)
         conn.row_trace = _as_dict
         conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read
