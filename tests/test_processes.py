@@ -30,7 +30,7 @@ from tests.test_hook import wait_for
 RACES, RIVALS = (50, 50) if proof.long() else (2, 8)
 LIVES = 200 if proof.long() else 6
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800 if proof.long() else 180)
 
 
 def _sessions() -> dict[int, list[int]]:
