@@ -49,6 +49,7 @@ POINTS = (
     "migrate.applied",
     "import.read",
     "import.batch",
+    "forget.part",
 )
 
 _armed, _left = "", 0

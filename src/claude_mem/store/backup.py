@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,7 +23,7 @@ from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
 from claude_mem.spool import sync_folder
 from claude_mem.store import foreign, jobs, migrate, observations
 from claude_mem.store import portable as records
-from claude_mem.store.database import Connection, Database, open_reader, rows, value
+from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
 
 PREFIX, BEFORE = "memory-", "before-"  # what was asked for; what we made before a change
 RESTORING = ".restoring-"
@@ -169,6 +169,43 @@ def _version(path: Path) -> dict[str, Any]:
             return {"version": migrate.version(conn), "observations": int(seen)}
     except CannotDo as problem:
         return {"version": None, "observations": None, "problem": str(problem)}
+
+
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
+    """Change what is in a copy: all of it, or nothing. What was removed is nowhere in the file afterwards.
+
+    The version of its tables stays what it is, and so does its time: it is a copy of that day.
+    """
+    seen = path.stat()
+    temp = path.with_name(f"{path.name}.{ids.new()}{migrate.PART}")
+    try:
+        with foreign.reading(path) as conn:
+            migrate.backup(conn, temp)
+        _change(temp, change)
+        os.utime(temp, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        for side in SIDES[1:]:  # its log is in the new one already, and would be applied to it again
+            _side(path, side).unlink(missing_ok=True)
+        temp.rename(path)
+    except apsw.Error as error:
+        raise CannotDo(f"{path} can't be rewritten: {error}", hint="delete it if it is no longer wanted") from error
+    finally:
+        for left in path.parent.glob(f"{temp.name}*"):
+            left.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _change(path: Path, change: Callable[[Connection], Any]) -> None:
+    conn = open_writer(path)
+    try:
+        conn.pragma("secure_delete", "on")
+        with conn:
+            change(conn)
+        conn.execute("vacuum")
+    finally:
+        conn.close()
 
 
 # --- putting back ----------------------------------------------------------------------------------------------------

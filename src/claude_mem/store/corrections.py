@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from claude_mem.errors import CannotDo, Misuse, NotFound
+from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import HELD, LISTS, cost, dump, fingerprint, get, loaded
 
 KEEP_MS = 30 * 86_400_000
 MOST_MERGED = 20
 PERSON = "user"
+GONE = "gone:"
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 _UNITED = ("facts", "sources", "concepts", "files_read", "files_modified")
 _EMPTY: Row = {**dict.fromkeys(("title", "subtitle", "narrative", "commit_id")), **dict.fromkeys(_UNITED, "[]")}
@@ -132,6 +134,23 @@ def forget(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> int:
     return now + KEEP_MS
 
 
+def put_away(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
+    """With others, by a scope."""
+    row = _any_row(conn, row_id)
+    if not row["forgotten"]:
+        _put_away(conn, row, into=None, now=now, by=by)
+
+
+def come_back(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> bool:
+    """Likewise. False if it came back by itself, or was erased meanwhile."""
+    if not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+        return False
+    _bring_back(conn, row_id, now=now)
+    _mark_undone(conn, row_id, "forgotten")
+    _note(conn, row_id, "restored", None, now=now, by=by)
+    return True
+
+
 def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
     """The empty row stays, so that digesting its turn again does not bring it back."""
     _note(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
@@ -156,6 +175,15 @@ def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[
     for each in gone:
         _erase(conn, each, now=now)
     return gone
+
+
+def wipe(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
+    """For good, and its key too: that may quote what it was made of. Its tombstone says what the key was."""
+    if not _any_row(conn, row_id)["forgotten"]:
+        _note(conn, row_id, "forgotten", None, now=now, by=by)
+    key = f"{GONE}{stones.observation_mark(conn, row_id)}"
+    _erase(conn, row_id, now=now)
+    conn.execute("update observations set key = ? where id = ? and key not like ?", (key, row_id, f"{GONE}%"))
 
 
 def _erase(conn: Connection, row_id: int, *, now: int) -> None:

@@ -19,7 +19,7 @@ import apsw
 from claude_mem import hook
 from claude_mem.errors import CannotDo
 from claude_mem.failpoints import failpoint
-from claude_mem.store import foreign
+from claude_mem.store import foreign, marks
 from claude_mem.store.migrate import migrate
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Database:
         conn.pragma("secure_delete", "on")
         conn.pragma("journal_size_limit", 4 << 20)
         migrate(conn, backups=backups)
+        marks.attach(conn, self.path.parent)
         return conn
 
     def _reader(self) -> Connection:
@@ -125,6 +126,11 @@ def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: A
 
 def open_reader(path: Path) -> Connection:
     return _connect(path, apsw.SQLITE_OPEN_READONLY)
+
+
+def open_writer(path: Path) -> Connection:
+    """For a copy that nobody else uses."""
+    return _connect(path, apsw.SQLITE_OPEN_READWRITE)
 
 
 def _connect(path: Path, flags: int) -> Connection:

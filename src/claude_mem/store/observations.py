@@ -10,6 +10,7 @@ import msgspec
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Author, Draft, Summary, Turn
+from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
 
@@ -34,6 +35,8 @@ def may_tell(row: Row) -> bool:
 
 def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
     """Add an observation, or update the one from the same evidence. What a person has spoken of stays as it is."""
+    if stones.bars_observation(conn, turn.id, draft.key, at=turn.ended_at):
+        return 0
     content = _content(draft)
     row = one(
         conn,
@@ -123,6 +126,8 @@ def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, 
 
 
 def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
+    if stones.bars_summary(conn, turn.id, at=turn.ended_at):
+        return 0
     row = one(
         conn,
         """
