@@ -39,16 +39,22 @@ class Head:
 class AuditLog:
     """Written by the one process that holds the data directory's lock."""
 
-    def __init__(self, folder: Path, head: Head = Head(), *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, head: Head | None = None, *, most_bytes: int = MOST_BYTES) -> None:
         self.path = folder / NAME
         self.most_bytes = most_bytes
         self._lock = threading.Lock()
-        self.head = _last(folder, head)
+        self.head = _last(folder, head or Head())
 
     def append(self, what: str, **facts: Fact) -> Head:
         """On disk when it returns. `CannotDo` if it can't be written: then what it tells of must not happen."""
         with self._lock:
-            line = {"n": self.head.n + 1, "at": ids.now(), "what": what, **facts, "prev": self.head.hash}
+            line: dict[str, Any] = {
+                "n": self.head.n + 1,
+                "at": ids.now(),
+                "what": what,
+                **facts,
+                "prev": self.head.hash,
+            }
             line["hash"] = digest(line)
             try:
                 self._rotate()

@@ -164,16 +164,19 @@ def _blank(conn: Connection, row_id: int, *, now: int) -> None:
     _update(conn, row_id, values)
 
 
-def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
-    """For good, with every copy: in the attic, in the history, and of those that were merged into it. Which it were."""
+def erasing(conn: Connection, row_id: int) -> list[int]:
+    """Which observations go if it is erased: those that were merged into it have no other copy."""
     row = _any_row(conn, row_id)
     if row["forgotten"] and not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
         raise NotFound(f"{row_id} is erased already", hint="nothing of it is left but its number")
-    if not row["forgotten"]:
-        _note(conn, row_id, "forgotten", None, now=now, by=by)
-    gone = [row_id, *merged_into(conn, row_id)]
+    return [row_id, *merged_into(conn, row_id)]
+
+
+def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
+    """For good, with every copy in the database: in the attic, in the history, and of those merged into it."""
+    gone = erasing(conn, row_id)
     for each in gone:
-        _erase(conn, each, now=now)
+        wipe(conn, each, now=now, by=by)
     return gone
 
 

@@ -69,6 +69,7 @@ class Database:
     def _reader(self) -> Connection:
         if not hasattr(self._local, "conn"):
             self._local.conn = open_reader(self.path)
+            marks.attach(self._local.conn, self.path.parent)
             self._local.conn.pragma("cache_size", -READER_CACHE_KB)
             self._readers.append(self._local.conn)
         conn: Connection = self._local.conn

@@ -57,6 +57,7 @@ async def page(service: Service, _: Request) -> Any:
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
         "refining": await service.refiner.standing(now),
+        "audit": service.watch.told(),
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
     }
     return {**found, "concerns": list(concerns(found))}
@@ -186,6 +187,9 @@ def concerns(found: Row) -> Iterator[Row]:
     account, queue = found["account"], found["queue"]
     if not account["adds_up"]:
         yield _concern("bad", "The account does not add up: events were lost or doubled.", "Please report this.")
+    for item in found["audit"]["wrong"]:
+        if item["name"] != "events":  # told above
+            yield _concern("bad", f"A check of itself failed: {item['name']}: {item['found']}.", item["hint"])
     if queue["dead"]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."

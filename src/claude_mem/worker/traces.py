@@ -1,9 +1,10 @@
-"""Files beside the database in which something of what was forgotten may stand: spool, set aside, logs, starts, copies."""
+"""Files beside the database in which something that is forgotten may stand: spool, logs, starts, copies."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,16 +14,18 @@ import msgspec
 
 from claude_mem import ids, projects, spool
 from claude_mem.config import Config
-from claude_mem.errors import MemError
+from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, speaks_of
-from claude_mem.store import backup, forgetting, foreign, marks
+from claude_mem.store import backup, foreign, forgetting, marks
 from claude_mem.store.database import Connection, rows
 from claude_mem.store.scopes import Found, Scope, find
 from claude_mem.store.stones import Stone
-from claude_mem.worker.logs import _HEAD
+
+log = logging.getLogger(__name__)
 
 QUARANTINE = "quarantine"
 GONE = "[forgotten]"
+_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
 MOST_BYTES = 64 << 20
 _SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", ".reading-*/*", ".restoring-*/*")
 
@@ -106,7 +109,7 @@ def _silenced(line: str, words: Words) -> str:
     if not words.in_line(line):
         return line
     head = _HEAD.match(line)
-    return f"{line[: head.start('message')]}{GONE}" if head else GONE
+    return f"{head[0]}{GONE}" if head else GONE
 
 
 @contextmanager
@@ -160,22 +163,26 @@ def copies(config: Config) -> list[Path]:
 
 
 def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], words: Words) -> str:
-    """`kept` as it was, `rewritten`, or `dropped`: one that can't be read can't be trusted to have nothing of it."""
+    """`kept` as it was, `rewritten`, or `deleted`: one that can't be read can't be trusted to have nothing of it."""
     try:
-        if foreign.whose(path) != "ours":
+        if foreign.whose(path) not in ("ours", "empty"):
             return "kept"
         with foreign.reading(path) as conn:
             wanted = bool(_in_copy(conn, config, scope, stones))
-        if not wanted and not _says(path, words):
-            return "kept"
-        backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words))
-        foreign.drop_copy(path)
-    except (MemError, OSError):
-        logging.getLogger(__name__).exception("a copy can't be rewritten, and is deleted")
-        for side in backup.SIDES:
-            shred(path.with_name(path.name + side)) if path.with_name(path.name + side).exists() else None
-        return "dropped"
+    except MemError as problem:
+        log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
+        _drop(path)
+        return "deleted"
+    if not wanted and not _says(path, words):
+        return "kept"
+    backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words))
+    foreign.drop_copy(path)
     return "rewritten"
+
+
+def _drop(path: Path) -> None:
+    for side in backup.SIDES:
+        shred(path.with_name(path.name + side))
 
 
 def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]) -> Found:
@@ -191,7 +198,8 @@ def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]
 def _wipe(conn: Connection, config: Config, scope: Scope, stones: list[Stone], words: Words) -> None:
     forgetting.wipe_copy(conn, _in_copy(conn, config, scope, stones))
     forgetting.wipe_traces(conn, words.in_line)
-    assert not rows(conn, "pragma foreign_key_check")
+    if dangling := rows(conn, "pragma foreign_key_check"):
+        raise CannotDo(f"{len(dangling)} rows would name what is not there", hint="please report this")
 
 
 def _says(path: Path, words: Words) -> bool:
