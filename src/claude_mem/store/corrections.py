@@ -159,8 +159,8 @@ def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str
     _blank(conn, row["id"], now=now)
 
 
-def _blank(conn: Connection, row_id: int, *, now: int) -> None:
-    values = {**_EMPTY, "forgotten": 1, "hash": "", "updated_at": now}
+def _blank(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
+    values = {**_EMPTY, "forgotten": 1, "hash": "", "updated_at": now, **more}
     _update(conn, row_id, values)
 
 
@@ -182,15 +182,15 @@ def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[
 
 def wipe(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
     """For good, and its key too: that may quote what it was made of. Its tombstone says what the key was."""
-    if not _any_row(conn, row_id)["forgotten"]:
+    row = _any_row(conn, row_id)
+    if not row["forgotten"]:
         _note(conn, row_id, "forgotten", None, now=now, by=by)
-    key = f"{GONE}{stones.observation_mark(conn, row_id)}"
-    _erase(conn, row_id, now=now)
-    conn.execute("update observations set key = ? where id = ? and key not like ?", (key, row_id, f"{GONE}%"))
+    gone = row["key"] if row["key"].startswith(GONE) else f"{GONE}{stones.observation_mark(conn, row_id)}"
+    _erase(conn, row_id, now=now, key=gone)
 
 
-def _erase(conn: Connection, row_id: int, *, now: int) -> None:
-    _blank(conn, row_id, now=now)
+def _erase(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
+    _blank(conn, row_id, now=now, **more)
     conn.execute("delete from attic where observation_id = ?", (row_id,))
     conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
 

@@ -15,12 +15,13 @@ import msgspec
 
 from claude_mem.errors import CannotDo, NotFound
 from claude_mem.failpoints import failpoint
+from claude_mem.needles import Needle
 from claude_mem.store import corrections, foreign, jobs, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS
 from claude_mem.store.scopes import Found, Scope, complete, dump
-from claude_mem.store.stones import ALL, ITEMS, KNOWN_BY, NUMBER, SESSION, TIME, TITLED, Stone, joined
+from claude_mem.store.stones import ALL, ITEMS, KNOWN_BY, NUMBER, SESSION, TIME, TITLES, Stone, joined
 
 FORGOTTEN = "forgotten"  # the rule by which an event that was forgotten counts as left out
 _DIGESTING = ("compress", jobs.PAST, jobs.REFINE)
@@ -41,10 +42,8 @@ def stones_for(conn: Connection, scope: Scope, found: Found, *, n: int, erased: 
         until = min(now, scope.before - 1) if scope.before is not None else now
         for row in rows(conn, f"select distinct {SESSION} as mark from sdk_sessions s where {_TOUCHED}", _of(found)):
             made[row["mark"]] = Stone(n, row["mark"], scope.after or 0, until, erased, now)
-    titled = dump([*found.sessions, *strip_touched(conn, found)])
-    sql = f"select {TITLED} as mark from sdk_sessions s where s.id in (select value from json_each(?))"
-    for row in rows(conn, sql, (titled,)):
-        made[row["mark"]] = Stone(n, row["mark"], 0, now, erased, now)
+    for mark in _titles(conn, scope, found):
+        made[mark] = Stone(n, mark, 0, now, erased, now)
     for name, numbers in _named_items(found):
         if scope.by_time and name != "observation":
             continue
@@ -52,6 +51,18 @@ def stones_for(conn: Connection, scope: Scope, found: Found, *, n: int, erased: 
         for row in _marks(conn, name, numbers, loose):
             made[row["mark"]] = Stone(n, row["mark"], 0, max(now, row["at"]), erased, now)
     return list(made.values())
+
+
+def _titles(conn: Connection, scope: Scope, found: Found) -> Iterator[str]:
+    """What sessions were called after what goes: where a text is looked for, what says it."""
+    needle = Needle(scope.matching) if scope.matching else None
+    for name in TITLES if needle else ("title", "first_prompt"):
+        mark = f"mark('titled', s.host, s.content_session_id, s.{name})"
+        sql = f"select s.{name} as text, {mark} as mark from sdk_sessions s where s.{name} != ''"
+        touched = dump([*found.sessions, *strip_touched(conn, found)])
+        for row in rows(conn, f"{sql} and s.id in (select value from json_each(?))", (touched,)):
+            if needle is None or needle.is_in(row["text"]):
+                yield row["mark"]
 
 
 _TOUCHED = """
@@ -85,31 +96,36 @@ def _marks(conn: Connection, name: str, numbers: Sequence[int], more: str) -> It
 
 def marked(conn: Connection, given: Sequence[Stone]) -> Found:
     """What these stones name and is here all the same: in a database or a copy that was made before."""
+    tables = foreign.columns(conn)
     conn.execute("drop table if exists temp.named")
     conn.execute("create temp table named (mark text primary key, since integer, until integer) without rowid")
     told = [(stone.mark, stone.since, stone.until) for stone in given]
     conn.executemany("insert or replace into temp.named values (?, ?, ?)", told)
     items = {name: _present(conn, name) for name in ITEMS}
-    whole = rows(
-        conn,
-        f"select s.id from sdk_sessions s join temp.named x on x.mark = {SESSION}"
-        " where x.since <= s.started_at and s.last_event_at <= x.until",
-    )
-    titled = rows(
-        conn,
-        f"select s.id from sdk_sessions s join temp.named x on x.mark = {TITLED}"
-        " where s.title || coalesce(s.subtitle, '') || coalesce(s.first_prompt, '') != '' and s.started_at <= x.until",
-    )
-    conn.execute("drop table temp.named")
     found = Found(
-        sessions=[row["id"] for row in titled],
         events=items["event"],
         prompts=items["prompt"],
         observations=items["observation"],
         summaries=items["summary"],
-        whole=[row["id"] for row in whole],
+        whole=_present_sessions(conn, "not s.forgotten" if "forgotten" in tables["sdk_sessions"] else "true"),
+        sessions=_present_titles(conn),
     )
-    return complete(conn, found, foreign.columns(conn))
+    conn.execute("drop table temp.named")
+    return complete(conn, found, tables)
+
+
+def _present_sessions(conn: Connection, where: str) -> list[int]:
+    sql = f"""
+        select s.id from sdk_sessions s join temp.named x on x.mark = {SESSION}
+         where x.since <= s.started_at and s.last_event_at <= x.until and {where}
+    """
+    return [row["id"] for row in rows(conn, sql)]
+
+
+def _present_titles(conn: Connection) -> list[int]:
+    marks = [f"iif(s.{name} is null, '', mark('titled', s.host, s.content_session_id, s.{name}))" for name in TITLES]
+    said = f"exists (select 1 from temp.named x where x.mark in ({', '.join(marks)}))"
+    return [row["id"] for row in rows(conn, f"select s.id from sdk_sessions s where {said}")]
 
 
 def union(conn: Connection, one_: Found, other: Found) -> Found:
@@ -281,6 +297,8 @@ def _strip(conn: Connection, part: Found, *, n: int, erase: bool) -> None:
             _delete_session(conn, session_id)
         else:
             conn.execute("update sdk_sessions set forgotten = ? where id = ?", (n, session_id))
+            turns = rows(conn, "select id from turns where session_id = ?", (session_id,))
+            _unindex(conn, [turn["id"] for turn in turns])
 
 
 def _strip_session(conn: Connection, session_id: int, *, n: int, erase: bool) -> None:

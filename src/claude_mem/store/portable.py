@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -285,9 +286,7 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
         span = {"since": record.started_at, "until": record.last_event_at}
         if stones.bars_session(conn, record.host, record.session, **span):
             return FORGOTTEN
-        if stones.bars_title(conn, record.host, record.session, at=record.started_at):
-            record = msgspec.structs.replace(record, title=None, subtitle=None, first_prompt=None)
-        return _put_session(conn, record, project_id)
+        return _put_session(conn, _untitled(conn, record), project_id)
     if record.host is None or record.session is None:
         assert isinstance(record, Observation)
         return _put_observation(conn, record, None, None, project_id)
@@ -309,6 +308,13 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
             return FORGOTTEN
         return _put_summary(conn, record, session_id, turn_id, project_id)
     return _put_observation(conn, record, session_id, turn_id, project_id)
+
+
+def _untitled(conn: Connection, record: Session) -> Session:
+    """Without what was forgotten here of what it was called."""
+    barred = partial(stones.bars_title, conn, record.host, record.session, at=record.started_at)
+    gone = dict.fromkeys(name for name in stones.TITLES if barred(getattr(record, name)))
+    return msgspec.structs.replace(record, **gone)
 
 
 def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:

@@ -31,7 +31,7 @@ def joined(kind: str) -> str:
 
 _TURN = ("'#' || t.number", "t.prompt_id")
 SESSION = "mark('session', s.host, s.content_session_id)"
-TITLED = "mark('titled', s.host, s.content_session_id)"  # what its title and its first prompt said is forgotten
+TITLES = ("title", "subtitle", "first_prompt")  # what a session's own row says
 
 # What a row is known by, as SQL over the row (`i`), its session (`s`) and its turn (`t`). What has no name gives none.
 KNOWN_BY = {
@@ -175,12 +175,10 @@ def bars_session(conn: Connection, host: str, content_session_id: str, *, since:
     return any_(conn) and bool(value(conn, sql, (host, content_session_id, since, until)))
 
 
-def bars_title(conn: Connection, host: str, content_session_id: str, *, at: int) -> bool:
-    sql = f"""
-        with s (host, content_session_id) as (values (?, ?))
-        select 1 from s, tombstones x where x.mark = {TITLED} and ? <= x.until
-    """
-    return any_(conn) and bool(value(conn, sql, (host, content_session_id, at)))
+def bars_title(conn: Connection, host: str, content_session_id: str, text: str | None, *, at: int) -> bool:
+    """Was it forgotten that the session was called this?"""
+    sql = "select 1 from tombstones where mark = mark('titled', ?, ?, ?) and ? <= until"
+    return bool(text) and any_(conn) and bool(value(conn, sql, (host, content_session_id, text, at)))
 
 
 def _barred_in(conn: Connection, name: str, turn_id: int | None, text: str, *, at: int) -> bool:
