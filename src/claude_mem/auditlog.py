@@ -99,7 +99,7 @@ def digest(line: dict[str, Any]) -> str:
 def files(folder: Path) -> list[Path]:
     """Oldest first."""
     now = folder / NAME
-    return [*sorted(folder.glob("audit-*.jsonl")), *([now] if now.exists() else [])]
+    return [*sorted(folder.glob("audit-*.jsonl")), *([now] if now.is_file() else [])]
 
 
 def lines(folder: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:

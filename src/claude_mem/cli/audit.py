@@ -22,7 +22,7 @@ def add_commands(commands: Any) -> None:
         help="check everything the product can check of itself; `audit log`: what left, was told and was deleted",
         epilog="Exit 1 if anything is wrong. The log has no content: names, numbers and hashes only.",
     )
-    audit_.add_argument("what", nargs="?", choices=("log",), default="", help="the log instead of the checks")
+    audit_.add_argument("what", nargs="?", choices=("check", "log"), default="check", help="default: check")
     audit_.add_argument("--verify", action="store_true", help="log: check the whole chain of hashes")
     audit_.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="log: how many lines (default: 50)")
     audit_.add_argument("--json", action="store_true", help="one JSON object a line")
