@@ -7,7 +7,7 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-long test-hosts run lint types docs bench client agents browser axe clean wheel lock
+.PHONY: demo test test-long test-hosts proof fuzz run lint types docs bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -17,12 +17,25 @@ test: $(READY) client build/agents/codex/.ready browser axe lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The same with every generated input: more of them than a change usually needs.
-test-long: export CLAUDE_MEM_TEST_LONG := 1
+test-long: export CLAUDE_MEM_LONG := 1
 test-long: test
 
 # Every agent that can be had from a registry, the real program, against scripted models.
 test-hosts: $(READY) client agents
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/hosts tests/client
+
+# What takes minutes, not seconds: the suites measure what they promise and leave the figures in build/proof.
+proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
+proof: $(READY) fuzz
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/test_port.py tests/test_wire.py tests/test_box.py tests/test_schema.py \
+	  tests/test_fuzz.py tests/test_damage.py tests/test_keeping.py
+
+# Inputs that reach new lines of our readers, found by coverage. Where there is no wheel of atheris, hypothesis must do.
+FUZZ_SECONDS ?= 60
+fuzz: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
+fuzz: $(READY)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris==3.0.0
+	for target in scanner parser reader renderer; do $(BIN)/python -m tests.fuzz_atheris $$target $(FUZZ_SECONDS) || exit 1; done
 
 run: $(READY)
 	$(BIN)/claude-mem serve

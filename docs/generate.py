@@ -55,7 +55,9 @@ def routes() -> Iterator[str]:
     yield "On 127.0.0.1, port and token in `worker.json`. Every route but the bare `/healthz` needs `Authorization: Bearer"
     yield "<token>` or the viewer's cookie, which `/open` gives for a link that works once; all need the exact Host, and no"
     yield "Origin but our own. JSON; times in milliseconds UTC; errors are"
-    yield '`{"error", "hint"}` with 400 (misused), 401 (token), 403 (host, origin), 404, 413 (over 8 MB) or 503.'
+    yield '`{"error", "hint"}` with 400 (misused), 401 (token), 403 (host, origin), 404, 409 (not as things are), 413 (over 8 MB) or 415'
+    yield "(with the cookie, what changes something must be said in JSON). `claude-mem routes --openapi` prints an OpenAPI document."
+
     yield "\n| path | methods | |\n|---|---|---|"
     for path, handlers in ROUTES.items():
         said = {(handler.__doc__ or "").split("\n")[0] for handler in handlers.values()} - {""}

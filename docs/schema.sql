@@ -38,7 +38,7 @@ CREATE TABLE sdk_sessions (
     informed_upto       integer not null default 0,   -- the newest observation this session has been told
     started_at          integer not null,
     last_event_at       integer not null,
-    ended_at            integer,
+    ended_at            integer, heard_at integer, forgotten integer not null default 0,
     unique (host, content_session_id)
 ) strict;
 
@@ -56,7 +56,7 @@ CREATE TABLE turns (
     last_at      integer not null,
     closed_at    integer,
     closed_by    text,        -- stop, prompt, session_start, session_end, silence, host_gone, deleted or backfill
-    digested_at  integer,
+    digested_at  integer, events_gone integer not null default 0,
     unique (session_id, number)
 ) strict;
 
@@ -94,7 +94,7 @@ CREATE TABLE events (
     tool_use_id  text,
     source       text not null,             -- hook | transcript | api
     body         text not null
-) strict;
+, origin text not null default '') strict;
 
 CREATE UNIQUE INDEX events_by_tool_use on events (session_id, tool_use_id) where tool_use_id is not null;
 
@@ -144,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
+, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '') strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 
@@ -170,7 +170,7 @@ CREATE TABLE session_summaries (
     provider           text not null,
     created_at         integer not null,
     updated_at         integer not null
-, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong'))) strict;
+, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '') strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
 
@@ -587,3 +587,258 @@ end;
 CREATE TRIGGER documents_leave before delete on documents begin
     delete from signals where document_id = old.id;
 end;
+
+CREATE TABLE seals (
+    id   integer primary key,
+    sum  integer not null
+) strict;
+
+CREATE TABLE unsealed (id integer primary key) strict;
+
+CREATE TABLE checks (
+    name  text primary key,             -- start | full | backup | drill:NAME | …
+    at    integer not null,
+    ok    integer not null,
+    text  text not null default ''
+) strict, without rowid;
+
+CREATE TABLE tally (
+    outcome  text not null check (outcome in ('stored', 'filtered', 'set_aside')),
+    rule     text not null default '',
+    n        integer not null,
+    primary key (outcome, rule)
+) strict, without rowid;
+
+CREATE TABLE seen (mark integer primary key) strict;
+
+CREATE INDEX turns_to_fade on turns (digested_at) where digested_at is not null and not events_gone;
+
+CREATE INDEX receipts_by_time on receipts (at) where outcome != 'stored';
+
+CREATE TRIGGER events_seal_added after insert on events begin
+    delete from seals where id = new.seq * 16 + 1;
+    insert into unsealed values (new.seq * 16 + 1) on conflict do nothing;
+end;
+
+CREATE TRIGGER events_seal_broken after update of
+    event_id, session_id, turn_id, kind, at, tool_use_id, source, body on events
+    when (old.event_id, old.session_id, old.turn_id, old.kind, old.at, old.tool_use_id, old.source, old.body) is not
+        (new.event_id, new.session_id, new.turn_id, new.kind, new.at, new.tool_use_id, new.source, new.body) begin
+    delete from seals where id = new.seq * 16 + 1;
+    insert into unsealed values (new.seq * 16 + 1) on conflict do nothing;
+end;
+
+CREATE TRIGGER events_seal_gone after delete on events begin
+    delete from seals where id = old.seq * 16 + 1;
+    delete from unsealed where id = old.seq * 16 + 1;
+end;
+
+CREATE TRIGGER user_prompts_seal_added after insert on user_prompts begin
+    delete from seals where id = new.id * 16 + 2;
+    insert into unsealed values (new.id * 16 + 2) on conflict do nothing;
+end;
+
+CREATE TRIGGER user_prompts_seal_broken after update of
+    session_id, turn_id, prompt_number, text, created_at on user_prompts
+    when (old.session_id, old.turn_id, old.prompt_number, old.text, old.created_at) is not (new.session_id,
+        new.turn_id, new.prompt_number, new.text, new.created_at) begin
+    delete from seals where id = new.id * 16 + 2;
+    insert into unsealed values (new.id * 16 + 2) on conflict do nothing;
+end;
+
+CREATE TRIGGER user_prompts_seal_gone after delete on user_prompts begin
+    delete from seals where id = old.id * 16 + 2;
+    delete from unsealed where id = old.id * 16 + 2;
+end;
+
+CREATE TRIGGER session_summaries_seal_added after insert on session_summaries begin
+    delete from seals where id = new.id * 16 + 3;
+    insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
+end;
+
+CREATE TRIGGER session_summaries_seal_broken after update of
+    session_id, project_id, turn_id, prompt_number, request, investigated, learned, completed, next_steps, notes,
+    files_read, files_edited, provider, trust, verdict, created_at on session_summaries
+    when (old.session_id, old.project_id, old.turn_id, old.prompt_number, old.request, old.investigated, old.learned,
+        old.completed, old.next_steps, old.notes, old.files_read, old.files_edited, old.provider, old.trust,
+        old.verdict, old.created_at) is not (new.session_id, new.project_id, new.turn_id, new.prompt_number,
+        new.request, new.investigated, new.learned, new.completed, new.next_steps, new.notes, new.files_read,
+        new.files_edited, new.provider, new.trust, new.verdict, new.created_at) begin
+    delete from seals where id = new.id * 16 + 3;
+    insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
+end;
+
+CREATE TRIGGER session_summaries_seal_gone after delete on session_summaries begin
+    delete from seals where id = old.id * 16 + 3;
+    delete from unsealed where id = old.id * 16 + 3;
+end;
+
+CREATE TRIGGER observations_seal_added after insert on observations begin
+    delete from seals where id = new.id * 16 + 4;
+    insert into unsealed values (new.id * 16 + 4) on conflict do nothing;
+end;
+
+CREATE TRIGGER observations_seal_broken after update of
+    session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative, facts, sources, concepts,
+    files_read, files_modified, provider, model, tokens, trust, commit_id, hash, forgotten, pinned, verdict,
+    created_at on observations
+    when (old.session_id, old.project_id, old.turn_id, old.prompt_number, old.key, old.type, old.title, old.subtitle,
+        old.narrative, old.facts, old.sources, old.concepts, old.files_read, old.files_modified, old.provider,
+        old.model, old.tokens, old.trust, old.commit_id, old.hash, old.forgotten, old.pinned, old.verdict,
+        old.created_at) is not (new.session_id, new.project_id, new.turn_id, new.prompt_number, new.key, new.type,
+        new.title, new.subtitle, new.narrative, new.facts, new.sources, new.concepts, new.files_read,
+        new.files_modified, new.provider, new.model, new.tokens, new.trust, new.commit_id, new.hash, new.forgotten,
+        new.pinned, new.verdict, new.created_at) begin
+    delete from seals where id = new.id * 16 + 4;
+    insert into unsealed values (new.id * 16 + 4) on conflict do nothing;
+end;
+
+CREATE TRIGGER observations_seal_gone after delete on observations begin
+    delete from seals where id = old.id * 16 + 4;
+    delete from unsealed where id = old.id * 16 + 4;
+end;
+
+CREATE TRIGGER sdk_sessions_seal_added after insert on sdk_sessions begin
+    delete from seals where id = new.id * 16 + 5;
+    insert into unsealed values (new.id * 16 + 5) on conflict do nothing;
+end;
+
+CREATE TRIGGER sdk_sessions_seal_broken after update of
+    host, content_session_id, project_id, first_prompt, title, subtitle, cwd, transcript_path, started_at on sdk_sessions
+    when (old.host, old.content_session_id, old.project_id, old.first_prompt, old.title, old.subtitle, old.cwd,
+        old.transcript_path, old.started_at) is not (new.host, new.content_session_id, new.project_id,
+        new.first_prompt, new.title, new.subtitle, new.cwd, new.transcript_path, new.started_at) begin
+    delete from seals where id = new.id * 16 + 5;
+    insert into unsealed values (new.id * 16 + 5) on conflict do nothing;
+end;
+
+CREATE TRIGGER sdk_sessions_seal_gone after delete on sdk_sessions begin
+    delete from seals where id = old.id * 16 + 5;
+    delete from unsealed where id = old.id * 16 + 5;
+end;
+
+CREATE TRIGGER turns_seal_added after insert on turns begin
+    delete from seals where id = new.id * 16 + 6;
+    insert into unsealed values (new.id * 16 + 6) on conflict do nothing;
+end;
+
+CREATE TRIGGER turns_seal_broken after update of
+    session_id, number, prompt_id, private, opened_at on turns
+    when (old.session_id, old.number, old.prompt_id, old.private, old.opened_at) is not (new.session_id, new.number,
+        new.prompt_id, new.private, new.opened_at) begin
+    delete from seals where id = new.id * 16 + 6;
+    insert into unsealed values (new.id * 16 + 6) on conflict do nothing;
+end;
+
+CREATE TRIGGER turns_seal_gone after delete on turns begin
+    delete from seals where id = old.id * 16 + 6;
+    delete from unsealed where id = old.id * 16 + 6;
+end;
+
+CREATE TRIGGER projects_seal_added after insert on projects begin
+    delete from seals where id = new.id * 16 + 7;
+    insert into unsealed values (new.id * 16 + 7) on conflict do nothing;
+end;
+
+CREATE TRIGGER projects_seal_broken after update of
+    name, root, created_at on projects
+    when (old.name, old.root, old.created_at) is not (new.name, new.root, new.created_at) begin
+    delete from seals where id = new.id * 16 + 7;
+    insert into unsealed values (new.id * 16 + 7) on conflict do nothing;
+end;
+
+CREATE TRIGGER projects_seal_gone after delete on projects begin
+    delete from seals where id = old.id * 16 + 7;
+    delete from unsealed where id = old.id * 16 + 7;
+end;
+
+CREATE TRIGGER attic_seal_added after insert on attic begin
+    delete from seals where id = new.observation_id * 16 + 8;
+    insert into unsealed values (new.observation_id * 16 + 8) on conflict do nothing;
+end;
+
+CREATE TRIGGER attic_seal_broken after update of
+    content, into_id, at on attic
+    when (old.content, old.into_id, old.at) is not (new.content, new.into_id, new.at) begin
+    delete from seals where id = new.observation_id * 16 + 8;
+    insert into unsealed values (new.observation_id * 16 + 8) on conflict do nothing;
+end;
+
+CREATE TRIGGER attic_seal_gone after delete on attic begin
+    delete from seals where id = old.observation_id * 16 + 8;
+    delete from unsealed where id = old.observation_id * 16 + 8;
+end;
+
+CREATE TRIGGER passages_seal_added after insert on passages begin
+    delete from seals where id = new.id * 16 + 9;
+    insert into unsealed values (new.id * 16 + 9) on conflict do nothing;
+end;
+
+CREATE TRIGGER passages_seal_broken after update of
+    document_id, title, body, hints, around on passages
+    when (old.document_id, old.title, old.body, old.hints, old.around) is not (new.document_id, new.title, new.body,
+        new.hints, new.around) begin
+    delete from seals where id = new.id * 16 + 9;
+    insert into unsealed values (new.id * 16 + 9) on conflict do nothing;
+end;
+
+CREATE TRIGGER passages_seal_gone after delete on passages begin
+    delete from seals where id = old.id * 16 + 9;
+    delete from unsealed where id = old.id * 16 + 9;
+end;
+
+CREATE TRIGGER vectors_seal_added after insert on vectors begin
+    delete from seals where id = new.document_id * 16 + 10;
+    insert into unsealed values (new.document_id * 16 + 10) on conflict do nothing;
+end;
+
+CREATE TRIGGER vectors_seal_broken after update of
+    model, part, hash, vector on vectors
+    when (old.model, old.part, old.hash, old.vector) is not (new.model, new.part, new.hash, new.vector) begin
+    delete from seals where id = new.document_id * 16 + 10;
+    insert into unsealed values (new.document_id * 16 + 10) on conflict do nothing;
+end;
+
+CREATE TRIGGER vectors_seal_gone after delete on vectors begin
+    delete from seals where id = old.document_id * 16 + 10;
+    insert into unsealed select old.document_id * 16 + 10
+     where exists (select 1 from vectors where document_id = old.document_id) on conflict do nothing;
+end;
+
+CREATE TABLE forgettings (
+    id        integer primary key autoincrement,
+    at        integer not null,
+    erased    integer not null default 0,   -- for good, and in every file
+    counts    text not null default '{}',
+    done_at   integer,                      -- NULL: under way, or broken off; the next start of the worker goes on
+    undone_at integer
+) strict;
+
+CREATE TABLE put_away (
+    forgetting_id  integer not null references forgettings (id),
+    kind           text not null,
+    row_id         integer not null,
+    session_id     integer,
+    project_id     integer,
+    at             integer not null,            -- when it happened
+    content        text not null,
+    primary key (kind, row_id)
+) strict, without rowid;
+
+CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);
+
+CREATE TABLE tombstones (
+    mark           text not null,
+    forgetting_id  integer not null,
+    since          integer not null,
+    until          integer not null,
+    primary key (mark, forgetting_id)
+) strict, without rowid;
+
+CREATE INDEX tombstones_by_forgetting on tombstones (forgetting_id);
+
+CREATE TABLE audit_head (
+    id    integer primary key check (id = 1),
+    n     integer not null,
+    hash  text not null
+) strict;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-LONG = bool(os.environ.get("CLAUDE_MEM_TEST_LONG"))
+LONG = bool(os.environ.get("CLAUDE_MEM_LONG"))
 
 
 def many(count: int) -> int:

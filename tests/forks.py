@@ -40,17 +40,20 @@ class Running:
             return int(_all(self.line))
 
 
-def run(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Like `subprocess.run` of the `claude-mem` command, with nothing on stdin and its output captured."""
     with tempfile.TemporaryDirectory() as folder:
-        code = start(arguments, env, Path(folder)).wait()
+        code = start(arguments, env, Path(folder), cwd=cwd).wait()
         out, err = ((Path(folder) / name).read_text("utf-8") for name in ("stdout", "stderr"))
     return subprocess.CompletedProcess(list(arguments), code, out, err)
 
 
-def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Running:
+def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, *, cwd: Path | None = None) -> Running:
     """Its output goes to the files `stdout` and `stderr` in the folder."""
-    wanted = {"arguments": list(arguments), "env": dict(env), "cwd": str(Path.cwd()), "folder": str(folder)}
+    place = str(cwd or Path.cwd())
+    wanted = {"arguments": list(arguments), "env": dict(env), "cwd": place, "folder": str(folder)}
     line = socket.socket(socket.AF_UNIX)
     line.settimeout(SECONDS)
     line.connect(_address())

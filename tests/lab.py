@@ -107,15 +107,15 @@ class Lab:
         assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
         return found
 
-    def start(self) -> Client:
+    def start(self, **env: str) -> Client:
         """A worker, and its client. `claude-mem start` has tests of its own and takes a second more."""
         if process.running(self.data) is None:
-            self._serve()
+            self._serve(env)
         return Client.of(self.data)
 
-    def _serve(self) -> None:
+    def _serve(self, env: Mapping[str, str]) -> None:
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="worker-"))
-        worker = forks.start(["serve"], self.env(), folder)
+        worker = forks.start(["serve"], self.env(**env), folder)
         self.workers.append(worker)
         deadline = time.monotonic() + process.START_SECONDS
         while process.running(self.data) is None:

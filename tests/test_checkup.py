@@ -95,7 +95,7 @@ def test_the_page_tells_where_every_event_is_and_what_is_wrong(http: Http, servi
     assert found["disk"]["parts"]["database"] == service.db.path.stat().st_size
     assert found["disk"]["all"] == sum(found["disk"]["parts"].values())
     assert found["process"]["memory"] > 10 << 20
-    assert found["backup"] == {"count": 0, "size": 0, "newest": None}
+    assert found["backup"] == {"count": 0, "size": 0, "newest": None, "drills": {}, "last": None}
     assert found["refining"]["providers"] == []
 
 
@@ -170,7 +170,7 @@ def test_a_backup_is_made_shown_and_checked(http: Http, service: Service) -> Non
     for name in ("../claude-mem.db", "/etc/passwd", "none.db"):
         assert http.ask("POST", "/api/backup/check", name=name)[0] == 404
     Path(made["path"]).write_bytes(b"not a database at all")
-    assert http.ask("POST", "/api/backup/check", name=newest["name"])[0] == 503
+    assert http.ask("POST", "/api/backup/check", name=newest["name"])[0] == 409
 
 
 # --- how long things take --------------------------------------------------------------------------------------------

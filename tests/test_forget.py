@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import apsw
 import pytest
 
 from claude_mem import ids
@@ -18,7 +19,7 @@ from claude_mem.config import Config, load
 from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.needles import Needle
 from claude_mem.pipeline import backfill, context, recall
-from claude_mem.store import audit, backup, forgetting, scopes, stones
+from claude_mem.store import audit, backup, foreign, forgetting, migrate, retention, scopes, stones
 from claude_mem.store.database import rows, value
 from claude_mem.store.scopes import Scope
 from claude_mem.worker.forgetter import Progress
@@ -233,6 +234,40 @@ def test_the_text_is_found_in_every_guise() -> None:
     assert needle.is_in(json.dumps(f'say "{WORD.upper()}"'))
     assert Needle('a "quoted"\nline').is_in(json.dumps('with A "Quoted"\nline in it'))
     assert not needle.is_in_bytes(WORD[:-1].encode())
+
+
+def test_words_of_events_that_are_past_keeping_leave_the_index(lab: Lab) -> None:
+    spool_session(lab, "lit", secret=WORD)
+    digest(lab)
+    later = ids.now() + HOUR
+    assert work(lab, lambda service: service.db.write(retention.fade, before=later, anyway=later)) == 2
+    assert "turn 1" in found(lab, f"echo {WORD}")
+    forget(lab, matching=WORD, now=True)
+    assert traces(lab.data) == []
+
+
+def test_a_copy_of_an_older_version_is_rewritten_and_stays_of_that_version(told: Lab) -> None:
+    path = told.data / "backups" / "before-0012.db"
+    path.parent.mkdir(exist_ok=True)
+    conn = apsw.Connection(str(path))
+    for number, sql in migrate.scripts():
+        if number <= 10:
+            conn.execute(sql)
+            conn.pragma("user_version", number)
+    conn.execute("attach ? as now", (str(told.data / "claude-mem.db"),))
+    for table in ("projects", "project_aliases", "sdk_sessions", "turns", "user_prompts", "events", "observations",
+                  "session_summaries", "documents", "passages"):  # fmt: skip
+        names = ", ".join(row[1] for row in conn.execute(f"pragma main.table_info({table})"))
+        conn.execute(f"insert or ignore into {table} ({names}) select {names} from now.{table}")
+    conn.close()
+    assert "backups/before-0012.db: raw" in traces(told.data)
+    forget(told, matching=WORD, now=True)
+    assert traces(told.data) == []
+    with foreign.reading(path) as copy:
+        assert migrate.version(copy) == 10
+        assert value(copy, "select count(*) from events") == 12
+        assert value(copy, "select count(*) from sdk_sessions") == 2
+    assert backup.check(path).version == 10
 
 
 # --- it does not come back -------------------------------------------------------------------------------------------

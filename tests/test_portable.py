@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -211,6 +212,17 @@ def test_out_and_into_an_empty_database_and_out_again_are_the_same_lines(given_:
         assert second.export() == lines
         assert set(second.bring(file).counts) <= {"known"}  # and a second time adds nothing
         assert second.export() == lines
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("git:/w/a/.git", "remote:host/me/a", "older:a"))))
+def test_a_project_that_has_only_a_name_is_the_first_of_that_name(tmp_path: Path, order: tuple[str, ...]) -> None:
+    first, second = Home(tmp_path / "first"), Home(tmp_path / "second")
+    first.bring(write(tmp_path / "x.jsonl", [Project(project=ref, name="a", created_at=AT) for ref in order]))
+    lines = first.export()
+    assert sum(b'"record":"project"' in line for line in lines) == 2
+    (tmp_path / "again.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    second.bring(tmp_path / "again.jsonl")
+    assert second.export() == lines
 
 
 def test_every_record_of_an_export_says_what_it_is(home: Home, tmp_path: Path) -> None:

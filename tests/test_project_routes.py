@@ -411,6 +411,8 @@ def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, 
     config = page.service.config
     path = f"/api/project/{page.project('shop [old]*')}"
     switch = page.ask("POST", f"{path}/off")["switch"]
+    assert not (config.starts / hook.start_name(str(odd))).exists()  # the hook would tell it without asking anyone
+    assert _start(page, lab.project)
     (pattern,) = _excluded(config)  # the folder in it needs no pattern of its own
     assert {row["folder"] for row in switch["off"]} == {str(odd), str(odd / "inner")}
     assert {(row["by"], row["what"]) for row in switch["off"]} == {("setting", pattern)}
@@ -422,6 +424,7 @@ def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, 
     assert _excluded(config) == [pattern]
     assert page.ask("POST", f"{path}/on")["switch"]["on"]
     assert _excluded(config) == []
+    assert "Look around" in _start(page, odd)
 
 
 def test_what_is_switched_off_by_others_is_told_and_left(page: Page, lab: Lab) -> None:
@@ -439,7 +442,7 @@ def test_a_project_without_a_folder_has_no_switch(page: Page) -> None:
     page.ask("POST", "/api/memory/save", {"text": "Buy milk", "project": "errands"})
     errands = page.project("errands")
     assert page.get(f"/api/project/{errands}")["switch"] == {"on": True, "off": [], "folders": 0}
-    assert "no folder" in page.ask("POST", f"/api/project/{errands}/off", status=503)["error"]
+    assert "no folder" in page.ask("POST", f"/api/project/{errands}/off", status=409)["error"]
 
 
 # --- what the next session is told -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,14 @@ def test_a_turn_takes_one_place_however_many_of_its_texts_match(lab: Lab, config
     assert {hit.kind for hit in hits} == {"observation"}
     assert {hit.kind for hit in ask(service, "cart", kinds=("prompt",))} == {"prompt"}
     service.close()
+
+
+@pytest.mark.parametrize("part", ["W", "a.", "a-", "é/", "_"])
+def test_a_pasted_key_is_no_long_question(service: Service, part: str) -> None:
+    service.db.write_now(save, "The branch feature/login-form is old.")
+    began = time.process_time()
+    asyncio.run(recall.find(service.db, service.indexer, Question(text=part * 20_000)))
+    assert time.process_time() - began < 2
 
 
 def test_old_memories_are_found_as_well_as_new_ones(service: Service) -> None:

@@ -135,6 +135,8 @@ class Bridge:
 
     def _connect(self, seconds: float) -> "tuple[_socket.socket, bytes]":
         with open(self.home + "/worker.json", "rb") as file:  # noqa: PTH123 -- pathlib would cost more than all the rest
+            if posix.fstat(file.fileno()).st_uid != posix.geteuid():
+                raise ValueError("worker.json belongs to another user")  # it would lead to their port
             worker = json.loads(file.read())
         self.of = str(worker.get("version"))
         # Is it there? Only its pipe tells: after a crash its file may name a port that is someone else's by now.

@@ -68,7 +68,7 @@ class Client:
             connection.request(method, path, body, self._headers())
             answer = connection.getresponse()
             raw, status = answer.read(), answer.status
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:  # it may die in the middle of its answer
             raise WorkerDown(
                 f"the worker does not answer ({error})", hint="`claude-mem restart` ends it and starts a new one"
             ) from error

@@ -65,6 +65,11 @@ class Config:
         (), "Folders that are never captured, as globs: `~/secret/**`. A project's own switch is `.claude-mem.toml`."
     )
     redact_secrets: bool = setting(True, "Replace what looks like a key or a password before anything is stored.")
+    withheld_files: tuple[str, ...] = setting(
+        (),
+        "More files whose content is never kept, as globs: `*.secret`, `vault/*`; `!*.pem` takes one of ours out. Keys,"
+        " `.env` and their kin are among them anyway (docs/secrets.md).",
+    )
     event_chars: int = setting(20_000, "The most characters kept of one text of a tool call.", low=500, high=1_000_000)
     silence_minutes: int = setting(
         10, "After this long without an event an open turn counts as over.", low=1, high=1440
@@ -111,6 +116,24 @@ class Config:
     greeting: bool = setting(
         True, "Once a day, at a session's start, one line for you: how much is remembered here, and what is new."
     )
+    keep_events_days: int = setting(
+        7,
+        "So long raw events are kept after memories were made of them. 0: they go at once, and then no model can"
+        " put them in better words later.",
+        low=0,
+        high=3650,
+    )
+    keep_dead_days: int = setting(
+        30, "So long events and jobs that failed are kept, to be looked at or tried again.", low=1, high=3650
+    )
+    keep_log_days: int = setting(14, "So long the lines of the worker's log are kept.", low=1, high=3650)
+    disk_quota_mb: int = setting(
+        2048,
+        "The most that all of it may take on the disk, in MB. Above it the oldest raw events go, then the oldest"
+        " backups; never a memory.",
+        low=50,
+        high=10_000_000,
+    )
     log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
     embedding_model: str = setting(
         "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s, gte-small or minilm."
@@ -135,6 +158,16 @@ class Config:
     @property
     def backups(self) -> Path:
         return self.data_dir / "backups"
+
+    @property
+    def quarantine(self) -> Path:
+        """Where a damaged database is kept."""
+        return self.data_dir / "quarantine"
+
+    @property
+    def ballast(self) -> Path:
+        """Room that is given up when the disk is full, so that forgetting still works."""
+        return self.data_dir / "ballast"
 
     @property
     def modes(self) -> Path:

@@ -4,10 +4,11 @@ MemError
 ├── Misuse          the caller asked for something that makes no sense (exit 2, HTTP 400)
 │   ├── BadSetting  a setting has a value it cannot have
 │   └── TooLarge    more than we take at once (HTTP 413)
-├── CannotDo        the request is fine, the world is not (exit 1, HTTP 503)
+├── CannotDo        the request is fine, the world is not (exit 1, HTTP 409)
 │   ├── WorkerDown  nothing answers
 │   ├── WorkerHeld  another worker owns this data directory
-│   └── TooNew      the database was written by a newer version
+│   ├── TooNew      the database was written by a newer version
+│   └── Damaged     the database is not what it was: the worker sets it aside and puts a backup in its place
 ├── NotFound        no such row (exit 1, HTTP 404)
 ├── BadRecord       a spool file that can't be taken in: it is set aside and counted
 │   └── Noise       one that tells nothing: it is filtered and counted
@@ -54,6 +55,10 @@ class WorkerHeld(CannotDo):
 
 
 class TooNew(CannotDo):
+    pass
+
+
+class Damaged(CannotDo):
     pass
 
 

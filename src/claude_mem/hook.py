@@ -105,6 +105,7 @@ def _capture(argv: "list[str]", host: str) -> bytes:
         else:
             _keep(home, record)
     except OSError:
+        _miss(home)
         if argv[1] != "context":
             raise
         return _warning(home, host)
@@ -292,9 +293,25 @@ def _keep(home: str, record: bytes) -> None:
     _point(b"hook.renamed")
 
 
+def _miss(home: str) -> None:
+    """Count what can't be kept: one byte more in a file that the worker has made, which fits even on a full disk."""
+    try:
+        fd = posix.open(home + "/missed", posix.O_WRONLY | posix.O_APPEND | posix.O_NOFOLLOW | posix.O_CLOEXEC)
+        posix.write(fd, b".")
+        posix.close(fd)
+    except OSError:
+        pass
+
+
 def _check_owner(home: str) -> None:
-    if posix.stat(home).st_uid != posix.geteuid():
-        raise PermissionError(home)  # someone else's folder: nothing of this user's belongs there
+    """Nothing of this user's belongs in someone else's folder, nor where a link of theirs leads."""
+    _check_mine(home, posix.stat(home))
+    _check_mine(home, posix.lstat(home + "/spool"))
+
+
+def _check_mine(path: str, found: "posix.stat_result") -> None:
+    if found.st_uid != posix.geteuid():
+        raise PermissionError(path)
 
 
 def make_private(path: str) -> None:
@@ -336,9 +353,14 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
             return False
     except FileNotFoundError:
         pass
-    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW | posix.O_CLOEXEC
-    posix.close(posix.open(stamp, flags, 0o600))
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
+    posix.close(posix.open(stamp, flags | posix.O_CLOEXEC, 0o600))
     posix.utime(stamp)
+    words = home + "/logs/start.log"
+    try:
+        posix.unlink(words)  # whatever it was: what the worker says goes into a file of its own
+    except FileNotFoundError:
+        pass
     _shut_inherited()
     keep = {k: v for k, v in posix.environ.items() if k in _KEEP_ENV or k.startswith(_KEEP_ENV_PREFIXES)}
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
@@ -351,13 +373,7 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
         file_actions=[
             (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
             (posix.POSIX_SPAWN_OPEN, 1, "/dev/null", posix.O_WRONLY, 0),
-            (
-                posix.POSIX_SPAWN_OPEN,
-                2,
-                home + "/logs/start.log",
-                posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC,
-                0o600,
-            ),
+            (posix.POSIX_SPAWN_OPEN, 2, words, flags, 0o600),
         ],
         setsid=True,
         setsigmask=[],
@@ -394,6 +410,7 @@ def _ask(home: str, path: str, record: bytes) -> bytes:
     import json
 
     with open(home + "/worker.json", "rb") as file:
+        _check_mine(home, posix.fstat(file.fileno()))  # else it leads to someone else's port
         worker = json.loads(file.read())
     where = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
     head = (

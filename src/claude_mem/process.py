@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shlex
 import signal
 import sys
@@ -18,12 +19,16 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import hook
+from claude_mem import box, hook
 from claude_mem.errors import CannotDo, WorkerHeld
+from claude_mem.spool import write_private
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 END_SECONDS = 2.0
+STOPPED_SECONDS = 0.5
+ZOMBIE = "Z"  # it has ended, and whoever started it has not looked yet; in a container that may take seconds
+STOPPED = ("T", "t")  # by a signal, or by a debugger
 LAUNCHER = "claude-mem-hook"
 PYTHON = (sys.executable, "-I", "-S")
 
@@ -50,9 +55,7 @@ class Lock:
 
 def take_lock(data_dir: Path) -> Lock:
     """Become the one process that may open the database."""
-    hook.make_private(str(data_dir))
-    if data_dir.stat().st_uid == os.geteuid():
-        data_dir.chmod(0o700)  # it may have been made by hand
+    box.shut(data_dir)
     fd = os.open(data_dir / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if not _lock_exclusive(fd):
         os.close(fd)
@@ -83,7 +86,7 @@ def holder(data_dir: Path) -> int | None:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.pread(fd, 32, 0)
-        return int(text) if text.isdigit() else 0
+        return int(text) if text.isdigit() and len(text) < 10 else 0
     finally:
         os.close(fd)
     return None
@@ -92,9 +95,31 @@ def holder(data_dir: Path) -> int | None:
 def read_worker(data_dir: Path) -> Worker | None:
     """Where the worker says it listens; trust it only while the lock is held."""
     try:
-        return msgspec.json.decode((data_dir / "worker.json").read_bytes(), type=Worker)
+        with (data_dir / "worker.json").open("rb") as file:
+            if not box.is_mine(os.fstat(file.fileno())):
+                return None  # another user's: it would lead us to their port
+            return msgspec.json.decode(file.read(), type=Worker)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def announce(data_dir: Path, worker: Worker) -> None:
+    write_private(data_dir / "worker.json", msgspec.json.encode(worker))
+
+
+def token(data_dir: Path) -> str:
+    """Made once, so that clients which were given it go on working after a restart. Only for the holder of the lock."""
+    try:
+        known = (data_dir / box.TOKEN).read_bytes()[:1000].decode("ascii", "replace").strip()
+    except OSError:
+        known = ""
+    return known if len(known) >= 43 and known.isascii() else new_token(data_dir)
+
+
+def new_token(data_dir: Path) -> str:
+    fresh = secrets.token_urlsafe(32)
+    write_private(data_dir / box.TOKEN, fresh.encode())
+    return fresh
 
 
 def running(data_dir: Path) -> Worker | None:
@@ -158,12 +183,61 @@ def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
     pid = holder(data_dir)
     if not pid:
         return False
+    if _state(pid) in STOPPED:
+        seconds = min(seconds, STOPPED_SECONDS)  # it hears nothing but the last signal, and what it holds is safe
     for sign, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
-        if holder(data_dir) == pid:  # still the same process: never signal a stranger who got its number
-            os.kill(pid, sign)
+        _signal(data_dir, pid, sign)
         if _gone(data_dir, pid, patience):
             return True
     raise CannotDo(f"process {pid} does not end", hint="it may be stuck in the kernel; look at its disk")
+
+
+def _signal(data_dir: Path, pid: int, sign: signal.Signals) -> None:
+    """To the very process that has our lock and to no other: the number that it left there may be a stranger's by now.
+    Where the kernel can, the process is held by a handle first, so that its number can't change hands in between."""
+    handle = _handle(pid)
+    try:
+        if holder(data_dir) != pid:
+            return  # it has let go
+        if not _has_open(pid, data_dir / "worker.lock"):
+            raise CannotDo(
+                f"the lock is held, but not by process {pid}, which its file names; nothing was ended",
+                hint=f"find out who has {data_dir / 'worker.lock'} open",
+            )
+        if handle is None:
+            os.kill(pid, sign)
+        else:
+            signal.pidfd_send_signal(handle, sign)
+    except ProcessLookupError:
+        pass  # it has ended
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _handle(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid) if sys.platform == "linux" else None
+    except (OSError, AttributeError):
+        return None  # it has ended, or this kernel has no handles
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Has this process that file open? Where the system does not tell, what the file says must do."""
+    wanted, listing = path.stat(), Path(f"/proc/{pid}/fd")
+    if not Path("/proc/self/fd").exists():
+        return True
+    try:
+        return any(os.path.samestat(wanted, found) for fd in listing.iterdir() if (found := _about(fd)))
+    except OSError:
+        return False  # gone, or another user's
+
+
+def _about(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None  # closed meanwhile
 
 
 def _gone(data_dir: Path, pid: int, seconds: float) -> bool:
@@ -190,12 +264,12 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         return False  # a stranger's, who got its number
-    return not _is_zombie(pid)
+    return _state(pid) != ZOMBIE
 
 
-def _is_zombie(pid: int) -> bool:
-    """It has ended, and whoever started it has not looked yet. In a container that may take seconds."""
+def _state(pid: int) -> str:
+    """One letter; empty where the system does not tell."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, ValueError, IndexError):
-        return False
+        return ""

@@ -45,7 +45,8 @@ class Project:
 
 
 def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
-    """Never fails: a folder that is gone or can't be read is a project of its own."""
+    """Never fails: a folder that is gone, can't be read or can't even be is a project of its own."""
+    folder = folder.replace("\0", "\ufffd")
     start = Path(os.path.realpath(folder or "/"))
     said = _override(start)
     git = _git_folder(start)

@@ -141,6 +141,7 @@ class Turn:
     seqs: Sequence[int]  # of the events that the bodies belong to
     cwd: str = ""  # where the session began: in a worktree it is not below the root
     known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
+    origins: Sequence[str] = ()  # of the same events; where there are none, they follow from the bodies
 
     @property
     def newest_seq(self) -> int:
@@ -179,6 +180,8 @@ class Draft:
     files_read: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()
     commit: str = ""
+    trust: str = "agent"  # the lowest of its sources
+    why: str = ""  # if that is too low to be told unasked: the source it comes from, or the rule that it breaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +194,8 @@ class Summary:
     notes: str = ""
     files_read: tuple[str, ...] = ()
     files_edited: tuple[str, ...] = ()
+    trust: str = "agent"
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,12 +84,18 @@ class Spool:
         try:
             with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
                 text = file.read(ASIDE_BYTES).decode("utf-8", "replace")
-            write_private(self.aside / name, clean(text).encode("utf-8", "replace"))
-            self.remove(name)
         except FileNotFoundError:
-            pass  # done before the crash that brought us here again
+            return  # done before the crash that brought us here again
         except OSError:
             (self.folder / name).rename(self.aside / name)  # no file that could be read
+            return
+        cleaned = clean(text).encode("utf-8", "replace")
+        try:
+            write_private(self.aside / name, cleaned)
+            self.remove(name)
+        except OSError:  # no room for a second one: then in its own place
+            overwrite(self.folder / name, cleaned[: len(text)])
+            (self.folder / name).rename(self.aside / name)
 
     def sweep(self, *, older_than_seconds: float, now: float) -> int:
         """Remove what hooks left half written when they were killed: they never reported it as kept."""
@@ -136,6 +142,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """In its own place: for a full disk, and for a file that someone has open."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
+        file.write(data)
+        file.truncate()
 
 
 def _escape(value: str) -> str:

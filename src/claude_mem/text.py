@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -86,6 +87,19 @@ def first_sentence(text: str, limit: int = 160) -> str:
 def normal_title(title: str) -> str:
     """What two titles have in common when they say the same: their words."""
     return " ".join(re.findall(r"\w+", title.lower()))
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every string in a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
 
 
 def map_strings(value: Any, change: Any) -> Any:

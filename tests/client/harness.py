@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests import forks
 
 from .model_server import Json, ModelServer
 
@@ -49,6 +50,13 @@ def client_version(binary: Path) -> str:
     env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     out = subprocess.run([binary, "--version"], env=env, capture_output=True, text=True, timeout=20, check=True)
     return out.stdout.split()[0]
+
+
+def _good(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """What it printed; a failure is told with all it said."""
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(done.args)} -> {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
 
 
 def wait_for(done: Callable[[], bool], *, seconds: float, what: str, step: float = 0.05) -> None:
@@ -263,9 +271,7 @@ class Lab:
             timeout=seconds,
             check=False,
         )
-        if out.returncode:
-            raise RuntimeError(f"{' '.join(command)} -> {out.returncode}\n{out.stdout}{out.stderr}")
-        return out
+        return _good(out)
 
     # --- the client -------------------------------------------------------------------------------
 
@@ -309,7 +315,7 @@ class Lab:
 
     def mem(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a `claude-mem` command."""
-        return self.run([sys.executable, "-m", "claude_mem", *args])
+        return _good(forks.run(args, self.env, cwd=self.project))
 
     def status(self) -> Json:
         value = json.loads(self.mem("status", "--json").stdout)

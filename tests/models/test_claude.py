@@ -30,6 +30,7 @@ from claude_mem.providers import claude, claude_child
 from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.claude import Claude, environment, forget_sessions, read_env_file, usable
 from claude_mem.providers.claude_child import Ask, Heard, Line, blame
+from tests.amounts import LONG
 from tests.client.harness import alive, find_client, running, wait_for
 from tests.client.model_server import Handler, Hold, Json, ModelServer, Text, message, usage
 from tests.client.model_server import Reply as Scripted
@@ -37,7 +38,6 @@ from tests.client.model_server import Reply as Scripted
 T = TypeVar("T")
 BINARY, NO_CLIENT = find_client()
 NO_SDK = "" if importlib.util.find_spec("claude_agent_sdk") else "no claude-agent-sdk: `pip install claude-agent-sdk`"
-LONG = bool(os.environ.get("CLAUDE_MEM_LONG"))
 GONE_SECONDS = 2.0
 KEY = "dummy-key-of-the-users-file"
 SYSTEM = "You are the one who remembers."
@@ -577,10 +577,10 @@ class TestNumbers:
         assert [reply.verdict for reply in replies] == [Verdict.OK] * 3
         assert max(counts) == 1
 
-    def test_none_is_left_after_ten(self, lab: Lab) -> None:
-        self.batches(lab, 10)
+    def test_none_is_left_after_four(self, lab: Lab) -> None:
+        self.batches(lab, 4)
 
-    @pytest.mark.skipif(not LONG, reason="takes minutes: set CLAUDE_MEM_LONG=1")
+    @pytest.mark.skipif(not LONG, reason="takes minutes: `make test-long` runs it")
     @pytest.mark.timeout(900)
     def test_none_is_left_after_a_hundred(self, lab: Lab, record_property: Callable[[str, object], None]) -> None:
         record_property("seconds", self.batches(lab, 100))

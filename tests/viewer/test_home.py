@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 from playwright.sync_api import Page, expect
 
+from claude_mem import hook
 from tests.lab import Lab
 from tests.viewer.conftest import Faults
 
@@ -63,6 +65,61 @@ def test_what_is_new_waits_for_a_click_and_moves_nothing(page: Page, memory: Lab
     expect(new).to_have_count(0)
 
 
+def test_what_is_saved_by_hand_is_told_at_once(page: Page, memory: Lab) -> None:
+    page.goto("/")
+    expect(page.locator("#live")).to_have_text("live")
+    memory.client().post("/api/memory/save", {"text": "The lift stops at nine.", "project": "shop"})
+    page.get_by_role("button", name=re.compile(r"new · show")).click()
+    expect(page.locator(".feed")).to_contain_text("The lift stops at nine.")
+
+
+def test_what_was_done_before_the_newest_is_new_as_well(page: Page, memory: Lab) -> None:
+    page.goto("/")
+    expect(page.locator("#live")).to_have_text("live")
+    then = int(time.time() * 1000) - 60 * 60_000
+    memory.spool("UserPromptSubmit", session_id="slow", prompt="Please paint the lighthouse", at=then)
+    memory.spool("Stop", session_id="slow", last_assistant_message="The lighthouse is white now.", at=then + 1000)
+    hook.nudge(str(memory.data))
+    page.get_by_role("button", name=re.compile(r"new · show")).click()
+    expect(page.locator(".feed")).to_contain_text("paint the lighthouse")
+
+
+def test_what_is_taken_back_leaves_every_list_that_shows_it(page: Page, memory: Lab) -> None:
+    client = memory.client()
+    first, second = (
+        client.post("/api/memory/save", {"text": f"The {what} is closed in winter.", "project": "shop"})["id"]
+        for what in ("pier", "ferry")
+    )
+    page.goto("/search?q=closed+in+winter")
+    expect(page.locator(f"[data-id=observation-{first}]")).to_be_visible()
+    page.get_by_role("link", name="Home").click()
+    expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("live")
+    client.patch(f"/api/observation/{second}", {"title": "The ferry rests in winter"})
+    expect(page.locator(f"[data-id=observation-{second}]")).to_contain_text("The ferry rests in winter")
+    page.locator(f"[data-id=observation-{first}] h3 a").click()
+    page.get_by_role("button", name="Forget…").click()
+    page.get_by_role("button", name="Forget, with a way back").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Observation {first} is forgotten")
+    page.go_back()
+    expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
+    expect(page.locator(f"[data-id=observation-{first}]")).to_have_count(0)
+    page.go_back()
+    page.wait_for_url("**/search*")
+    expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
+    expect(page.locator(f"[data-id=observation-{first}]")).to_have_count(0)
+
+
+def test_a_prompt_that_was_private_after_all_leaves_the_feed(page: Page, memory: Lab) -> None:
+    memory.hook("UserPromptSubmit", session_id="shy", prompt="The diary is under the bed", prompt_id="d1")
+    page.goto("/")
+    expect(page.locator(".feed")).to_contain_text("diary is under the bed")
+    expect(page.locator("#live")).to_have_text("live")
+    memory.spool("UserPromptSubmit", session_id="shy", prompt="", header="private yes\n", prompt_id="d1")
+    hook.nudge(str(memory.data))
+    expect(page.locator("main")).not_to_contain_text("diary")
+
+
 def test_search_from_the_keyboard_alone(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".card").first).to_be_visible()
@@ -85,6 +142,15 @@ def test_search_from_the_keyboard_alone(page: Page) -> None:
     page.wait_for_url(re.compile(r"/(observation|session)/\d+"))
     page.go_back()
     expect(page.get_by_role("searchbox")).to_have_value("expired vouch")
+
+
+def test_enter_never_opens_what_an_older_question_found(page: Page) -> None:
+    page.goto("/search?q=voucher")
+    expect(page.locator(".feed .card").first).to_be_visible()
+    page.get_by_role("searchbox").fill("border of Chile")
+    page.keyboard.press("Enter")
+    expect(page.locator(".feed .card").first).to_contain_text("border", ignore_case=True)
+    assert page.url.endswith("/search?q=border+of+Chile")
 
 
 def test_a_search_can_be_shared_and_finds_nothing_in_words(page: Page) -> None:
@@ -149,3 +215,25 @@ def test_going_back_finds_the_list_as_it_was_left(page: Page) -> None:
     assert page.evaluate("scrollY") == depth
     page.go_forward()
     page.wait_for_url("**/observation/*")
+
+
+def test_going_back_to_other_filters_finds_what_they_found(page: Page) -> None:
+    cards, kind = page.locator(".feed .card"), page.get_by_label("Type")
+    page.goto("/?type=bugfix")
+    expect(cards.first).to_be_visible()
+    count = cards.count()
+    page.get_by_role("link", name="Home").click()
+    expect(page.locator(".card.prompt").first).to_be_visible()
+    expect(kind).to_have_value("")
+    page.go_back()
+    expect(cards).to_have_count(count)
+    expect(kind).to_have_value("bugfix")
+
+
+def test_a_question_does_not_outlive_the_page_that_asked_it(page: Page) -> None:
+    page.goto("/")
+    page.locator(".card.observation h3 a").first.click()
+    page.get_by_role("button", name="Forget…").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)

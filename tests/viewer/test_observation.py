@@ -102,6 +102,30 @@ def test_pinning_and_marking_wrong(page: Page, memory: Lab) -> None:
     assert memory.client().get("/api/search", query="kiosk duplicate receipts")["items"][0]["id"] == row_id
 
 
+def test_what_others_do_to_it_is_seen_and_takes_nobody_from_their_place(page: Page, memory: Lab) -> None:
+    row_id = _saved(memory, "The cellar floods in March.")
+    page.goto(f"/observation/{row_id}")
+    expect(page.locator("#live")).to_have_text("live")
+    page.get_by_role("button", name="Edit").focus()
+    memory.client().patch(f"/api/observation/{row_id}", {"title": "The cellar floods in April"})
+    expect(page.get_by_role("heading", level=1)).to_have_text("The cellar floods in April")
+    expect(page.get_by_role("button", name="Edit")).to_be_focused()
+
+
+def test_a_type_of_another_mode_stays_when_something_else_is_edited(page: Page, memory: Lab) -> None:
+    given: dict[str, Any] = {"project": "name:zoo", "provider": "x", "created_at": 1, "updated_at": 1, "trust": "agent"}
+    record = portable.Observation(**given, key="bats", title="Bats sleep by day", type="habit")
+    memory.mem("import", str(write(memory.folder / "bats.jsonl", [record])))
+    (found,) = memory.client().get("/api/search", query="bats sleep", kind="observation")["items"]
+    page.goto(f"/observation/{found['id']}")
+    page.get_by_role("button", name="Edit").click()
+    expect(page.get_by_label("Type")).to_have_value("habit")
+    page.get_by_label("Title", exact=True).fill("Bats sleep till dusk")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Bats sleep till dusk")
+    assert _item(memory, found["id"])["type"] == "habit"
+
+
 def test_merging_with_what_a_search_finds(page: Page, memory: Lab) -> None:
     first, second = _saved(memory, "Parcels leave at noon."), _saved(memory, "Parcels to islands leave on Fridays.")
     page.goto(f"/observation/{first}")
@@ -159,6 +183,7 @@ def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, mem
     expect(page.locator(".card").first).to_contain_text("marked as someone else's")
     page.get_by_role("button", name="Approve: Parrots").click()
     expect(page.locator(".card")).to_have_count(3)
+    expect(page.get_by_role("button", name="Approve: Owls")).to_be_focused()  # not the one that approves all
     expect(page.locator("#held")).to_have_text("3")
     assert "Parrots" in memory.client().get("/api/context/inject", project="zoo")
     page.locator(".toast").get_by_role("button", name="Undo").click()

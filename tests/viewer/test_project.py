@@ -110,3 +110,15 @@ def test_a_project_is_switched_off_renamed_and_merged(
     expect(page.get_by_text("git folder")).to_have_count(2)
     page.goto("/projects")
     expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_page_that_comes_too_late_leaves_the_address_alone(page: Page, memory: Lab) -> None:
+    known = memory.client().get("/api/projects")["items"][0]["id"]
+    slow = "const ask = fetch; window.fetch = (...given) => new Promise((done) => setTimeout(done, 100)).then(() => ask(...given))"
+    for path in (f"/project/{known}", f"/context?project={known}"):
+        page.goto("/projects")
+        page.evaluate(f"() => {{ {slow} }}")
+        page.evaluate(f"import('/static/app.js').then(({{ go }}) => (go('{path}'), go('/cost')))")
+        expect(page.get_by_role("heading", level=1)).to_have_text("What refining costs")
+        page.wait_for_timeout(300)
+        assert page.evaluate("location.pathname") == "/cost"

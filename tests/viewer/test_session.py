@@ -120,6 +120,19 @@ def test_a_session_at_work_grows_while_it_is_looked_at(memory: Lab, page: Page) 
     assert "onerror" not in page.content()
 
 
+def test_all_that_came_while_nobody_looked_is_told(memory: Lab, page: Page) -> None:
+    memory.hook("UserPromptSubmit", session_id="busy", prompt="Knock 1", prompt_id="b1")
+    settled(memory.client())
+    page.goto(f"/session/{number(memory, 'busy')}")
+    expect(page.locator("#turn-1")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("live")
+    for turn in range(2, 16):
+        memory.spool("UserPromptSubmit", session_id="busy", prompt=f"Knock {turn}", prompt_id=f"b{turn}")
+    hook.nudge(str(memory.data))
+    expect(page.locator("#turn-15")).to_contain_text("Knock 15")
+    expect(page.locator("li.turn")).to_have_count(15)
+
+
 def test_it_fits_a_narrow_window(memory: Lab, long_session: int, open_page: OpenPage) -> None:
     page = open_page(width=400, theme="dark")
     for path in ("/sessions", f"/session/{long_session}"):

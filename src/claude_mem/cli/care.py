@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import hook, modes, process, projects
+from claude_mem import box, hook, modes, process, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import database, gather_status
 from claude_mem.client import Client
@@ -225,6 +225,8 @@ def _folder(config: Config) -> Check:
         )
     if mode & 0o077:
         return Check("folder", False, f"{folder} can be read by others", f"chmod 700 {folder}")
+    if above := box.open_to_others(folder):
+        return Check("folder", False, f"anyone may put another folder in its place in {above}", f"chmod o-w {above}")
     return Check("folder", True, f"{folder}, yours alone")
 
 
@@ -302,6 +304,7 @@ def _worker(config: Config) -> Iterator[Check]:
     found = gather_status(config)
     if found["problem"]:
         yield Check("database", False, found["problem"], "mend the cause; until then everything waits in the spool")
+    yield from (Check("damage", True, said, "delete that folder when you need it no more") for said in found["damage"])
     yield _alive(config, found)
     yield _token(config)
     balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))
@@ -314,6 +317,24 @@ def _worker(config: Config) -> Iterator[Check]:
         last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
         yield Check("capture", True, f"last event {output.when(last)}")
         yield _refining(Client.of(config.data_dir).get("/api/cost", days=1))
+        yield _kept(Client.of(config.data_dir).get("/api/health/page"))
+
+
+def _kept(found: dict[str, Any]) -> Check:
+    """When it was last copied and looked at. A worker that has just begun has done neither yet."""
+    last, full, stray = found["backup"]["last"], found["checks"]["full"], found["checks"]["stray"]
+    if last and not last["ok"]:
+        return Check("backup", False, f"the daily backup failed: {last['text']}", "make room, or see `claude-mem logs`")
+    if stray and not stray["ok"]:
+        return Check("backup", False, stray["text"], "`claude-mem backup PATH` copies it to another disk")
+    newest = found["backup"]["newest"]
+    made = (
+        f"newest backup {output.when(newest['made_at'])}" if newest else "no backup yet: the first one comes by itself"
+    )
+    drills = sum(drill["ok"] for drill in found["backup"]["drills"].values())
+    proven = f", {drills} proven by a restore" if drills else ""
+    looked = f"; every row checked {output.when(full['at'])}" if full else ""
+    return Check("backup", True, f"{made}{proven}{looked}")
 
 
 def _refining(found: dict[str, Any]) -> Check:

@@ -131,6 +131,8 @@ def save(options: argparse.Namespace) -> int:
     body = {"text": _said(options.text), "title": options.title, **where}
     kept = _client().post("/api/memory/save", body)
     output.line(f"saved as {kept['id']} in {kept['project']}: {kept['title']}")
+    if kept["held"]:
+        output.say(f"it is told to no session before you approve it (`claude-mem open`, Quarantine): {kept['held']}")
     return 0
 
 

@@ -21,7 +21,7 @@ from claude_mem.cli.find import date as date_
 from claude_mem.cli.run import database
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
-from claude_mem.errors import BadRecord, CannotDo, Misuse, NotFound, WorkerHeld
+from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, WorkerHeld
 
 SECONDS = 600.0  # for one answer: a large database takes its time
 LOOK_SECONDS = 0.1
@@ -225,7 +225,7 @@ def backup(options: argparse.Namespace) -> int:
 
     config = load_forgiving().config
     if options.list:
-        return _list_backups(copies.listing(config.backups), as_json=options.json)
+        return _list_backups(_backups(config), as_json=options.json)
     target = _target(options.path)
     client = Client(process.start(config.data_dir), seconds=SECONDS)
     made = client.post("/api/backup", {"digest": options.drill})
@@ -242,6 +242,18 @@ def backup(options: argparse.Namespace) -> int:
     else:
         _show_backup(checked.counts, path, checked.size, drilled=options.drill)
     return 0
+
+
+def _backups(config: Config) -> list[dict[str, Any]]:
+    """With how each stood its drill, if a worker runs: only to tell that, none is started."""
+    from claude_mem.store import backup as copies
+
+    worker = process.running(config.data_dir)
+    try:
+        found: list[dict[str, Any]] = Client(worker).get("/api/backup") if worker else copies.listing(config.backups)
+    except MemError:
+        found = copies.listing(config.backups)
+    return found
 
 
 def _target(given: str) -> Path | None:
@@ -297,18 +309,24 @@ def _list_backups(found: list[dict[str, Any]], *, as_json: bool) -> int:
         output.say("no backups yet: `claude-mem backup` makes one")
     else:
         output.table(
-            ("name", "made", "size", "observations"),
+            ("name", "made", "size", "observations", "proven"),
             [
                 (
                     row["name"],
                     output.when(row["made_at"]),
                     output.size(row["size"]),
                     row.get("problem") or row["observations"],
+                    _drilled(row.get("drill")),
                 )
                 for row in found
             ],
         )
     return 0
+
+
+def _drilled(found: dict[str, Any] | None) -> str:
+    """Those that the worker makes are restored for a try at once."""
+    return output.when(found["at"]) if found and found["ok"] else ""
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------

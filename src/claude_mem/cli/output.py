@@ -134,7 +134,7 @@ def choose(question: str, choices: Sequence[tuple[str, str]]) -> str:
         say(f"  {number}  {meaning}")
     say(f"1–{len(choices)} [1] ")
     given = sys.stdin.readline().strip()
-    chosen = int(given) if given.isdigit() and 1 <= int(given) <= len(choices) else 1
+    chosen = int(given) if given.isdecimal() and 1 <= int(given) <= len(choices) else 1
     return choices[chosen - 1][0]
 
 

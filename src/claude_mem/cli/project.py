@@ -60,7 +60,7 @@ def project(options: argparse.Namespace) -> int:
 
 def _named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str, Any]:
     """By its number, its name, or a folder."""
-    if given.isdigit():
+    if given.isdecimal():
         fitting = [item for item in items if item["id"] == int(given)]
     elif given and not Path(given).is_dir():
         fitting = [item for item in items if item["name"] == given]

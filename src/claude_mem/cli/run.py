@@ -38,8 +38,12 @@ def add_commands(commands: Any) -> None:
     logs_.add_argument("-n", "--lines", type=int, default=50, help="how many lines (default: 50)")
     logs_.add_argument("-f", "--follow", action="store_true", help="go on showing new lines until ^C")
     logs_.set_defaults(run=logs)
+    token_ = add("token", help="a new token for the worker's port: the old one and every browser's cookie end at once")
+    token_.add_argument("what", choices=("rotate",), help="rotate: make a new one")
+    token_.set_defaults(run=rotate_token)
     routes_ = add("routes", help="what the worker's HTTP API offers")
     routes_.add_argument("--json", action="store_true", help="one JSON list of path and methods")
+    routes_.add_argument("--openapi", action="store_true", help="an OpenAPI document: what each takes and answers")
     routes_.set_defaults(run=routes)
 
 
@@ -99,9 +103,9 @@ def retry(_: argparse.Namespace) -> int:
 
 
 async def _work_off(config: Config) -> None:
-    from claude_mem.worker.service import Service
+    from claude_mem.worker.opening import opened
 
-    service = Service(config)
+    service = opened(config)
     try:
         await service.work_off()
     finally:
@@ -182,6 +186,7 @@ def gather_status(config: Config) -> dict[str, Any]:
         **{name: totals[name] for name in names},
         "audit": audit,
         "problem": problem,
+        "damage": _set_aside(config),
     }
 
 
@@ -204,6 +209,13 @@ def _offline(config: Config) -> dict[str, Any]:
     finally:
         lock.release()
     return found
+
+
+def _set_aside(config: Config) -> list[str]:
+    """Damaged databases that are kept, in words; the newest first."""
+    from claude_mem.store import repair
+
+    return [repair.said(each) for each in repair.listing(config.quarantine)]
 
 
 def _spool_only(config: Config) -> dict[str, Any]:
@@ -237,6 +249,8 @@ def _show_status(found: dict[str, Any]) -> None:
     if found["audit"] and found["audit"]["at"]:
         wrong = "; ".join(f"{item['name']}: {item['found']}" for item in found["audit"]["wrong"])
         output.line(f"audit       {wrong or 'what it can check of itself is right'}")
+    for said in found["damage"]:
+        output.line(f"damage      {said}")
     if found["problem"]:
         output.error(found["problem"], "`claude-mem doctor` looks for the cause")
     if found["worker"] == "hung":
@@ -268,9 +282,26 @@ def _follow(path: Path) -> None:
             position = size
 
 
+def rotate_token(_: argparse.Namespace) -> int:
+    data_dir = load_forgiving().config.data_dir
+    if process.holder(data_dir) is not None:
+        Client(process.start(data_dir)).post("/api/token/rotate")
+    else:
+        lock = process.take_lock(data_dir)
+        process.new_token(data_dir)
+        lock.release()
+    output.line("there is a new token; the old one is refused")
+    output.say("`claude-mem open` lets a browser in again; agents and commands need nothing")
+    return 0
+
+
 def routes(options: argparse.Namespace) -> int:
+    from claude_mem.worker import openapi
     from claude_mem.worker.api import ROUTES
 
+    if options.openapi:
+        output.json(openapi.document(ROUTES))
+        return 0
     found = [{"path": path, "methods": sorted(handlers)} for path, handlers in ROUTES.items()]
     if options.json:
         output.json(found)

@@ -79,7 +79,7 @@ def read(envelope: Envelope) -> Event:
         prompt_id=string(fields.get("prompt_id"))[:200],
         tool_use_id=string(fields.get("tool_use_id"))[:200] if isinstance(body, ToolUsed) else "",
         transcript_path=string(fields.get("transcript_path")),
-        host_pid=int(pid) if pid.isdigit() and len(pid) < 10 else None,
+        host_pid=int(pid) if pid.isdecimal() and len(pid) < 10 else None,
         private=private,
     )
 

@@ -20,10 +20,11 @@ from typing import BinaryIO
 import apsw
 import msgspec
 
-from claude_mem import ids, portable, privacy
+from claude_mem import ids, portable, privacy, suspicion
 from claude_mem.config import Config
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse
 from claude_mem.failpoints import failpoint
+from claude_mem.origins import SUSPECT, TRUSTED
 from claude_mem.pipeline import older
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt
@@ -34,6 +35,7 @@ from claude_mem.store import foreign, imports, jobs, projects
 from claude_mem.store import portable as rows
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.imports import Import
+from claude_mem.store.savepoint import savepoint
 from claude_mem.text import clip, storable
 
 log = logging.getLogger(__name__)
@@ -149,7 +151,7 @@ def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
     """What can't be stored is set aside, and what it had begun to write is undone."""
     outcome = "can't be stored"
     try:
-        with conn:  # a savepoint
+        with savepoint(conn):
             outcome = rows.take(conn, record, now=now)
     except _ITS_FAULT as error:
         notes.append(f"a {portable.kind(record)} can't be stored: {error}")
@@ -177,6 +179,9 @@ def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Ite
     prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
     lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
     strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
+    words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
+    if not strange and fields.get("trust") in TRUSTED and suspicion.rule(words, by_user=fields["trust"] == "user"):
+        strange = {"trust": SUSPECT}
     changed = {**texts, **prose, **lists, **{name: value for name, value in strange.items() if name in fields}}
     return msgspec.structs.replace(record, **changed)
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from claude_mem import ids
 from claude_mem.failpoints import failpoint
+from claude_mem.origins import BURST, BURST_MS, EXTERNAL, TRUSTED
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.providers.base import Compressor
 from claude_mem.records import Digest, Job, News, Stopped, SubagentStopped, ToolUsed, Turn
@@ -63,7 +64,8 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
     if made.summary is not None:
         if summary_id := observations.put_summary(conn, turn, made.summary, by=made.author, now=now):
             news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
-        subtitle = made.subtitle or first_sentence(made.summary.completed, 140)
+        told = made.summary.trust in TRUSTED
+        subtitle = made.subtitle or (first_sentence(made.summary.completed, 140) if told else "")
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     if made.title and turn.number == 1:
         sessions.set_title(conn, turn.session_id, made.title)
@@ -71,6 +73,8 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
         if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
             said = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
             news.append(News("new_observation", said))
+    for why in {draft.why for draft in made.observations if draft.trust == EXTERNAL}:
+        observations.note_burst(conn, turn.project_id, why, since=turn.ended_at - BURST_MS, least=BURST)
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
     if past and turns.more_past(conn, turn.project_id):
         return []  # of many old turns, the last one is soon enough to tell of

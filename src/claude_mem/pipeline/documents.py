@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from claude_mem import patches, words
+from claude_mem.failpoints import failpoint
 from claude_mem.providers.evidence import Evidence, error_line, gather
 from claude_mem.records import Stopped, ToolUsed, Turn
 from claude_mem.store import search, turns
 from claude_mem.store.database import Connection, Row
+from claude_mem.store.savepoint import savepoint
 from claude_mem.store.search import Document, Passage
 from claude_mem.text import local
 
@@ -39,11 +41,12 @@ def refresh(conn: Connection, *, limit: int) -> int:
     waiting = search.stale(conn, limit=limit)
     for kind, row_id in waiting:
         try:
-            with conn:  # a savepoint
+            with savepoint(conn):
                 _refresh(conn, kind, row_id)
         except (ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError):
             log.exception("%s %s can't be found by its words", kind, row_id)  # one odd row is not worth the others
         search.settled(conn, kind, row_id)
+        failpoint("index.words")
     return len(waiting)
 
 

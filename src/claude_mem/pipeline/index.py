@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from claude_mem.errors import CannotDo
+from claude_mem.failpoints import failpoint
 from claude_mem.pipeline import documents
 from claude_mem.providers.embedding import Embedder
 from claude_mem.store import search
@@ -339,6 +340,7 @@ def _keep(conn: Connection, model: str, owed: Sequence[Row], made: Sequence[byte
     for row, blob in zip(owed, made, strict=True):
         if search.text_of(conn, row["id"], row["part"]) != (row["title"], row["body"]):
             continue
+        failpoint("index.vectors")
         search.put_vector(conn, row["id"], row["part"], model=model, hash_=_hash(row), vector=blob)
         group, thread = row["turn_id"] or -row["id"], row["session_id"] or -row["project_id"]
         length = len(row["title"]) + len(row["body"])

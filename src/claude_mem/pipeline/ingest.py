@@ -16,7 +16,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from claude_mem import ids, privacy
+from claude_mem import ids, privacy, withheld
 from claude_mem.config import Config
 from claude_mem.errors import BadRecord, Noise
 from claude_mem.failpoints import failpoint
@@ -44,6 +44,7 @@ from claude_mem.redact import redact, redact_named
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
+from claude_mem.store.savepoint import savepoint
 from claude_mem.text import clip, map_strings, shorten, storable
 
 log = logging.getLogger(__name__)
@@ -117,11 +118,18 @@ def _clear(spool: Spool, names: list[str], outcomes: list[Outcome]) -> None:
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.what == "set_aside":
             failpoint("drain.refused")
-            spool.set_aside(name, clean=lambda text: redact(privacy.strip(text)))
+            spool.set_aside(name, clean=clean_aside)
             failpoint("drain.put_aside")
         else:
             spool.remove(name)
             failpoint("drain.unlinked")
+
+
+def clean_aside(text: str) -> str:
+    """What could not be read as an event is kept as text. If it names a file of secrets, only its first lines are."""
+    if withheld.mentions(text):
+        text = f"{text.partition(chr(10) * 2)[0]}\n\n{withheld.NOTE}"
+    return redact(privacy.strip(text))
 
 
 def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str], Project]) -> Taken:
@@ -157,8 +165,8 @@ def _inside(folder: str, data_dir: Path) -> bool:
 
 
 def clean(event: Event, config: Config) -> Event:
-    """Private parts and secrets out, unstorable characters replaced, long texts clipped. In this order: half a secret
-    would not be recognised."""
+    """What files of secrets hold, private parts and secrets out, unstorable characters replaced, long texts clipped. In
+    this order: half a secret would not be recognised."""
 
     def change(text: str) -> str:
         if len(text) < SHORT:
@@ -166,8 +174,7 @@ def clean(event: Event, config: Config) -> Event:
         text = clip(storable(privacy.strip(text)), config.event_chars * 10)
         return clip(redact(text) if config.redact_secrets else text, config.event_chars)
 
-    fields = map_strings(msgspec.to_builtins(event.body), change)
-    body: Body = msgspec.convert(redact_named(fields) if config.redact_secrets else fields, Body)
+    body = without_secrets(event.body, config, change) if config.redact_secrets else _changed(event.body, change)
     return replace(
         event,
         body=body,
@@ -176,6 +183,18 @@ def clean(event: Event, config: Config) -> Event:
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
     )
+
+
+def without_secrets(body: Body, config: Config, change: Callable[[str], str]) -> Body:
+    """`change` is made to every text; what only its place makes a secret goes too."""
+    told = withheld.hide(body, config.withheld_files) if isinstance(body, ToolUsed) else body
+    found: Body = msgspec.convert(redact_named(map_strings(msgspec.to_builtins(told), change)), Body)
+    return found
+
+
+def _changed(body: Body, change: Callable[[str], str]) -> Body:
+    found: Body = msgspec.convert(map_strings(msgspec.to_builtins(body), change), Body)
+    return found
 
 
 def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[list[News], list[Outcome]]:
@@ -193,7 +212,7 @@ def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -
     outcome = Outcome("set_aside", "error")
     event_id = storable(item.event.id if isinstance(item, Accepted) else item.event_id)
     try:
-        with conn:  # a savepoint
+        with savepoint(conn):
             outcome = take(conn, item, news, now=now)
     except _NOT_ITS_FAULT:
         raise
@@ -343,11 +362,22 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
     """
     event = item.event
     if turn := turns.by_prompt(conn, session.id, event.prompt_id):
-        return turn
+        return _awakened(conn, session, item, now=now) if turn.faded else turn
     if event.prompt_id:
         return _open_turn(conn, session, item, now=now)
     turn = turns.at(conn, session.id, event.at) if item.source == "transcript" else turns.latest(conn, session.id)
+    if turn is not None and turn.faded:
+        return _awakened(conn, session, item, now=now)
     return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
+
+
+def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+    """A machine that slept for weeks goes on with a turn whose events are past keeping: as a turn of its own."""
+    latest = turns.latest(conn, session.id)
+    if latest is not None and not latest.faded:
+        return latest
+    nameless = replace(item, event=replace(item.event, prompt_id=""))
+    return _open_turn(conn, session, nameless, now=now)
 
 
 def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:

@@ -16,7 +16,8 @@ from pathlib import Path
 from claude_mem import words
 from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import recall
-from claude_mem.pipeline.context import Icons, fenced, safe
+from claude_mem.pipeline.context import Icons, apart, fenced, name, vouched
+from claude_mem.pipeline.context import told as as_told
 from claude_mem.pipeline.index import Indexer
 from claude_mem.providers.evidence import error_line, is_specific
 from claude_mem.store import observations, search
@@ -89,26 +90,29 @@ def _may_tell(hit: recall.Hit) -> bool:
 
 
 def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
+    files = [path for path in files if name(path)]
     lines = (
-        [(f"Files this may concern: {', '.join(map(safe, files))}", [f"file:{path}" for path in files])]
+        [(f"Files this may concern: {', '.join(map(name, files))}", [f"file:{path}" for path in files], False)]
         if files
         else []
     )
-    lines += [(_hit_line(hit, icons), [mark(hit.kind, hit.id)]) for hit in hits]
+    lines += [(_hit_line(hit, icons), [mark(hit.kind, hit.id)], vouched(hit.row)) for hit in hits]
     return _speech("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
 
 
 def _hit_line(hit: recall.Hit, icons: Icons) -> str:
     letter = "S" if hit.kind == "summary" else ""
     icon = icons.get(hit.row["type"] or "", "·")
-    return f"{letter}{hit.id} {icon} {safe(shorten(hit.title, 160))}"
+    return f"{letter}{hit.id} {icon} {as_told(shorten(hit.title, 160))}"
 
 
-def _speech(head: str, lines: Iterable[tuple[str, list[str]]], budget: int) -> Speech:
+def _speech(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Speech:
     """As many lines as there is room for."""
     said, told = [head], list[str]()
     room = budget - tokens(fenced([head]))
-    for line, names in lines:
+    known = list(lines)
+    fine = apart([(line, trusted) for line, _, trusted in known])
+    for line, names, _ in (known[index] for index in range(len(known)) if fine[index]):
         room -= tokens(line) + 1
         if room < 0:
             break
@@ -130,10 +134,10 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[s
     if not fresh:
         return SILENCE
     old = _changed_since(Path(moment.text), found[0]["created_at"])
-    head = f"# claude-mem: known about {safe(path)}" + (
+    head = f"# claude-mem: known about {name(path, instead='this file')}" + (
         "; it has changed since, so this may be outdated" if old else ""
     )
-    lines = [(_row_line(row, icons), [mark("observation", row["id"])]) for row in fresh]
+    lines = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]
     said = _speech(head, lines, FILE_TOKENS)
     return Speech(said.text, (*said.told, f"{KNOWN}{path}")) if said.text else SILENCE
 
@@ -158,7 +162,7 @@ def _changed_since(path: Path, at: int) -> bool:
 def _row_line(row: Row, icons: Icons) -> str:
     icon = icons.get(row["type"], icons["change"])
     more = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    return f"{row['id']} {icon} {safe(shorten(row['title'] or '', 140))}{f' — {safe(more)}' if more else ''}"
+    return f"{row['id']} {icon} {as_told(shorten(row['title'] or '', 140))}{f' — {as_told(more)}' if more else ''}"
 
 
 # --- after a command has failed --------------------------------------------------------------------------------------
@@ -174,7 +178,7 @@ def at_failure(
         conn, sorted({row["group"] for row in found if row["group"] > 0}, reverse=True)[:50]
     )
     fresh = [row for row in solved if mark("observation", row["id"]) not in told][:FAILURE_ITEMS]
-    said = [(_row_line(row, icons), [mark("observation", row["id"])]) for row in fresh]
+    said = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]
     return _speech("# claude-mem: this error was met before, as information", said, FAILURE_TOKENS)
 
 

@@ -16,10 +16,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from claude_mem import ids, words
+from claude_mem.origins import HELD_NOTE, TRUSTED
 from claude_mem.pipeline.context import ICONS, safe
 from claude_mem.pipeline.index import Indexer, Near
 from claude_mem.store import search
@@ -45,7 +46,8 @@ PREFERRED = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
 
 Key = TypeVar("Key", int, str)
 
-_BRANCH = re.compile(r"[\w.]+(?:[-/][\w.]+)+")
+# From the beginning of a word, and never back: a pasted key of 20,000 letters took most of a minute.
+_BRANCH = re.compile(r"(?<![\w.])[\w.]++(?:[-/][\w.]++)+")
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
 
 
@@ -321,7 +323,7 @@ async def about(
     evidence, ranked = await rank(db, indexer, Question(text=text, where=where, floor=0.0))
     ranked = [candidate for candidate in ranked if candidate.thread != where.but_session]
     telling = [candidate for candidate in ranked if candidate.evidence >= PROMPT_FLOOR]
-    hits = await db.read(_hits, telling[:items], evidence, where)
+    hits = await db.read(_hits, telling[:items], evidence, replace(where, unasked=True))
     return hits, await files_of(db, text, ranked, where, limit=files)
 
 
@@ -413,7 +415,14 @@ def listing(hits: Sequence[Hit]) -> str:
     """For people and agents: one line a hit, what it is and what reading it costs."""
     if not hits:
         return "Nothing is remembered about that.\n"
-    return "\n".join(f"{_line(hit)} ({_cost(hit)} tokens)" for hit in hits) + "\n"
+    lines = [f"{_line(hit)}{held_mark(hit.row)} ({_cost(hit)} tokens)" for hit in hits]
+    return "\n".join([*lines, *([HELD_NOTE] if any(held_mark(hit.row) for hit in hits) else [])]) + "\n"
+
+
+def held_mark(row: Mapping[str, Any]) -> str:
+    """Where it comes from, of what is not told unasked."""
+    held = row.get("trust") and row["trust"] not in TRUSTED and row.get("verdict") != "approved"
+    return f" ⟨{safe(row['trust'])}⟩" if held else ""
 
 
 def _cost(hit: Hit) -> int:

@@ -138,15 +138,16 @@ def _missing(conn: Connection, session: Session, event: Event, config: Config, n
             known = name in config.skip_tools or events.has_tool_use(conn, session.id, event)
             if known and failed:  # not every hook is told
                 events.note_failure(conn, session.id, event.tool_use_id)
-            return not known and not _in_private_turn(conn, session, event)
+            return not known and not _in_closed_turn(conn, session, event)
         case Prompted():
             return not _known_prompt(conn, session, event, news)
     return False
 
 
-def _in_private_turn(conn: Connection, session: Session, event: Event) -> bool:
+def _in_closed_turn(conn: Connection, session: Session, event: Event) -> bool:
+    """Nothing is added to a turn that is private, nor to one whose events are past keeping: it was complete."""
     turn = turns.by_prompt(conn, session.id, event.prompt_id) or turns.at(conn, session.id, event.at)
-    return event.private or (turn is not None and turn.private)
+    return event.private or (turn is not None and (turn.private or turn.faded))
 
 
 def _known_prompt(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:

@@ -23,13 +23,13 @@ from claude_mem.pipeline import budget
 from claude_mem.pipeline.budget import Refused
 from claude_mem.pipeline.compress import keep
 from claude_mem.pipeline.stage import Commit, nothing
-from claude_mem.providers import base, local, request
+from claude_mem.providers import base, local, request, trust
 from claude_mem.providers.base import Captured, Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.chain import Chain
-from claude_mem.providers.merge import merge
+from claude_mem.providers.merge import beside, merge
 from claude_mem.providers.reply import Read, read
 from claude_mem.records import Author, Digest, Job, News, Turn
-from claude_mem.store import breakers, jobs, ledger, notices, observations, projects, sessions, turns
+from claude_mem.store import breakers, events, jobs, ledger, notices, observations, projects, sessions, turns
 from claude_mem.store.breakers import Breaker
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.sessions import MemorySession
@@ -85,6 +85,7 @@ class Asked:
     memory_session_id: str
     usage: Usage
     cost: int
+    resumed: bool = False
 
 
 async def _unrecorded(_: bytes, **__: object) -> None:
@@ -128,7 +129,8 @@ class Refiner:
         if isinstance(asked, Refused):
             return partial(_over_budget, job, asked)
         settled = await self.db.read(observations.settled, turn.id)
-        made = await asyncio.to_thread(merged, turn, asked, settled)
+        outside = asked.resumed and await self.db.read(events.read_outside, since=0, session_id=turn.session_id)
+        made = await asyncio.to_thread(merged, turn, asked, settled, outside=outside)
         return partial(
             self._settle, job=job, turn=turn, asked=asked, made=made, settled=settled, others=len(models) > 1
         )
@@ -204,6 +206,7 @@ class Refiner:
             memory_session_id=captured[-1] if captured else "",
             usage=usage,
             cost=self.chain.price(model).cost(usage),
+            resumed=bool(memory),
         )
         await self.db.write(_book, booked, asked, now=ids.now())
         failpoint("refine.closed")
@@ -433,9 +436,13 @@ def _over_budget(job: Job, refused: Refused, conn: Connection) -> Sequence[News]
     return _later(job, refused.until, conn)
 
 
-def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset()) -> Digest | None:
-    """What should stand after this answer; None if it was no answer. What is a person's is not spoken for again."""
+def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset(), *, outside: bool = False) -> Digest | None:
+    """What should stand after this answer; None if it was no answer. What is a person's is not spoken for again. The
+    answer has the lowest trust of everything that the model was shown, and of its own words."""
     if asked.read is None or asked.verdict not in (Verdict.OK, Verdict.EMPTY):
         return None
     author = Author(asked.model.provider, asked.reply.model or asked.model.model)
-    return merge(turn, local.digest(turn), asked.read, author, settled=settled)
+    draft = local.digest(turn)
+    if taint := trust.of(turn) or trust.of_reply(asked.read, asked.reply.text, outside=outside):
+        return beside(turn, draft, asked.read, author, taint, settled=settled)
+    return merge(turn, draft, asked.read, author, settled=settled)

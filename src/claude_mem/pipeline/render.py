@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from claude_mem import answers, hook
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
 from claude_mem.pipeline import context
 from claude_mem.pipeline.stage import Commit, nothing
+from claude_mem.projects import why_off
 from claude_mem.records import Job
 from claude_mem.spool import write_private
 from claude_mem.store import projects
@@ -17,19 +17,27 @@ from claude_mem.store.database import Database
 
 
 async def render(job: Job, *, db: Database, config: Config, icons: context.Icons) -> Commit:
-    project_id = int(job.subject.partition(".")[0])
+    await keep(int(job.subject.partition(".")[0]), db=db, config=config, icons=icons)
+    return nothing
+
+
+async def keep(project_id: int, *, db: Database, config: Config, icons: context.Icons) -> None:
+    """Its start context in every folder of it; in none that is switched off, where the hook would still tell it."""
     known = await db.read(context.gather, [project_id], limit=config.context_observations)
     folders = await db.read(projects.folders, project_id)
     failpoint("render.read")
     if known is not None:
         text = context.render(known, budget_tokens=config.context_tokens, icons=icons)
         answer = answers.answer("claude", "SessionStart", text)
-        await asyncio.to_thread(_write, config.starts, folders, answer)
-    return nothing
+        await asyncio.to_thread(_write, config, folders, answer)
 
 
-def _write(starts: Path, folders: list[str], answer: bytes) -> None:
-    hook.make_private(str(starts))
+def _write(config: Config, folders: list[str], answer: bytes) -> None:
+    hook.make_private(str(config.starts))
     for folder in folders:
-        write_private(starts / hook.start_name(folder), answer)
+        path = config.starts / hook.start_name(folder)
+        if why_off(folder, config.excluded_projects):
+            path.unlink(missing_ok=True)
+        else:
+            write_private(path, answer)
         failpoint("render.written")

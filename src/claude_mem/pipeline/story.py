@@ -99,6 +99,7 @@ def _shown(
             "failures": failures.get(turn_id, []),
             "spent": spent.get(turn_id, {"requests": 0, "tokens": 0, "cost": 0}),
             "events": looked[turn_id].events,
+            "events_gone": looked[turn_id].turn["events_gone"],  # past keeping
             "whole": looked[turn_id].whole,
         }
         for turn_id in ids

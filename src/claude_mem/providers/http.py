@@ -152,7 +152,7 @@ def _decoded(raw: bytes) -> dict[str, Any] | Reply:
 def _status(error: Any) -> int:
     """The status that an error inside an answer stands for: by its number, else by its words."""
     code = str(error.get("code") or "") if isinstance(error, dict) else ""
-    if code.isdigit() and 400 <= int(code) < 600:
+    if code.isdecimal() and 400 <= int(code) < 600:
         return int(code)
     words = _words(msgspec.json.encode({"error": error}))
     if _QUOTA.search(words):

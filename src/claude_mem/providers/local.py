@@ -11,10 +11,12 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from claude_mem.providers import prose
+from claude_mem.providers import prose, trust
 from claude_mem.providers.evidence import Command, Commit, Edit, Evidence, Fix, count, error_line, gather, is_specific
 from claude_mem.providers.prose import Message, as_title, paragraph
+from claude_mem.providers.trust import Taint
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import clip, normal_title, shorten
 
@@ -47,8 +49,43 @@ def digest(turn: Turn) -> Digest:
     found, said = gather(turn), Message()
     if found.message:
         said = prose.read(found.message)
-    drafts = _without_repeats(observe(turn, found, said), turn.known)
-    return Digest(summarise(turn, found, said), tuple(drafts))
+    if taint := trust.of(turn):
+        own, silent = _own(found, taint), Message()
+        drafts = [*observe(turn, own, silent), *_held(turn, found, said, taint)]
+        summary = summarise(turn, own, silent)
+    else:
+        drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
+    weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
+    return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
+
+
+def _own(found: Evidence, taint: Taint) -> Evidence:
+    """Without what came from outside or spoke to whoever read it, and without what subagents say of it."""
+    return replace(
+        found,
+        looked_up=(),
+        reported=(),
+        commands=tuple(command for command in found.commands if command.seq not in taint.seqs),
+        commits=tuple(commit for commit in found.commits if commit.seq not in taint.seqs),
+        fixes=tuple(fix for fix in found.fixes if not taint.seqs & {fix.failed.seq, fix.passed.seq}),
+        unsolved=tuple(command for command in found.unsolved if command.seq not in taint.seqs),
+    )
+
+
+def _held(turn: Turn, found: Evidence, said: Message, taint: Taint) -> Iterator[Draft]:
+    """What was said in such a turn, and what evidence it has left out: to be found, and told once someone approves."""
+    for draft in observe(turn, found, Message()):
+        cited = {seq for fact in draft.facts for seq in fact.events}
+        yield replace(draft, trust=taint.trust, why=taint.why) if cited & taint.seqs else draft
+    if said.lead:
+        yield replace(
+            _answer(turn, found, said), key="said", files_modified=found.edited[:20], trust=taint.trust, why=taint.why
+        )
+
+
+def _once(drafts: Iterable[Draft]) -> list[Draft]:
+    """Of each key the first."""
+    return list({draft.key: draft for draft in reversed(list(drafts))}.values())[::-1]
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
 from claude_mem.providers.reply import Read, Said
+from claude_mem.providers.trust import Taint
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn
-from claude_mem.text import normal_title
+from claude_mem.text import normal_title, shorten
 
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
@@ -25,13 +27,37 @@ _SEEN = ("commit:", "fix:", "correction", "open:")
 def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
     """The digest as it should stand. `settled` are the keys a person has corrected or forgotten: what the model says of
     those is not kept."""
+    made = trust.weigh_all(_observations(turn, draft, said, gather(turn), settled), turn)
     return Digest(
-        summary=_summary(draft.summary, said.summary),
-        observations=tuple(_observations(turn, draft, said, gather(turn), settled)),
+        summary=trust.weigh_summary(_summary(draft.summary, said.summary), turn, made),
+        observations=tuple(made),
         author=author,
         title=said.title,
         subtitle=said.subtitle,
     )
+
+
+def beside(
+    turn: Turn, draft: Digest, said: Read, author: Author, taint: Taint, *, settled: frozenset[str] = frozenset()
+) -> Digest:
+    """The same for words that can't be trusted: the evidence stands as it is, and the model's words are held beside it."""
+    found = gather(turn)
+    told = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(said.observations)]
+    held = [replace(item, trust=taint.trust, why=taint.why) for item in (*told, *_of_summary(said.summary))]
+    stands = [item for item in draft.observations if item.key != "said" or not held]
+    return Digest(draft.summary, (*stands, *(item for item in held if item.key not in settled)), author)
+
+
+def _of_summary(summary: Summary | None) -> Iterator[Draft]:
+    """There is one summary a turn, and that is the evidence's."""
+    parts = (
+        [summary.completed, summary.learned, summary.investigated, summary.next_steps, summary.notes] if summary else []
+    )
+    if any(parts):
+        title = shorten(next(part for part in parts if part), 120)
+        yield Draft(
+            key="model:summary", type="discovery", title=title, narrative="\n".join(part for part in parts if part)
+        )
 
 
 def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:

@@ -1,7 +1,7 @@
 """The account of every event: captured = stored + queued + set aside + filtered, at every instant.
 
 `captured` is counted from the receipts and the spool, the other four from where the events are. So the sum can
-fail, and if it ever does, something was lost or doubled.
+fail, and if it ever does, something was lost or doubled. What is past keeping was counted when it went (`tally`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _PLACES = """
 """
 
 _NOT_STORED = """
-    select outcome, rule, count(*) as n from receipts where outcome in ('filtered', 'set_aside') group by outcome, rule
+    select outcome, rule, sum(n) as n from (
+        select outcome, rule, count(*) as n from receipts where outcome in ('filtered', 'set_aside') group by 1, 2
+        union all select outcome, rule, n from tally where outcome != 'stored')
+     group by 1, 2
 """
 
 
@@ -38,16 +41,22 @@ def totals(conn: Connection, *, in_spool: int) -> Row:
     assert places is not None
     filtered = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "filtered"}
     refused = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "set_aside"}
+    gone = one(
+        conn,
+        "select coalesce(sum(n), 0) as n, coalesce(sum(n) filter (where outcome = 'stored'), 0) as stored from tally",
+    )
+    assert gone is not None
     if places["dead"]:
         refused["dead_job"] = places["dead"]
     return {
-        "captured": value(conn, "select count(*) from receipts") + in_spool,
-        "stored": places["stored"],
+        "captured": value(conn, "select count(*) from receipts") + gone["n"] + in_spool,
+        "stored": places["stored"] + gone["stored"],
         "queued": places["queued"] + in_spool,
         "set_aside": sum(refused.values()),
         "filtered": sum(filtered.values()),
         "filtered_by": filtered,
         "set_aside_by": refused,
+        "faded": gone["stored"],
     }
 
 

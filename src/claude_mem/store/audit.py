@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import apsw
 
 from claude_mem.auditlog import Head
-from claude_mem.store import account, forgetting, ledger, search, stones
+from claude_mem.store import account, backup, forgetting, ledger, search, stones
 from claude_mem.store.database import Connection, one, rows, value
 from claude_mem.store.observations import fingerprint
 
@@ -131,7 +131,7 @@ def altered(conn: Connection, after: int, limit: int = AT_ONCE) -> tuple[int, li
 
 def thorough(conn: Connection) -> Iterator[Finding]:
     """On the connection that may write: SQLite lets no other check the index."""
-    for check in (_hashes, _index, _pages, _gone):
+    for check in (_hashes, _seals, _index, _pages, _gone):
         yield check(conn)
 
 
@@ -142,6 +142,12 @@ def _hashes(conn: Connection) -> Finding:
         wrong, more = wrong + some, bool(after)
     said = f"{len(wrong):,} observations are not what they were"
     return Finding("hashes", not wrong, said, f"{wrong[:5]}: restore a backup" if wrong else "")
+
+
+def _seals(conn: Connection) -> Finding:
+    wrong = backup.broken_seals(conn)
+    hint = "the worker puts a backup in place; `claude-mem doctor` says more" if wrong else ""
+    return Finding("seals", not wrong, f"{len(wrong):,} rows are not what they were", hint)
 
 
 def _index(conn: Connection) -> Finding:

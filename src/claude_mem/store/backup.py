@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,19 +19,26 @@ from typing import Any
 import apsw
 
 from claude_mem import hook, ids, portable
-from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
+from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
+from claude_mem.failpoints import failpoint
 from claude_mem.spool import sync_folder
-from claude_mem.store import foreign, jobs, migrate, observations
+from claude_mem.store import foreign, jobs, migrate, observations, seals, search
 from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
 
-PREFIX, BEFORE = "memory-", "before-"  # what was asked for; what we made before a change
+# What a person asked for, what the worker makes every day, what we made before a change.
+PREFIX, DAILY, BEFORE = "memory-", "daily-", "before-"
+OURS = (PREFIX, DAILY, BEFORE)
+DAYS, WEEKS, MIGRATIONS = 7, 4, 3  # so many of each are kept
 RESTORING = ".restoring-"
 SIDES = ("", "-wal", "-shm")  # a database is up to three files
 COUNTED = (
     "projects", "sdk_sessions", "turns", "user_prompts", "events", "observations", "session_summaries", "ledger",
 )  # fmt: skip
 PAGE = 500
+STEPS = 20_000  # of SQLite's own, after which it asks whether to go on
+
+Halted = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +64,10 @@ class Checked:
 # --- making ----------------------------------------------------------------------------------------------------------
 
 
-def make(database: Path, folder: Path, *, digest: bool = False) -> Copy:
+def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PREFIX, now: int = 0) -> Copy:
     """A copy under a name that tells its time. Counted in the same state of the database that is copied."""
-    path = folder / f"{PREFIX}{datetime.now():%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
+    made = datetime.fromtimestamp((now or ids.now()) / 1000)
+    path = folder / f"{prefix}{made:%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
     conn = open_reader(database)
     try:
         conn.execute("begin")
@@ -73,12 +81,13 @@ def make(database: Path, folder: Path, *, digest: bool = False) -> Copy:
     finally:
         conn.close()
     sync_folder(folder)
+    failpoint("backup.made")
     return Copy(str(path), path.stat().st_size, counts, said)
 
 
 def sweep(folder: Path) -> None:
     """What one that was killed has left unfinished. Only for the holder of the lock: no one else makes copies there."""
-    for left in (path for prefix in (PREFIX, BEFORE) for path in folder.glob(f"{prefix}*{migrate.PART}*")):
+    for left in (path for prefix in OURS for path in folder.glob(f"{prefix}*{migrate.PART}*")):
         left.unlink(missing_ok=True)
 
 
@@ -104,13 +113,19 @@ def remembered(conn: Connection) -> str:
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
-def check(path: Path) -> Checked:
-    """Open it and look at every page, every reference and every observation. `CannotDo` says what is wrong."""
+def never() -> bool:
+    return False
+
+
+def check(path: Path, *, halted: Halted = never) -> Checked:
+    """Open it and look at every page, every reference and every row. `CannotDo` says what is wrong, or that someone
+    who is in a hurry has halted it."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="`claude-mem backup --list` shows what there is")
     if not foreign.is_database(path):
         raise CannotDo(f"{path} is no database", hint="`claude-mem backup --list` shows what there is")
     with foreign.reading(path) as conn:
+        conn.set_progress_handler(halted, STEPS)
         _check_whose(conn, path)
         _check_sound(conn, path)
         return Checked(str(path), path.stat().st_size, migrate.version(conn), count(conn))
@@ -134,6 +149,7 @@ def _check_sound(conn: Connection, path: Path) -> None:
     problems = [problem for problem in problems if problem != "ok"]
     problems += [f"{row['table']} {row['rowid']} names what is not there" for row in _dangling(conn)]
     problems += [f"observation {row_id} is not what it was" for row_id in _altered(conn)]
+    problems += broken_seals(conn) if _has(conn, "seals") else []
     if problems:
         raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="take another backup")
 
@@ -149,12 +165,20 @@ def _altered(conn: Connection) -> Iterator[int]:
             yield row["id"]
 
 
+def broken_seals(conn: Connection) -> list[str]:
+    found, after = seals.broken(conn, after=0, limit=PAGE)
+    while after:
+        more, after = seals.broken(conn, after=after, limit=PAGE)
+        found += more
+    return found
+
+
 # --- listing ---------------------------------------------------------------------------------------------------------
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:
     """Newest first. What an older version left is there too."""
-    found = [path for path in folder.glob("*.db") if path.name.startswith((PREFIX, BEFORE))]
+    found = [path for path in folder.glob("*.db") if path.name.startswith(OURS)]
     about = [
         {"name": path.name, "made_at": int(path.stat().st_mtime * 1000), "size": path.stat().st_size, **_version(path)}
         for path in found
@@ -200,20 +224,68 @@ def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
 def _change(path: Path, change: Callable[[Connection], Any]) -> None:
     conn = open_writer(path)
     try:
-        conn.pragma("secure_delete", "on")
+        conn.pragma("secure_delete", "on")  # it is no setting of the file
         with conn:
             change(conn)
-        conn.execute("vacuum")
     finally:
         conn.close()
+
+
+# --- proving, and letting go -----------------------------------------------------------------------------------------
+
+
+def drill(made: Copy, near: Path, *, halted: Halted = never) -> str:
+    """Put it back somewhere else and compare: '' if everything that was counted is there."""
+    try:
+        with prepared(Path(made.path), near, halted=halted) as fresh:
+            back = check(fresh, halted=halted).counts
+    except (MemError, apsw.Error, OSError) as problem:
+        return str(problem) or type(problem).__name__
+    wrong = [name for name, n in made.counts.items() if back.get(name) != n]
+    return f"the numbers of {', '.join(wrong)} differ" if wrong else ""
+
+
+def superfluous(folder: Path, *, good: Collection[str]) -> list[Path]:
+    """What the rotation lets go: of the daily ones all but the newest of each of seven days and of four weeks, of those
+    made before migrations all but three. Never one that a person made, and never the only good one."""
+    daily = sorted(folder.glob(f"{DAILY}*.db"), reverse=True)  # their names tell their time
+    keep = {*_newest_of(daily, "%Y-%m-%d", DAYS), *_newest_of(daily, "%G-%V", WEEKS)}
+    keep |= set([path for path in daily if path.name in good][:1] or daily[:1])
+    before = sorted(_migrations(folder), key=lambda path: -path.stat().st_mtime)
+    return [path for path in daily if path not in keep] + before[MIGRATIONS:]
+
+
+def _newest_of(daily: list[Path], period: str, most: int) -> list[Path]:
+    newest: dict[str, Path] = {}
+    for path in daily:
+        try:
+            made = datetime.strptime(path.name.removeprefix(DAILY)[:15], "%Y%m%d-%H%M%S")
+        except ValueError:
+            newest.setdefault(path.name, path)  # whose it is we don't know
+        else:
+            newest.setdefault(made.strftime(period), path)
+    return list(newest.values())[:most]
+
+
+def expendable(folder: Path, *, good: Collection[str]) -> list[Path]:
+    """What may go when there is no room, the oldest first: whatever we made by ourselves, but for the newest good."""
+    made = [path for path in folder.glob("*.db") if path.name.startswith(DAILY) or path in _migrations(folder)]
+    made.sort(key=lambda path: path.stat().st_mtime)
+    newest = next((path for path in reversed(made) if path.name in good), made[-1] if made else None)
+    return [path for path in made if path != newest]
+
+
+def _migrations(folder: Path) -> list[Path]:
+    return list(folder.glob(f"{BEFORE}[0-9][0-9][0-9][0-9].db"))
 
 
 # --- putting back ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def prepared(source: Path, near: Path) -> Iterator[Path]:
-    """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards."""
+def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Path]:
+    """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards. Its
+    index is derived: if it is not right, it is made again."""
     for left in near.glob(f"{RESTORING}*"):
         if not _is_anothers(left):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
@@ -225,10 +297,11 @@ def prepared(source: Path, near: Path) -> Iterator[Path]:
             migrate.backup(conn, path)
         db = Database(path, backups=folder)
         try:
-            db.write_now(_settle)
+            db.write_now(settle)
+            db.write_now(_check_index, halted)
         finally:
             db.close()
-        check(path)
+        check(path, halted=halted)
         yield path
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -244,7 +317,17 @@ def _is_anothers(folder: Path) -> bool:
     return pid != os.getpid()
 
 
-def _settle(conn: Connection) -> None:
+def _check_index(conn: Connection, halted: Halted) -> None:
+    conn.set_progress_handler(halted, STEPS)
+    try:
+        search.check(conn)
+    except apsw.CorruptError:
+        search.rebuild(conn)
+    finally:
+        conn.set_progress_handler(None)
+
+
+def settle(conn: Connection) -> None:
     """What lies rendered on disk is of another state: every project's start is made again."""
     now = ids.now()
     for row in rows(conn, "select id from projects"):

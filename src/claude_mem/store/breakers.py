@@ -34,5 +34,10 @@ def reset(conn: Connection, provider: str) -> None:
     conn.execute("delete from breakers where provider = ?", (provider,))
 
 
+def set_back(conn: Connection, *, by: int) -> None:
+    """The clock was; a pause stays as long as it was meant to be."""
+    conn.execute("update breakers set until = until - ?", (by,))
+
+
 def listing(conn: Connection) -> list[Row]:
     return rows(conn, "select provider, failures, until, verdict, message from breakers order by provider")

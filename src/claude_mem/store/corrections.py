@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from claude_mem import ids
 from claude_mem.errors import CannotDo, Misuse, NotFound
-from claude_mem.store import stones
+from claude_mem.failpoints import failpoint
+from claude_mem.store import jobs, stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import HELD, LISTS, cost, dump, fingerprint, get, loaded
 
@@ -67,6 +69,8 @@ def judge(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, b
         if was == "wrong":  # what was said of it before has been taken back by this
             conn.execute("update history set undone = 1 where observation_id = ? and what = 'wrong'", (row_id,))
         _note(conn, row_id, verdict, None if verdict == "right" else {"verdict": was}, now=now, by=by)
+    else:
+        _ask_render(conn, kind, row_id, now=now)
     sql = f"update {_TABLES[kind]} set verdict = ?, updated_at = ? where id = ?"
     conn.execute(sql, (is_now, now, row_id))
     return get(conn, kind, row_id)
@@ -157,6 +161,7 @@ def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str
     content = {name: row[name] for name in (*_EMPTY, "hash")}
     conn.execute("insert into attic values (?, ?, ?, ?)", (row["id"], dump(content), into, now))
     _blank(conn, row["id"], now=now)
+    failpoint("forget.put_away")
 
 
 def _blank(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
@@ -193,6 +198,7 @@ def _erase(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
     _blank(conn, row_id, now=now, **more)
     conn.execute("delete from attic where observation_id = ?", (row_id,))
     conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
+    failpoint("forget.erased")
 
 
 def merged_into(conn: Connection, row_id: int) -> list[int]:
@@ -387,3 +393,10 @@ def _note(conn: Connection, row_id: int, what: str, before: Row | None, *, now: 
     kept = None if before is None else dump(before)
     sql = "insert into history (observation_id, at, what, before, by) values (?, ?, ?, ?, ?)"
     conn.execute(sql, (row_id, now, what, kept, by))
+    _ask_render(conn, "observation", row_id, now=now)
+
+
+def _ask_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
+    """In the same transaction: else, killed in between, the contexts that lie ready on disk would go on telling it."""
+    project_id = value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,))
+    jobs.ask(conn, "render", f"{project_id}.changed.{ids.new()}", now=now)

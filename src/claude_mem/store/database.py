@@ -17,9 +17,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import apsw
 
 from claude_mem import hook
-from claude_mem.errors import CannotDo
+from claude_mem.errors import CannotDo, Damaged
 from claude_mem.failpoints import failpoint
-from claude_mem.store import foreign, marks
+from claude_mem.store import damage, foreign, marks
 from claude_mem.store.migrate import migrate
 
 log = logging.getLogger(__name__)
@@ -41,20 +41,41 @@ class Database:
     def __init__(self, path: Path, *, backups: Path) -> None:
         _check_sqlite()
         hook.make_private(str(path.parent))
-        if not path.exists():
+        self.fresh = not path.exists()
+        if self.fresh:
             path.touch(0o600)
         self.path = path
+        self.damaged: Callable[[BaseException], None] = lambda _: None  # who is told when it turns out to be
+        self.make_room: Callable[[], bool] = lambda: False  # when the disk is full; True if it may be tried again
         self._writing = ThreadPoolExecutor(1, "writer")
         self._reading = ThreadPoolExecutor(READERS, "reader")
         self._local = threading.local()
         self._readers: list[Connection] = []
-        self._writer = self._writing.submit(self._open_writer, backups).result()
+        try:
+            self._writer = self._writing.submit(self._open_writer, backups).result()
+        except BaseException:
+            self._writing.shutdown()
+            raise
 
     def _open_writer(self, backups: Path) -> Connection:
         if is_foreign(self.path):  # seen before it is opened: closing it would work its owner's log into it
             raise _not_ours(self.path)
+        if not self.fresh:
+            damage.look(self.path, backups=backups)
+        claim = damage.claimed(self.path)
         conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            return self._set_up(conn, claim, backups)
+        except BaseException as error:
+            conn.close()  # as it is: whoever looks at it next finds nothing changed
+            if isinstance(error, damage.SIGNS):
+                raise Damaged(f"{self.path} is damaged: {error}", hint="the worker puts a backup in place") from error
+            raise
+
+    def _set_up(self, conn: Connection, claim: int, backups: Path) -> Connection:
         _check_ours(conn, self.path)
+        if claim:
+            damage.check_log(conn, claim)
         conn.pragma("journal_mode", "wal")
         # FULL, not NORMAL: what we acknowledge must survive a power cut. It costs a sixth of a millisecond.
         conn.pragma("synchronous", "full")
@@ -76,16 +97,51 @@ class Database:
         return conn
 
     def write_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._writing.submit(_in_transaction, self._writer, fn, args, kwargs).result()
+        return self._writing.submit(self._write, fn, args, kwargs).result()
 
     async def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._writing.submit(_in_transaction, self._writer, fn, args, kwargs))
+        return await asyncio.wrap_future(self._writing.submit(self._write, fn, args, kwargs))
+
+    def _write(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+        try:
+            return _in_transaction(self._writer, fn, args, kwargs)
+        except apsw.FullError:
+            if not self.make_room():
+                raise
+            return _in_transaction(self._writer, fn, args, kwargs)  # nothing of the first try has been kept
+        except damage.SIGNS as error:
+            self.damaged(error)
+            raise
+
+    def _read(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+        try:
+            return fn(self._reader(), *args, **kwargs)
+        except damage.SIGNS as error:
+            self.damaged(error)
+            raise
 
     def read_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._reading.submit(lambda: fn(self._reader(), *args, **kwargs)).result()
+        return self._reading.submit(self._read, fn, args, kwargs).result()
 
     async def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._reading.submit(lambda: fn(self._reader(), *args, **kwargs)))
+        return await asyncio.wrap_future(self._reading.submit(self._read, fn, args, kwargs))
+
+    def write_freely(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """While references are not checked: whoever brings rows in some other order sees to it that they are right."""
+
+        def freely() -> T:
+            self._writer.pragma("foreign_keys", "off")
+            try:
+                return _in_transaction(self._writer, fn, args, kwargs)
+            finally:
+                self._writer.pragma("foreign_keys", "on")
+
+        return self._writing.submit(freely).result()
+
+    async def pack(self) -> None:
+        """Make the file as small as what is in it. It takes a while, and as much room again."""
+        await asyncio.wrap_future(self._writing.submit(lambda: list(self._writer.execute("vacuum"))))
+        await self.scrub()
 
     async def scrub(self) -> None:
         """Move everything from the log into the database, where deleted rows are overwritten, and empty the log."""
@@ -106,7 +162,9 @@ class Database:
 
 
 def _truncate_log(conn: Connection) -> bool:
+    failpoint("checkpoint.begun")
     busy, _, _ = next(iter(conn.execute("pragma wal_checkpoint(truncate)"))).values()
+    failpoint("checkpoint.done")
     return not busy
 
 
@@ -140,6 +198,8 @@ def _connect(path: Path, flags: int) -> Connection:
         conn.set_busy_timeout(5000)
         conn.row_trace = _as_dict
         conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read
+    except damage.SIGNS as error:
+        raise Damaged(f"can't open {path}: {error}", hint="the worker puts a backup in place") from error
     except apsw.Error as error:
         raise CannotDo(f"can't open {path}: {error}", hint="`claude-mem doctor` looks at it closely") from error
     return conn
@@ -155,7 +215,9 @@ def ours(path: Path) -> Path:
 def is_foreign(path: Path) -> bool:
     """Is it a sound database with someone else's tables? A damaged one may be ours: whoever opens it will say so."""
     try:
-        return foreign.is_database(path) and foreign.whose(path) in ("older", "other")
+        if not foreign.is_database(path) or foreign.is_plainly_ours(path):
+            return False
+        return foreign.whose(path) in ("older", "other")
     except (OSError, CannotDo):
         return False
 

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 
 import msgspec
 
+from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import Event, Outcome, ToolUsed, kind
+from claude_mem.records import STORED, Event, Outcome, ToolUsed, kind
+from claude_mem.store import retention
 from claude_mem.store.database import Connection, Row, rows, value
 
 
 def receipt(conn: Connection, event_id: str) -> Outcome | None:
-    """What became of an event, if it was seen before."""
+    """What became of an event, if it was seen before; of one that is past keeping only that it was."""
     found = rows(conn, "select outcome, rule from receipts where event_id = ?", (event_id,))
-    return Outcome(found[0]["outcome"], found[0]["rule"]) if found else None
+    if found:
+        return Outcome(found[0]["outcome"], found[0]["rule"])
+    return STORED if retention.was_seen(conn, event_id) else None
 
 
 def rules(conn: Connection, event_ids: Sequence[str]) -> dict[str, str]:
@@ -44,8 +48,8 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
     """The row's number, or None if the same tool call is there already."""
     conn.execute(
         """
-        insert into events (event_id, session_id, turn_id, kind, at, tool_use_id, source, body)
-        values (?, ?, ?, ?, ?, nullif(?, ''), ?, ?)
+        insert into events (event_id, session_id, turn_id, kind, at, tool_use_id, source, origin, body)
+        values (?, ?, ?, ?, ?, nullif(?, ''), ?, ?, ?)
         on conflict do nothing
         """,
         (
@@ -56,6 +60,7 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
             event.at,
             event.tool_use_id,
             source,
+            origins.of(event.body, cwd=event.cwd),
             msgspec.json.encode(event.body).decode(),
         ),
     )
@@ -85,7 +90,8 @@ def has_tool_use(conn: Connection, session_id: int, event: Event) -> bool:
             msgspec.json.encode(event.body.input).decode(),
         ),
     )
-    return bool(found)
+    call = retention.Call(event.host, event.tool_use_id, event.body.name)
+    return bool(found) or retention.was_called(conn, call, event.body.input, at=event.at)
 
 
 def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bool:
@@ -102,19 +108,37 @@ def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
 
 
 def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
-    return bool(value(conn, "select 1 from events where turn_id = ? and kind = ?", (turn_id, wanted)))
+    """Or may have been there: of a turn whose events are past keeping, nothing is missing."""
+    found = "select 1 from events where turn_id = ?1 and kind = ?2"
+    return bool(value(conn, f"{found} union all select 1 from turns where id = ?1 and events_gone", (turn_id, wanted)))
 
 
 def first_heard(conn: Connection, session_id: int) -> int | None:
     """When a hook or a client first told of the session; None if it was only ever read back."""
-    found = value(conn, "select min(at) from events where session_id = ? and source != 'transcript'", (session_id,))
-    return None if found is None else int(found)
+    first = "select min(at) from events where session_id = ?1 and source != 'transcript'"
+    gone = "select heard_at from sdk_sessions where id = ?1"
+    known = [found for sql in (first, gone) if (found := value(conn, sql, (session_id,))) is not None]
+    return min(known, default=None)
 
 
 def has_last_words(conn: Connection, turn_id: int) -> bool:
-    """A Stop that says them: not every host's does."""
-    text = "select 1 from events where turn_id = ? and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
-    return bool(value(conn, text, (turn_id,)))
+    """A Stop that says them: not every host's does. If its events are past keeping, it had them."""
+    text = "select 1 from events where turn_id = ?1 and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
+    return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
+
+
+def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_id: int = 0) -> bool:
+    """Has something from outside been read since then, in a session or anywhere in a project?"""
+    found = value(
+        conn,
+        """
+        select 1 from sdk_sessions s join events e on e.session_id = s.id
+         where (s.id = ?1 or s.project_id = ?2) and s.last_event_at >= ?3
+           and e.at >= ?3 and e.origin = 'external' limit 1
+        """,
+        (session_id, project_id, since),
+    )
+    return bool(found)
 
 
 def newest(conn: Connection, session_id: int) -> int:
@@ -125,7 +149,7 @@ def listing(conn: Connection, session_id: int) -> list[Row]:
     return rows(
         conn,
         """
-        select seq, event_id, turn_id, kind, at, tool_use_id, source, json_extract(body, '$.name') as tool,
+        select seq, event_id, turn_id, kind, at, tool_use_id, source, origin, json_extract(body, '$.name') as tool,
                coalesce(json_extract(body, '$.failed'), 0) as failed
           from events where session_id = ? order by at, seq
         """,

@@ -21,7 +21,7 @@ from claude_mem import hook
 from claude_mem.errors import CannotDo
 
 MAGIC = b"SQLite format 3\0"
-OURS = frozenset(("receipts", "turns", "jobs", "sdk_sessions"))
+OURS = frozenset(("receipts", "turns", "jobs", "project_aliases", "project_dirs"))  # no one else has these
 OLDER = frozenset(("observations", "session_summaries", "user_prompts"))
 LINKS = frozenset(("memory_session_id", "sdk_session_id"))
 
@@ -45,11 +45,24 @@ def whose(path: Path) -> str:
             drop_copy(path)
 
 
+def is_plainly_ours(path: Path) -> bool:
+    """By the database alone, without its log: SQLite then writes no notes beside it, and those that a killed worker
+    left stay as they are."""
+    try:
+        conn = apsw.Connection(_uri(path, "immutable=1"), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        try:
+            return whose_tables(conn) == "ours"
+        finally:
+            conn.close()
+    except (apsw.Error, UnicodeDecodeError):
+        return False
+
+
 def whose_tables(conn: apsw.Connection) -> str:
     tables = columns(conn)
     if not tables:
         return "empty"
-    if tables.keys() >= OURS and "host" in tables["sdk_sessions"]:
+    if len(tables.keys() & OURS) >= 3:  # not all: ours may be damaged, and must not be taken for another's
         return "ours"
     linked = any(LINKS & tables[name] for name in OLDER & tables.keys())
     return "older" if linked or "sdk_sessions" in tables else "other"
@@ -84,7 +97,7 @@ def reading(path: Path) -> Iterator[apsw.Connection]:
             conn.close()
     except apsw.BusyError as error:
         raise CannotDo(f"{path} is locked by another program", hint="try again when that is done") from error
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         raise CannotDo(f"{path} can't be read: {error}", hint="it is damaged, or no database") from error
 
 

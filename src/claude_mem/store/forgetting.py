@@ -22,6 +22,7 @@ from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS
 from claude_mem.store.scopes import Found, Scope, complete, dump
 from claude_mem.store.stones import ALL, ITEMS, KNOWN_BY, NUMBER, SESSION, TIME, TITLES, Stone, joined
+from claude_mem.text import first_sentence, shorten
 
 FORGOTTEN = "forgotten"  # the rule by which an event that was forgotten counts as left out
 _DIGESTING = ("compress", jobs.PAST, jobs.REFINE)
@@ -59,7 +60,7 @@ def _titles(conn: Connection, scope: Scope, found: Found) -> Iterator[str]:
     for name in TITLES if needle else ("title", "first_prompt"):
         mark = f"mark('titled', s.host, s.content_session_id, s.{name})"
         sql = f"select s.{name} as text, {mark} as mark from sdk_sessions s where s.{name} != ''"
-        touched = dump([*found.sessions, *strip_touched(conn, found)])
+        touched = dump([*found.sessions, *_beginnings(conn, found)])
         for row in rows(conn, f"{sql} and s.id in (select value from json_each(?))", (touched,)):
             if needle is None or needle.is_in(row["text"]):
                 yield row["mark"]
@@ -133,7 +134,7 @@ def union(conn: Connection, one_: Found, other: Found) -> Found:
     return complete(conn, replace(Found(), **both), foreign.columns(conn))
 
 
-_LISTS = ("events", "prompts", "summaries", "observations", "tellings", "sessions", "whole", "away")
+_LISTS = ("events", "prompts", "summaries", "observations", "tellings", "sessions", "whole", "away", "indexed")
 
 
 def _present(conn: Connection, name: str) -> list[int]:
@@ -245,7 +246,7 @@ def _remove(conn: Connection, part: Found) -> None:
         (dump(part.events),),
     )
     _delete(conn, "events", "seq", part.events)
-    _unindex(conn, part.turns)
+    _unindex(conn, [*part.turns, *part.indexed])
     for turn_id in part.turns:
         conn.execute("update ledger set message = null where turn_id = ?", (turn_id,))
         _drop_jobs(conn, turn_id)
@@ -339,12 +340,29 @@ def _delete_session(conn: Connection, session_id: int) -> None:
 
 def strip_touched(conn: Connection, found: Found) -> list[int]:
     """Sessions whose title or subtitle was made of what goes: of its first prompt, or of a summary."""
-    given = {"prompts": dump(found.prompts), "summaries": dump([*found.summaries, *found.derived_summaries])}
-    sql = """
-        select session_id from user_prompts where prompt_number = 1 and id in (select value from json_each(:prompts))
-        union select session_id from session_summaries where id in (select value from json_each(:summaries))
-    """
-    return [row["session_id"] for row in rows(conn, sql, given)]
+    numbers = dump([*found.summaries, *found.derived_summaries])
+    sql = "select distinct session_id from session_summaries where id in (select value from json_each(?))"
+    return [*_beginnings(conn, found), *(row["session_id"] for row in rows(conn, sql, (numbers,)))]
+
+
+def _beginnings(conn: Connection, found: Found) -> list[int]:
+    sql = "select session_id from user_prompts where prompt_number = 1 and id in (select value from json_each(?))"
+    return [row["session_id"] for row in rows(conn, sql, (dump(found.prompts),))]
+
+
+def retitle(conn: Connection, session_ids: Sequence[int]) -> None:
+    """Named after what is left: its first prompt, if that is, and where it got to."""
+    for session_id in session_ids:
+        prompt = value(conn, "select text from user_prompts where session_id = ? and prompt_number = 1", (session_id,))
+        done = "select completed from session_summaries where session_id = ? order by created_at desc limit 1"
+        subtitle = first_sentence(value(conn, done, (session_id,)) or "", 140)
+        conn.execute(
+            """
+            update sdk_sessions set first_prompt = coalesce(first_prompt, ?1), title = coalesce(title, ?2),
+                   subtitle = coalesce(subtitle, nullif(?3, '')) where id = ?4
+            """,
+            (prompt, shorten(prompt, 80) if prompt else None, subtitle, session_id),
+        )
 
 
 def drop_projects(conn: Connection, identities: Sequence[str]) -> None:
@@ -473,7 +491,7 @@ def _bring_back(conn: Connection, item: Row, *, now: int) -> bool:
     if item["session_id"] and not value(conn, "select 1 from sdk_sessions where id = ?", (item["session_id"],)):
         return False  # it was erased meanwhile
     if kind == "session":
-        names = ", ".join(f"{name} = coalesce({name}, :{name})" for name in content)
+        names = ", ".join(f"{name} = coalesce(:{name}, {name})" for name in content)
         conn.execute(f"update sdk_sessions set {names} where id = :id", {**content, "id": item["row_id"]})
         return True
     if kind == "draft":  # what was made of the turn without what is now back

@@ -80,6 +80,13 @@ def give_back(conn: Connection, job: Job, *, error: str, now: int) -> bool:
     return dead
 
 
+def put_back(conn: Connection, job: Job, *, now: int) -> None:
+    """As if it had not been claimed."""
+    conn.execute(
+        "update jobs set due_at = ?, attempts = attempts - 1 where id = ? and attempts = ?", (now, job.id, job.attempts)
+    )
+
+
 def release_all(conn: Connection, *, now: int) -> None:
     """At the start no one else can be at work: only one process opens the database. So no lease is worth waiting for.
 
@@ -91,6 +98,11 @@ def release_all(conn: Connection, *, now: int) -> None:
         (MAX_ATTEMPTS, REFINE),
     )
     conn.execute("update jobs set due_at = min(due_at, ?) where not dead", (now,))
+
+
+def set_back(conn: Connection, *, by: int) -> None:
+    """The clock was: what would have been due in a minute is still due in a minute, not in a minute and a day."""
+    conn.execute("update jobs set due_at = due_at - ? where not dead", (by,))
 
 
 def retry_dead(conn: Connection, *, now: int) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib import resources
 from pathlib import Path
 
 import apsw
 
 from claude_mem import hook, ids
-from claude_mem.errors import CannotDo, TooNew
+from claude_mem.errors import CannotDo, Damaged, TooNew
 from claude_mem.failpoints import failpoint
+from claude_mem.store.savepoint import savepoint
 
 PART = ".part"  # ends the name of a copy that is not finished
 
@@ -28,6 +30,7 @@ def version(conn: apsw.Connection) -> int:
 def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     """Bring the database up to date. A backup comes first, unless there is nothing to lose."""
     have = version(conn)
+    _check_schema(conn, have)
     wanted = scripts()
     newest = wanted[-1][0]
     if have > newest:
@@ -39,10 +42,45 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     if todo and have:
         backup(conn, backups / f"before-{newest:04d}.db")
     for number, sql in todo:
-        with conn:
+        with savepoint(conn):
             conn.execute(sql)
             conn.pragma("user_version", number)
+            _note_schema(conn, number)
             failpoint("migrate.applied")
+
+
+def _check_schema(conn: apsw.Connection, have: int) -> None:
+    """A flipped bit in a table's definition or in the version would lead everything astray that follows."""
+    known = _known_schema(conn) or ""
+    number, _, schema = known.partition(":")
+    newer = number == str(have) and have > scripts()[-1][0]
+    if known and not newer and (number, schema) != (str(have), _schema(conn)):
+        raise Damaged("the database's tables are not what they were", hint="the worker puts a backup in its place")
+
+
+def _note_schema(conn: apsw.Connection, number: int) -> None:
+    if _known_schema(conn) is not None:
+        now = ids.now()
+        conn.execute("insert or replace into checks values ('schema', ?, 1, ?)", (now, f"{number}:{_schema(conn)}"))
+
+
+def _known_schema(conn: apsw.Connection) -> str | None:
+    """As it was when the last migration was done; None where that is not written down yet."""
+    if not list(_bare(conn, "select 1 from sqlite_schema where name = 'checks'")):
+        return None
+    return next((str(text) for (text,) in _bare(conn, "select text from checks where name = 'schema'")), "")
+
+
+def _schema(conn: apsw.Connection) -> str:
+    tables = "select type, name, tbl_name, sql from sqlite_schema where name not like 'sqlite\\_%' escape '\\'"
+    said = repr(list(_bare(conn, f"{tables} order by type, name")))
+    return hashlib.blake2b(said.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _bare(conn: apsw.Connection, sql: str) -> apsw.Cursor:
+    cursor = conn.cursor()
+    cursor.row_trace = None
+    return cursor.execute(sql)
 
 
 def backup(conn: apsw.Connection, path: Path) -> None:
@@ -52,6 +90,7 @@ def backup(conn: apsw.Connection, path: Path) -> None:
     temp.touch(0o600)
     try:
         _copy(conn, temp)
+        failpoint("backup.copied")
         temp.rename(path)
     except apsw.FullError as error:
         raise CannotDo(f"there is no room for {path}: the disk is full", hint="make room, then try again") from error
@@ -66,6 +105,7 @@ def _copy(conn: apsw.Connection, path: Path) -> None:
         with copy.backup("main", conn, "main") as step:
             while not step.done:
                 step.step(1000)
+                failpoint("backup.step")
         copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
     finally:
         copy.close()

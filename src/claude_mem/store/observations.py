@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from claude_mem import origins
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Author, Draft, Summary, Turn
@@ -16,7 +17,7 @@ from claude_mem.text import tokens
 
 # Whose word may be told without being asked for. A person may allow more (`approved`) or less (`wrong`). This is the
 # one place that says how the two go together: for rows, and as conditions on observations and summaries alike.
-TRUSTED = ("user", "agent", "repo", "tool")
+TRUSTED = origins.TRUSTED
 BELIEVED = f"(o.trust in {TRUSTED} or o.verdict = 'approved')"
 TELLABLE = f"(o.verdict != 'wrong' and {BELIEVED})"
 HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's word
@@ -43,16 +44,17 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> 
         f"""
         insert into observations (session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative,
                                   facts, sources, concepts, files_read, files_modified, commit_id, memory_session_id,
-                                  provider, model, tokens, hash, created_at, updated_at)
+                                  provider, model, trust, why, tokens, hash, created_at, updated_at)
         values (:session_id, :project_id, :turn_id, :number, :key, :type, :title, :subtitle, :narrative,
                 :facts, :sources, :concepts, :files_read, :files_modified, :commit_id, :memory_session_id,
-                :provider, :model, :tokens, :hash, :at, :now)
+                :provider, :model, :trust, :why, :tokens, :hash, :at, :now)
         on conflict (turn_id, key) where turn_id is not null do update set
             type = excluded.type, title = excluded.title, subtitle = excluded.subtitle, narrative = excluded.narrative,
             facts = excluded.facts, sources = excluded.sources, concepts = excluded.concepts,
             files_read = excluded.files_read,
             files_modified = excluded.files_modified, commit_id = excluded.commit_id, provider = excluded.provider,
             model = excluded.model, memory_session_id = excluded.memory_session_id, tokens = excluded.tokens,
+            trust = excluded.trust, why = excluded.why,
             hash = excluded.hash, updated_at = excluded.updated_at
          where {NOBODYS}
         returning id
@@ -67,6 +69,8 @@ def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> 
             "provider": by.provider,
             "model": by.model or None,
             "memory_session_id": by.memory_session_id,
+            "trust": draft.trust,
+            "why": draft.why,
             "tokens": cost(content),
             "hash": fingerprint(content),
             "at": turn.ended_at,
@@ -93,29 +97,46 @@ def _content(draft: Draft) -> Row:
 
 
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
-    """Remove what an earlier digest of the turn made and this one did not."""
+    """Remove what an earlier digest of the turn made and this one did not, unless someone has pinned it."""
     conn.execute(
-        f"delete from observations where turn_id = ? and {NOBODYS} and key not in (select value from json_each(?))",
+        f"""
+        delete from observations
+         where turn_id = ? and {NOBODYS} and not pinned and key not in (select value from json_each(?))
+        """,
         (turn_id, dump(keys)),
     )
     failpoint("store.swept")
 
 
-def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, now: int, trust: str = "user") -> int:
+def save(
+    conn: Connection,
+    *,
+    project_id: int,
+    title: str,
+    text: str,
+    key: str,
+    now: int,
+    trust: str = "user",
+    by: str = "user",
+    why: str = "",
+) -> int:
     """Something a person (`user`) or an agent wants remembered."""
     content = {"type": "discovery", "title": title, "narrative": text, "facts": "[]", "concepts": "[]"}
     row = one(
         conn,
         """
-        insert into observations (project_id, key, type, title, narrative, provider, trust, tokens, hash, created_at,
-                                  updated_at)
-        values (:project_id, :key, :type, :title, :narrative, :trust, :trust, :tokens, :hash, :now, :now) returning id
+        insert into observations (project_id, key, type, title, narrative, provider, trust, why, tokens, hash,
+                                  created_at, updated_at)
+        values (:project_id, :key, :type, :title, :narrative, :by, :trust, :why, :tokens, :hash, :now, :now)
+        returning id
         """,
         {
             **content,
             "project_id": project_id,
             "key": key,
             "trust": trust,
+            "by": by,
+            "why": why,
             "tokens": cost(content),
             "hash": fingerprint(content),
             "now": now,
@@ -123,6 +144,28 @@ def save(conn: Connection, *, project_id: int, title: str, text: str, key: str, 
     )
     assert row is not None
     return int(row["id"])
+
+
+_SAVED = "project_id = ? and created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
+
+
+def count_saved(conn: Connection, project_id: int, *, since: int) -> int:
+    """By agents."""
+    return int(value(conn, f"select count(*) from observations where {_SAVED}", (project_id, since)))
+
+
+def hold_saved(conn: Connection, project_id: int, *, since: int) -> None:
+    """They came too fast, one after the other: all of them wait for a person's word."""
+    held = f"update observations set trust = 'suspect', why = 'burst' where {_SAVED} and {NOBODYS}"
+    conn.execute(held, (project_id, since))
+
+
+def note_burst(conn: Connection, project_id: int, why: str, *, since: int, least: int) -> None:
+    """So many held ones of one source in so short a time: a person should know when deciding about them."""
+    same = f"project_id = ? and created_at > ? and trust = 'external' and why = ? and {NOBODYS}"
+    given = (project_id, since, why)
+    if value(conn, f"select count(*) from observations where {same}", given) >= least:
+        conn.execute(f"update observations set why = 'burst, ' || why where {same}", given)
 
 
 def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
@@ -133,14 +176,14 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
         """
         insert into session_summaries (session_id, project_id, turn_id, prompt_number, request, investigated, learned,
                                        completed, next_steps, notes, files_read, files_edited, memory_session_id,
-                                       provider, created_at, updated_at)
+                                       provider, trust, why, created_at, updated_at)
         values (:session_id, :project_id, :turn_id, :number, :request, :investigated, :learned, :completed, :next_steps,
-                :notes, :files_read, :files_edited, :memory_session_id, :provider, :at, :now)
+                :notes, :files_read, :files_edited, :memory_session_id, :provider, :trust, :why, :at, :now)
         on conflict (turn_id) do update set
             request = excluded.request, investigated = excluded.investigated, learned = excluded.learned,
             completed = excluded.completed, next_steps = excluded.next_steps, notes = excluded.notes,
             files_read = excluded.files_read, files_edited = excluded.files_edited, provider = excluded.provider,
-            memory_session_id = excluded.memory_session_id, trust = excluded.trust,
+            memory_session_id = excluded.memory_session_id, trust = excluded.trust, why = excluded.why,
             created_at = excluded.created_at, updated_at = excluded.updated_at
          where verdict = ''
         returning id
@@ -160,6 +203,8 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             "files_edited": dump(summary.files_edited),
             "provider": by.provider,
             "memory_session_id": by.memory_session_id,
+            "trust": summary.trust,
+            "why": summary.why,
             "at": turn.ended_at,
             "now": now,
         },
@@ -193,8 +238,8 @@ _OBSERVATIONS = """
     select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
            p.name as project, o.prompt_number,
            o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
-           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.verdict, o.commit_id, o.pinned, o.created_at,
-           o.updated_at
+           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.why, o.verdict, o.commit_id, o.pinned,
+           o.created_at, o.updated_at
       from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
      where not o.forgotten
 """
@@ -202,7 +247,7 @@ _SUMMARIES = """
     select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
            p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
-           o.memory_session_id, o.provider, o.trust, o.verdict, o.created_at, o.updated_at
+           o.memory_session_id, o.provider, o.trust, o.why, o.verdict, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
@@ -330,20 +375,21 @@ def is_refined(conn: Connection, turn_id: int) -> bool:
     return bool(
         one(
             conn,
-            f"select 1 from observations o where turn_id = ? and provider not in ('local', 'user') and {BELIEVED}",
+            "select 1 from observations o where turn_id = ? and provider not in ('local', 'user')"
+            f" and ({BELIEVED} or o.trust in ('external', 'suspect'))",
             (turn_id,),
         )
     )
 
 
 def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
-    """What is remembered already, newest first: of this session, and of others in the project."""
+    """What is remembered already and may be told, newest first: of this session, and of others in the project."""
     found = rows(
         conn,
-        """
-        select title from observations
+        f"""
+        select title from observations o
          where project_id = ? and not forgotten and title is not null and created_at <= ?
-           and coalesce(turn_id, -1) != ?
+           and coalesce(turn_id, -1) != ? and {TELLABLE}
          order by session_id is ? desc, created_at desc, id desc limit ?
         """,
         (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),

@@ -7,7 +7,7 @@ a turn that was captured here is better known here than anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -330,6 +330,7 @@ def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
         return projects.know(conn, found, record.root if its else "", now=record.created_at or now), ADDED
     for identity in identities:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
+    conn.execute("update projects set root = ? where id = ? and root = ''", (record.root, known))
     return known, KNOWN
 
 
@@ -360,9 +361,20 @@ def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]
         own = {name for name in refs(conn).get(known, ()) if name.startswith("remote:")}
         if not identity.startswith(("git:", "dir:")) or not remotes or not own or remotes & own:
             return int(known)
-    only_named = all(identity.startswith(projects_.OLDER) for identity in identities)
-    named = projects.by_name(conn, record.name) if only_named else []
-    return named[0] if named else None
+    return _of_the_name(conn, record.name, identities)
+
+
+def _by_name_only(identities: Iterable[str]) -> bool:
+    """As an older claude-mem knew its projects."""
+    return all(identity.startswith(projects_.OLDER) for identity in identities)
+
+
+def _of_the_name(conn: Connection, name: str, identities: Sequence[str]) -> int | None:
+    """What is known by name only is the first project of that name, whichever of the two comes first."""
+    if _by_name_only(identities):
+        return next(iter(projects.by_name(conn, identities[0].removeprefix(projects_.OLDER))), None)
+    older = value(conn, "select project_id from project_aliases where identity = ?", (f"{projects_.OLDER}{name}",))
+    return int(older) if older is not None and _by_name_only(refs(conn).get(older, ())) else None
 
 
 def _project_id(conn: Connection, ref: str, *, now: int) -> int:
@@ -386,7 +398,7 @@ def folders(conn: Connection, given: Sequence[Project]) -> dict[str, str]:
 
 def _captured(turn: str) -> str:
     """Was it seen by a hook or read from a transcript here, or was it meant to be private?"""
-    return f"({turn}.private or exists (select 1 from events e where e.turn_id = {turn}.id))"
+    return f"({turn}.private or {turn}.events_gone or exists (select 1 from events e where e.turn_id = {turn}.id))"
 
 
 def _put_session(conn: Connection, record: Session, project_id: int) -> str:
@@ -418,7 +430,10 @@ def _put_session(conn: Connection, record: Session, project_id: int) -> str:
 
 
 def _was_captured(conn: Connection, session_id: int) -> bool:
-    seen = "select 1 from events where session_id = ?1 union all select 1 from turns where session_id = ?1 and private"
+    seen = (
+        "select 1 from events where session_id = ?1"
+        " union all select 1 from turns where session_id = ?1 and (private or events_gone)"
+    )
     return bool(value(conn, seen, (session_id,)))
 
 

@@ -29,7 +29,7 @@ def origin(conn: Connection, row_id: int) -> Row:
         conn,
         """
         select o.sources, o.project_id, p.root, s.id as session_id, s.title, s.host, t.id as turn_id, t.number,
-               u.id as prompt_id, u.text
+               t.events_gone, u.id as prompt_id, u.text
           from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
           left join turns t on t.id = o.turn_id left join user_prompts u on u.turn_id = o.turn_id where o.id = ?
         """,
@@ -43,6 +43,7 @@ def origin(conn: Connection, row_id: int) -> Row:
         "turn": {"id": row["turn_id"], "number": row["number"]} if row["turn_id"] else None,
         "prompt": {"id": row["prompt_id"], "text": shorten(row["text"], PROMPT_TEXT)} if row["prompt_id"] else None,
         "events": _events(conn, list(dict.fromkeys(named))[:MOST_EVENTS], root=row["root"]),
+        "events_gone": row["events_gone"] or 0,  # past keeping
     }
 
 

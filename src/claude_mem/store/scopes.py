@@ -82,8 +82,8 @@ def _project(conn: Connection, name: str) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Rows by their numbers. `derived`: what was made of what goes, and is made again where something is left to make
-    it of (`again`: those turns). `whole`: sessions of which nothing is left. `away`: what was forgotten before and is
-    still kept, by kind and number."""
+    it of (`again`: those turns). `indexed`: turns that can be found by it. `whole`: sessions of which nothing is left.
+    `away`: what was forgotten before and is still kept, by kind and number."""
 
     events: list[int] = field(default_factory=list)
     prompts: list[int] = field(default_factory=list)
@@ -93,6 +93,7 @@ class Found:
     derived_summaries: list[int] = field(default_factory=list)
     tellings: list[int] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
+    indexed: list[int] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
     sessions: list[int] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)
@@ -107,7 +108,7 @@ class Found:
     def parts(self) -> Iterator[Found]:
         """The same in small portions, sessions last: each fits into a transaction that holds up no one."""
         for name in ("derived_observations", "derived_summaries", "observations", "summaries", "prompts", "events",
-                     "tellings", "turns", "away", "sessions", "whole"):  # fmt: skip
+                     "tellings", "turns", "indexed", "away", "sessions", "whole"):  # fmt: skip
             numbers = getattr(self, name)
             for begin in range(0, len(numbers), PART):
                 yield replace(Found(), **{name: numbers[begin : begin + PART]})
@@ -148,9 +149,28 @@ def find(conn: Connection, scope: Scope, *, erase: bool) -> Found:
             tellings=_tellings(conn, scope, whole, tables),
             sessions=_stripped(conn, scope),
             away=_away(conn, scope) if erase and "put_away" in tables else [],
+            indexed=_indexed(conn, scope, tables),
         ),
         tables,
     )
+
+
+def _indexed(conn: Connection, scope: Scope, tables: Any) -> list[int]:
+    """Turns that can be found by the text, though the events that said it may be past keeping."""
+    if not scope.matching or "passages" not in tables:
+        return []
+    where = [f"({' or '.join(f'holds(p.{name})' for name in ('title', 'body', 'hints', 'around'))})"]
+    where += [_OF_SESSIONS] if scope.sessions else []
+    where += [_OF_PROJECTS.format("d.project_id")] if scope.projects else []
+    where += ["d.created_at >= :after"] if scope.after is not None else []
+    where += ["d.created_at < :before"] if scope.before is not None else []
+    where += ["s.host = :source"] if scope.source else []
+    where += ["false"] if scope.ids else []
+    sql = f"""
+        select distinct d.turn_id from passages p join documents d on d.id = p.document_id
+          left join sdk_sessions s on s.id = d.session_id where d.turn_id is not null and {" and ".join(where)}
+    """
+    return [row["turn_id"] for row in rows(conn, sql, values(scope))]
 
 
 def _items(conn: Connection, kind: str, scope: Scope, tables: Any, *, erase: bool) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.observations import TELLABLE
 
 PASSAGES = 1_000  # at most so many a document; see the table
 KINDS = ("observation", "summary", "prompt", "turn")
@@ -62,12 +63,13 @@ class Filter:
     host: str = ""
     session: str = ""  # the host's id of it
     but_session: int = 0  # by its row: what a session did itself, it knows
+    unasked: bool = False  # only what may be told without being asked for
 
     @property
     def only_projects(self) -> bool:
         """Is a project all that is asked for? Then the matrix can tell by itself what is in scope. (One session less
         makes no difference to it: whoever asks leaves that out of what comes back.)"""
-        return self == Filter(project_ids=self.project_ids, but_session=self.but_session)
+        return self == Filter(project_ids=self.project_ids, but_session=self.but_session, unasked=self.unasked)
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ def settled(conn: Connection, kind: str, row_id: int) -> None:
 
 def all_stale(conn: Connection) -> None:
     """Make everything again: `reindex`."""
-    conn.execute("insert into words (words) values ('rebuild')")  # what is unchanged is not written again below
+    rebuild(conn)  # what is unchanged is not written again below
     conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
     conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
     conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
@@ -214,6 +216,11 @@ def around_of_saved(conn: Connection, row_id: int, around: str) -> None:
     )
 
 
+def rebuild(conn: Connection) -> None:
+    """The index of words, from the texts."""
+    conn.execute("insert into words (words) values ('rebuild')")
+
+
 def check(conn: Connection) -> None:
     """Raises if the index does not say what the texts say."""
     conn.execute("insert into words (words, rank) values ('integrity-check', 1)")
@@ -245,13 +252,15 @@ _SOURCES = {
 
 
 def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
-    """The turns just before and after: id, prompt, last words."""
+    """The turns just before and after: id, prompt, last words. Where events are past keeping, the index has these."""
     found = rows(
         conn,
         """
         select near.id, coalesce(u.text, '') as prompt,
                coalesce((select json_extract(e.body, '$.message') from events e where e.turn_id = near.id
-                            and e.kind = 'stop' order by e.at desc, e.seq desc limit 1), '') as said
+                            and e.kind = 'stop' order by e.at desc, e.seq desc limit 1),
+                        (select p.body from documents d join passages p on p.id = d.id * 1000
+                          where near.events_gone and d.kind = 'turn' and d.row_id = near.id), '') as said
           from turns t join turns near using (session_id) left join user_prompts u on u.turn_id = near.id
          where t.id = ? and near.number in (t.number - 1, t.number + 1) and not near.private order by near.number
         """,
@@ -309,9 +318,15 @@ def _where(wanted: Filter) -> tuple[str, dict[str, Any]]:
             add(f"d.session_id in (select id from sdk_sessions where {condition})", name, given)
     if wanted.but_session:
         add("coalesce(d.session_id, 0) != :but_session", "but_session", wanted.but_session)
+    if wanted.unasked:
+        parts.append(_UNASKED)
     return "".join(f" and {part}" for part in parts), values
 
 
+_UNASKED = f"""
+    not exists (select 1 from observations o where d.kind = 'observation' and o.id = d.row_id and not {TELLABLE})
+    and not exists (select 1 from session_summaries o where d.kind = 'summary' and o.id = d.row_id and not {TELLABLE})
+"""
 _OBSERVATION = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
 _FILES = """
     exists (select 1 from signals f join json_each(:files) w
@@ -466,7 +481,10 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
                d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
-               coalesce(o.trust, y.trust) as trust, coalesce(o.verdict, y.verdict) as verdict, o.subtitle, o.tokens,
+               coalesce(o.trust, y.trust, case when d.kind = 'turn' and exists (
+                   select 1 from events e where e.turn_id = d.turn_id and e.origin = 'external') then 'external' end
+               ) as trust,
+               coalesce(o.verdict, y.verdict, '') as verdict, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read

@@ -53,7 +53,9 @@ def _counts(conn: Connection, session_id: int) -> Row:
         "events": "events where session_id = ?",
         "observations": "observations where session_id = ? and not forgotten",
     }
-    return {name: value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
+    found = {name: value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
+    gone = "select coalesce(sum(events_gone), 0) from turns where session_id = ?"
+    return {**found, "events_gone": value(conn, gone, (session_id,))}
 
 
 def turns(conn: Connection, session_id: int) -> list[Row]:
@@ -61,7 +63,7 @@ def turns(conn: Connection, session_id: int) -> list[Row]:
     return rows(
         conn,
         """
-        select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at from turns
+        select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at, events_gone from turns
          where session_id = ? order by opened_at, number
         """,
         (session_id,),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from claude_mem import origins
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Body, Prompted, Turn
 from claude_mem.store import jobs, sessions
@@ -14,6 +15,7 @@ from claude_mem.text import normal_title
 
 SAME_MS, AFTER_MS = 10_000, 3_600_000  # how far two clocks may be apart about a prompt, and its first memory after it
 
+_TOLD = f"(o.trust in {origins.TRUSTED} or o.verdict = 'approved')"
 _DECODE = msgspec.json.Decoder(Body)
 
 
@@ -26,12 +28,14 @@ class TurnState:
     private: bool
     closed: bool
     prompt_id: str | None
+    faded: bool = False  # its events are past keeping: it is complete, and not digested again
 
 
 def _row(row: Row | None) -> TurnState | None:
     if row is None:
         return None
-    return TurnState(row["id"], row["number"], bool(row["private"]), row["closed_at"] is not None, row["prompt_id"])
+    closed, faded = row["closed_at"] is not None, bool(row["events_gone"])
+    return TurnState(row["id"], row["number"], bool(row["private"]), closed, row["prompt_id"], faded)
 
 
 def latest(conn: Connection, session_id: int) -> TurnState | None:
@@ -256,7 +260,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     )
     if row is None:
         return None
-    found = rows(conn, "select seq, body from events where turn_id = ? order by at, seq", (turn_id,))
+    found = rows(conn, "select seq, origin, body from events where turn_id = ? order by at, seq", (turn_id,))
     bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
     return Turn(
         id=row["id"],
@@ -270,6 +274,9 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         ended_at=row["last_at"],
         bodies=tuple(bodies),
         seqs=tuple(event["seq"] for event in found),
+        origins=tuple(
+            event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)
+        ),
         known=_known(conn, row["session_id"], before=row["number"]),
     )
 
@@ -278,7 +285,8 @@ def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
     """The titles of what earlier turns of the session left, as the compressor compares them."""
     found = rows(
         conn,
-        "select title from observations where session_id = ? and prompt_number < ? and title is not null",
+        "select title from observations o"
+        f" where session_id = ? and prompt_number < ? and title is not null and {_TOLD}",
         (session_id, before),
     )
     return frozenset(normal_title(row["title"]) for row in found)

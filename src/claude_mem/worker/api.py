@@ -22,7 +22,7 @@ from starlette.routing import Route
 from claude_mem import __version__, ids, projects
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import budget, tryout
-from claude_mem.store import account, jobs, ledger, observations
+from claude_mem.store import account, damage, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
@@ -38,6 +38,7 @@ from claude_mem.worker import (
     memories,
     moving,
     project_routes,
+    scrubbing,
     settings,
     stories,
     telling,
@@ -58,7 +59,7 @@ def build_app(service: Service, *, token: str, port: int) -> Starlette:
     visits = Visits(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token, port=port, visits=visits)],
+        middleware=[Middleware(Guard, visits=visits)],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.visits = visits
@@ -74,8 +75,11 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
             return _json({"error": str(error), "hint": error.hint}, status=_status(error))
         except ClientDisconnect:
             return Response(status_code=499)
-        except Exception:
+        except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
+            if damage.is_trouble(error):
+                said = {"error": f"the disk does not take it: {error}", "hint": "make room, then try again"}
+                return _json(said, status=503)
             return _json({"error": "something went wrong", "hint": "`claude-mem logs` has the details"}, status=500)
 
     return endpoint
@@ -90,7 +94,7 @@ def _json(value: Any, *, status: int = 200) -> Response:
 
 
 def _status(error: MemError) -> int:
-    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 503)):
+    for kind, status in ((NotFound, 404), (TooLarge, 413), (Misuse, 400), (BadRecord, 400), (CannotDo, 409)):
         if isinstance(error, kind):
             return status
     return 500
@@ -288,7 +292,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/observation/{id}/approve": {"POST": corrections.judge("observation", "approved")},
     "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
     "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
-    "/api/quarantine": {"GET": corrections.quarantine, "POST": corrections.settle_source},
+    "/api/quarantine": {"GET": corrections.show_held, "POST": corrections.settle_source},
     "/api/forget": {"GET": forgetting.show, "POST": forgetting.forget},
     "/api/forget/preview": {"POST": forgetting.preview},
     "/api/forget/{id}/undo": {"POST": forgetting.undo},
@@ -308,7 +312,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/export": {"GET": moving.export_memories},
     "/api/import": {"POST": moving.ask_import},
     "/api/import/{id}": {"GET": moving.show_import},
-    "/api/backup": {"POST": moving.make_backup},
+    "/api/backup": {"GET": moving.list_backups, "POST": moving.make_backup},
+    "/api/scrub": {"GET": scrubbing.show, "POST": scrubbing.ask},
     "/api/backup/check": {"POST": checkup.check_backup},
     "/api/ledger": {"GET": memories.listing(ledger.listing)},
     "/api/cost": {"GET": cost},
@@ -338,6 +343,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
+    "/api/token/rotate": {"POST": viewer.rotate_token},
     "/open": {"GET": viewer.enter},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
     "/static/{name:path}": {"GET": viewer.static},

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from claude_mem import __version__, ids
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
-from claude_mem.store import backup, events, owed
+from claude_mem.store import backup, checks, events, owed, repair
 from claude_mem.store.database import Row
 from claude_mem.worker.requests import body_of, row_id, text_in
 from claude_mem.worker.service import Service
@@ -53,7 +53,13 @@ async def page(service: Service, _: Request) -> Any:
         "queue": await service.db.read(owed.counts),
         "jobs": listed,
         "aside": await _aside(service),
-        "backup": await asyncio.to_thread(_backups, config.backups),
+        "backup": {
+            **await asyncio.to_thread(_backups, config.backups),
+            "drills": await service.db.read(checks.drills),
+            "last": await service.db.read(checks.get, "backup"),
+        },
+        "damage": [repair.said(each) for each in await asyncio.to_thread(repair.listing, config.quarantine)],
+        "checks": {name: await service.db.read(checks.get, name) for name in ("start", "full", "index", "stray")},
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
         "refining": await service.refiner.standing(now),
@@ -121,9 +127,7 @@ def _entries(folder: Path) -> list[tuple[str, int]]:
 
 def _backups(folder: Path) -> Row:
     """How many copies there are, and the newest of them."""
-    found = [
-        (path, path.stat()) for path in folder.glob("*.db") if path.name.startswith((backup.PREFIX, backup.BEFORE))
-    ]
+    found = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OURS)]
     newest = max(found, key=lambda item: item[1].st_mtime, default=None)
     return {
         "count": len(found),
@@ -187,13 +191,17 @@ def concerns(found: Row) -> Iterator[Row]:
     account, queue = found["account"], found["queue"]
     if not account["adds_up"]:
         yield _concern("bad", "The account does not add up: events were lost or doubled.", "Please report this.")
-    for item in found["audit"]["wrong"]:
-        if item["name"] != "events":  # told above
-            yield _concern("bad", f"A check of itself failed: {item['name']}: {item['found']}.", item["hint"])
+    yield from _checked_itself(found["audit"]["wrong"])
     if queue["dead"]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."
         yield _concern("bad", text, "See why below, mend the cause, and try again.")
+    for said in found.get("damage", ()):
+        yield _concern("warn", said, "Delete that folder when you need it no more.")
+    if (last := found["backup"].get("last")) and not last["ok"]:
+        yield _concern("bad", f"The daily backup failed: {last['text']}", "It is tried again every hour.")
+    if (stray := found.get("checks", {}).get("stray")) and not stray["ok"]:
+        yield _concern("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
     if found["disk"]["free"] < LITTLE_ROOM:
         yield _concern("bad", "The disk is nearly full.", "Events wait in the spool when nothing can be written.")
     lately = [row for row in found["aside"]["newest"] if (row["at"] or 0) > found["at"] - LATELY_MS]
@@ -209,6 +217,12 @@ def concerns(found: Row) -> Iterator[Row]:
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
     if found["refining"]["prices_problem"]:
         yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+
+
+def _checked_itself(wrong: list[Row]) -> Iterator[Row]:
+    for item in wrong:
+        if item["name"] != "events":  # that is the account
+            yield _concern("bad", f"A check of itself failed: {item['name']}: {item['found']}.", item["hint"])
 
 
 def _events(count: int, most: int) -> str:

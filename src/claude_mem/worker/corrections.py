@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import ids
+from claude_mem import ids, quarantine
 from claude_mem.errors import Misuse
 from claude_mem.pipeline import context, recall
 from claude_mem.store import corrections, observations, projects, provenance
@@ -174,6 +174,7 @@ def _page(conn: Connection, wanted: int) -> Row:
     return {
         "observation": row,
         "told": away is None and observations.may_tell(row),
+        "held": "" if away or observations.is_believed(row) else quarantine.why(row["trust"], row["why"]),
         "origin": provenance.origin(conn, wanted),
         "history": corrections.history(conn, wanted),
     }
@@ -193,31 +194,20 @@ async def _related(service: Service, known: Row) -> list[Row]:
 
 # --- what waits for a person's word ----------------------------------------------------------------------------------
 
-_WHY = {
-    "import": "It was imported from a file that was marked as someone else's.",
-    "web": "It was read on the web.",
-    "mcp": "It came from a tool outside this machine.",
-    "team": "It came from someone else on the team.",
-}
 
-
-async def quarantine(service: Service, request: Request) -> Any:
+async def show_held(service: Service, request: Request) -> Any:
     """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, total, …}`."""
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=100_000)
     found = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
     sources = await service.db.read(corrections.held_by_source)
     return {
-        "items": [{**row, "why": _why(row["trust"])} for row in found[:limit]],
+        "items": [{**row, "why": quarantine.why(row["trust"], row["why"])} for row in found[:limit]],
         "hasMore": len(found) > limit,
         "offset": offset,
         "limit": limit,
         "total": sum(source["count"] for source in sources),
-        "sources": [{**source, "why": _why(source["trust"])} for source in sources],
+        "sources": [{**source, "why": quarantine.why(source["trust"])} for source in sources],
     }
-
-
-def _why(trust: str) -> str:
-    return _WHY.get(trust, f"It comes from “{trust}”, whose word is not told unasked.")
 
 
 async def settle_source(service: Service, request: Request) -> Any:

@@ -146,6 +146,7 @@ class Forgetter:
             await self.db.write(take, part)
             progress.done += part.size()
         await self.db.write(forgetting.digest_again, found.turns, n=progress.number, now=now)
+        await self.db.write(forgetting.retitle, sorted({*titled, *found.sessions} - {*found.whole}))
         await self.after(affected)
 
     async def _drop_starts(self, project_ids: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 A web page can reach a loopback port: by DNS rebinding it may even look like the same origin and send no Origin
 header at all. Then the Host header is the only one that still names the attacker. So all three are checked,
 exactly, on every route and before any handler runs. Only the bare `/healthz` needs no token, and tells nothing; and
-`/open`, which asks for the code of a link that works once.
+`/open`, which asks for the code of a link that works once. What is to be changed with the cookie must be said in JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from claude_mem.worker.visits import Visits
 
 OPEN_PATHS = ("/healthz", "/open")
 SAFE_METHODS = ("GET", "HEAD")
+OWN_SITES = frozenset(("same-origin", "none"))
 # Nothing but our own files, no inline script or style, nothing that turns text into markup, no frame around us.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none';"
@@ -41,11 +42,10 @@ _PAGE = """<!doctype html>
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, token: str, port: int, visits: Visits) -> None:
+    def __init__(self, app: ASGIApp, *, visits: Visits) -> None:
         self.app = app
-        self.token = token.encode()
         self.visits = visits
-        self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
+        self.hosts = {f"{name}:{visits.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
         self.origins = {f"http://{host}" for host in self.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,18 +60,19 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0] not in self.hosts:
             return refused(headers, 403, "unknown host", "use http://127.0.0.1 and the port in worker.json")
-        if any(origin not in self.origins for origin in headers.getlist("origin")):
+        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        if len(origins) > 1 or not self.origins.issuperset(origins) or not OWN_SITES.issuperset(sites):
             return refused(headers, 403, "foreign origin")
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return refused(headers, 403, "foreign origin")
-        if scope["path"] in OPEN_PATHS or self._has_token(headers) or self._has_cookie(scope["method"], headers):
+        if scope["path"] in OPEN_PATHS or self._has_token(headers):
             return None
+        if self._has_cookie(scope["method"], headers):
+            return None if scope["method"] in SAFE_METHODS or _is_json(headers) else refused(headers, 415, "not JSON")
         return refused(headers, 401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
 
     def _has_token(self, headers: Headers) -> bool:
         given = headers.getlist("authorization")
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token)
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.visits.token.encode())
 
     def _has_cookie(self, method: str, headers: Headers) -> bool:
         """A cookie comes by itself, so whoever wants to change something has to show that it is our page."""
@@ -79,6 +80,12 @@ class Guard:
         if len(given) != 1 or not self.visits.knows(given[0]):
             return False
         return method in SAFE_METHODS or len(headers.getlist("origin")) == 1
+
+
+def _is_json(headers: Headers) -> bool:
+    """A form or a plain text that a page sends must never be read as JSON, not even when it is our own page's."""
+    given = headers.getlist("content-type")
+    return len(given) == 1 and given[0].partition(";")[0].strip().lower() == "application/json"
 
 
 def refused(headers: Headers, status: int, error: str, hint: str = "") -> Response:

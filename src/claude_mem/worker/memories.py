@@ -88,5 +88,5 @@ async def save_memory(service: Service, request: Request) -> Any:
     if not text.strip():
         raise Misuse("all of it is private; nothing was kept")
     title = keepable(text_in(body, "title", limit=200)) or first_sentence(text, 100)
-    row_id = await service.save(project, title, text)
-    return {"success": True, "id": row_id, "title": title, "project": project.name}
+    row_id, why = await service.save(project, title, text)
+    return {"success": True, "id": row_id, "title": title, "project": project.name, "held": why}

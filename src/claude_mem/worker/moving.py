@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from claude_mem import ids
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.pipeline import bring, carry, hindsight
-from claude_mem.store import backfills, backup, imports
+from claude_mem.store import backfills, backup, checks, imports
 from claude_mem.text import storable
 from claude_mem.worker.requests import body_of, date_of, row_id, text_in
 from claude_mem.worker.service import Service
@@ -109,6 +109,13 @@ async def show_import(service: Service, request: Request) -> Any:
     found = await service.db.read(imports.get, row_id(request))
     gone = await service.db.read(imports.given_up, found.id) if found.ended_at is None else None
     return {**asdict(found), "error": found.error or gone}
+
+
+async def list_backups(service: Service, _: Request) -> Any:
+    """The backups there are, newest first, each with its `drill`: when it was restored for a try, and how that went."""
+    drills = await service.db.read(checks.drills)
+    found = await asyncio.to_thread(backup.listing, service.config.backups)
+    return [{**row, "drill": drills.get(row["name"])} for row in found]
 
 
 async def make_backup(service: Service, request: Request) -> Any:

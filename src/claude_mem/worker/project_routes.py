@@ -15,7 +15,7 @@ from starlette.responses import Response
 from claude_mem import ids, projects
 from claude_mem.config import Config, check
 from claude_mem.errors import CannotDo, Misuse
-from claude_mem.pipeline import context
+from claude_mem.pipeline import context, render
 from claude_mem.store import observations, overview
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
@@ -176,6 +176,7 @@ async def _excluded(service: Service) -> tuple[str, ...]:
 
 async def _exclude(service: Service, project: Row, globs: tuple[str, ...]) -> Response:
     answer, config = await settings.store(service, {"excluded_projects": list(globs)})
+    await render.keep(project["id"], db=service.db, config=config, icons=service.icons)
     switch = await asyncio.to_thread(_switch, project, config.excluded_projects)
     return settings.then_anew(service, {**answer, "switch": switch})
 

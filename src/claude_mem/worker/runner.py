@@ -11,7 +11,7 @@ from claude_mem.errors import LeaseLost
 from claude_mem.failpoints import failpoint
 from claude_mem.pipeline.stage import Commit, Stage
 from claude_mem.records import Job, News
-from claude_mem.store import jobs
+from claude_mem.store import damage, jobs
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.jobs import Order
 
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 STAGE_SECONDS = 60
 POLL_SECONDS = 5.0
+TROUBLE_SECONDS = 1.0
 
 Tell = Callable[[Sequence[News]], Awaitable[None]]
 Gate = Callable[[], Awaitable[None]]
@@ -78,12 +79,24 @@ class Runner:
         except LeaseLost as lost:
             log.warning("%s", lost)
         except Exception as error:
-            await self._give_back(job, error)
+            await (self._put_back if damage.is_trouble(error) else self._give_back)(job, error)
         else:
             await self.tell(news)
         finally:
             self.job = None
         return True
+
+    async def _put_back(self, job: Job, error: Exception) -> None:
+        """The disk did not take the result, which is no fault of the job: it is as if it had not been claimed. That has
+        to be written too, so it may take a while."""
+        log.error("%s %s could not be written: %s", job.kind, job.subject, error)
+        while True:
+            await asyncio.sleep(TROUBLE_SECONDS)
+            try:
+                return await self.db.write(jobs.put_back, job, now=ids.now())
+            except Exception as again:
+                if not damage.is_trouble(again):
+                    raise
 
     async def _give_back(self, job: Job, error: Exception) -> None:
         log.exception("%s %s failed, attempt %d", job.kind, job.subject, job.attempts)

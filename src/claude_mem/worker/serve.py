@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import logging.handlers
 import os
-import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import msgspec
 import uvicorn
 
-from claude_mem import __version__, hook
+from claude_mem import __version__, box, hook, process
 from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
 from claude_mem.process import Worker, take_lock, write_launcher
-from claude_mem.spool import write_private
+from claude_mem.store import damage
+from claude_mem.worker import opening, wire
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service, make_fifo
 
@@ -31,6 +30,11 @@ LOG_BYTES = 2 << 20
 LOG_FILES = 5
 GRACE_SECONDS = 3
 LAST_CALL_SECONDS = 0.05
+
+
+class LogFile(logging.handlers.RotatingFileHandler):
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=box.appending)
 
 
 class HttpServer(uvicorn.Server):
@@ -72,7 +76,7 @@ async def _serve(config: Config) -> None:
 
 
 class Life:
-    """From the first opening to the last stop. The port, the token, the pipe and the signals outlive a service that is
+    """From the first opening to the last stop. The port, the pipe and the signals outlive a service that is
     opened anew: whoever calls meanwhile waits in the port's queue, whoever nudges is heard by the next one."""
 
     def __init__(self, config: Config) -> None:
@@ -81,7 +85,6 @@ class Life:
         self.service: Service | None = None
         self.fifo = make_fifo(config.data_dir)
         self.listener = _listen(config.worker_port)
-        self.token = _token(config.data_dir)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -100,19 +103,21 @@ class Life:
 
     async def serve_once(self) -> bool:
         """True if it is to be opened anew."""
-        self.service = service = Service(self.config)
-        port = self.listener.getsockname()[1]
+        self.service = service = opening.opened(self.config)
+        port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
         server = HttpServer(
             uvicorn.Config(
-                build_app(service, token=self.token, port=port),
+                build_app(service, token=token, port=port),
+                http=wire.Wire,
                 log_config=None,
-                access_log=False,
                 lifespan="off",
-                server_header=False,
+                **wire.OPTIONS,
                 timeout_graceful_shutdown=GRACE_SECONDS,
             )
         )
-        _announce(self.config.data_dir, Worker(os.getpid(), port, self.token, __version__, service.started_at))
+        worker = Worker(os.getpid(), port, token, __version__, service.started_at)
+        process.announce(self.config.data_dir, worker)
+        (self.config.data_dir / "worker.starting").unlink(missing_ok=True)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(service.run())
@@ -121,9 +126,15 @@ class Life:
                 failpoint("serve.stopping")
                 service.stream.close()
                 server.should_exit = True
+        except BaseException as error:
+            if not damage.is_damage(error):
+                raise
+            service.is_damaged(str(error))
         finally:
             self.service = None
             service.close()
+        if service.problem:
+            await asyncio.to_thread(opening.look_again, self.config, service.problem)
         return service.anew
 
     def load_anew(self) -> None:
@@ -134,7 +145,7 @@ class Life:
             log.error("%s; using the default", problem)
         self.config = replace(loaded.config, worker_port=self.config.worker_port)
         logging.getLogger().setLevel(self.config.log_level)
-        log.info("worker opens anew with other settings")
+        log.info("worker opens anew")
 
     def end(self) -> None:
         """A signal. It may come between two services."""
@@ -164,26 +175,9 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _token(data_dir: Path) -> str:
-    """Made once, so that clients which were given it go on working after a restart."""
-    path = data_dir / "token"
-    with contextlib.suppress(OSError):
-        known = path.read_text("ascii", "replace").strip()
-        if len(known) >= 43 and known.isascii():
-            return known
-    fresh = secrets.token_urlsafe(32)
-    write_private(path, fresh.encode())
-    return fresh
-
-
-def _announce(data_dir: Path, worker: Worker) -> None:
-    write_private(data_dir / "worker.json", msgspec.json.encode(worker))
-    (data_dir / "worker.starting").unlink(missing_ok=True)
-
-
 def _log_to_file(config: Config) -> None:
     hook.make_private(str(config.log_file.parent))
-    handler = logging.handlers.RotatingFileHandler(
+    handler = LogFile(
         config.log_file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", errors="backslashreplace"
     )
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -16,13 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids, modes, privacy
+from claude_mem import ids, modes, privacy, quarantine, suspicion
 from claude_mem import projects as projects_
 from claude_mem.auditlog import Fact
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts.payload import Moment
+from claude_mem.origins import BURST, BURST_MS, EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.pipeline import context, ingest, moments, recall
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.bring import bring
@@ -33,6 +34,7 @@ from claude_mem.pipeline.moments import Speech
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
+from claude_mem.pipeline.scrub import Scrubber
 from claude_mem.projects import Project
 from claude_mem.providers import embed
 from claude_mem.providers.base import Compressor
@@ -46,7 +48,9 @@ from claude_mem.store import (
     account,
     backfills,
     backup,
+    breakers,
     corrections,
+    damage,
     events,
     foreign,
     jobs,
@@ -67,7 +71,9 @@ from claude_mem.store.search import Filter
 from claude_mem.store.tellings import Telling
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable, tokens
+from claude_mem.worker.clock import Clock
 from claude_mem.worker.forgetter import Forgetter, Progress
+from claude_mem.worker.keeper import POLL_SECONDS, Keeper
 from claude_mem.worker.recorder import Recorder
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
@@ -86,6 +92,7 @@ INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
 PAST_REST_SECONDS = 0.5
 OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
+TROUBLE_SECONDS = 2.0
 FILES_AT_ONCE = 500
 
 
@@ -125,13 +132,19 @@ class Service:
     ) -> None:
         self.config = config
         self.started_at = ids.now()
+        self.clock = Clock()
         self.stop = asyncio.Event()
         self.anew = False  # after the stop: open again, with the settings as they are then
+        self.problem = ""  # the database is damaged, or seems so: whoever opens it again sees to it
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
         self.db = Database(ours(config.database), backups=config.backups)
+        self.keeper = Keeper(
+            self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
+        )
+        self.db.make_room = self.keeper.ballast.release
         self.stream = Stream()
         self.heard = Heard()
         self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
@@ -142,6 +155,7 @@ class Service:
         self.chain = chain or Chain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new())
         self.indexer = Indexer(self.db, embedder or _embedder(config))
+        self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         self.recorder = Recorder(self.db, config.data_dir)
         self.refiner.leaving = self.recorder.leaving
@@ -149,6 +163,7 @@ class Service:
         self.forgetter = Forgetter(
             self.db, config, drain=self.drain_once, after=self._forgotten, tidy=self._tidy, record=self.record
         )
+        self.keeper.copying = self.scrubber.copying = self.forgetter.lock
         digest = partial(
             compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
         )
@@ -182,25 +197,54 @@ class Service:
         self.anew = True
         self.stop.set()
 
+    def is_damaged(self, problem: str) -> None:
+        self.problem = self.problem or problem
+        self.open_anew()
+
     # --- loops -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
-        await self.recover()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._drain_loop())
-            group.create_task(self.runner.run(self.stop))
-            for lane in self.past:
-                group.create_task(lane.run(self.stop))
-            group.create_task(self._refine_loop())
-            group.create_task(self._sweep_loop())
-            group.create_task(self._index_loop())
-        await self.forgetter.stop()
+        loop = asyncio.get_running_loop()
+        self.db.damaged = lambda error: _call_soon(loop, partial(self.is_damaged, str(error)))
+        await self._lasting(self.recover)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
+                    group.create_task(self._lasting(work))
+                for lane in (self.runner, *self.past):
+                    group.create_task(self._lasting(partial(lane.run, self.stop)))
+                group.create_task(self._refine_loop())
+        finally:
+            await self.scrubber.stop()  # whoever asked for it can ask again
+            await self.forgetter.stop()
+
+    async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A disk that is full, busy or out of order is waited for: what could not be written is still there to do."""
+        said = ""
+        while True:
+            try:
+                return await work()
+            except Exception as error:
+                if not damage.is_trouble(error):
+                    raise
+                if str(error) != said:
+                    log.error("the disk does not take it (%s); it is tried again", error)
+                said = str(error)
+                if self.stop.is_set():
+                    return None
+                await wait_any(self.stop, seconds=TROUBLE_SECONDS)
+
+    async def _keep_loop(self) -> None:
+        await self.keeper.start()
+        while not self.stop.is_set():
+            await self.keeper.step(now=ids.now())
+            await wait_any(self.stop, seconds=POLL_SECONDS)
 
     async def _refine_loop(self) -> None:
         """A request that runs when we are told to stop is given a moment, then cut off: its lease brings it back."""
         await self.chain.tidy()  # of a worker that was killed
-        work = asyncio.create_task(self.refining.run(self.stop))
+        work = asyncio.create_task(self._lasting(partial(self.refining.run, self.stop)))
         stopping = asyncio.create_task(self.stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -271,6 +315,9 @@ class Service:
 
     async def sweep(self) -> None:
         """Close what nobody will close any more."""
+        if back := self.clock.set_back():
+            log.warning("the clock was set back by %d seconds", back // 1000)
+            await self.db.write(_set_back, by=back)
         now = ids.now()
         closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
         closed += await self.sweep_gone()
@@ -370,6 +417,7 @@ class Service:
         if anew:  # its conversation is empty, or was compacted: what it was told before is gone
             ears.names, ears.loaded = set(), True
         ears.names.update(marks)
+        failpoint("inject.noted")
         said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
         write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
         await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
@@ -462,11 +510,13 @@ class Service:
             tokens=said.tokens,
         )
 
-    async def save(self, project: Project, title: str, text: str, *, trust: str = "user") -> int:
-        """Something that is to be remembered, by itself and for good; said by a person, or by an agent."""
-        project_id, row_id = await self.db.write(_save, project, title, text, trust)
+    async def save(self, project: Project, title: str, text: str, *, by: str = "user") -> tuple[int, str]:
+        """Something that is to be remembered, by itself and for good; said by a person, or by an agent. Its number and,
+        if it has to wait for a person's word, why."""
+        project_id, row_id, why = await self.db.write(_save, project, title, text, by)
+        self.stream.publish([News("new_observation", {"id": row_id, "session_id": None, "title": title})])
         await self.render_again([project_id])
-        return row_id
+        return row_id, why
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""
@@ -569,6 +619,12 @@ class Service:
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
 
 
+def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], None]) -> None:
+    """From another thread. If the loop has ended, there is nobody left to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(do)
+
+
 def _embedder(config: Config) -> Embedder | None:
     """The model that was fetched, if the name is one we know; words alone work without."""
     return embed.load(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
@@ -583,13 +639,29 @@ def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
     return context.compose_news(news, budget_tokens=budget, icons=icons)
 
 
-def _save(conn: Connection, project: Project, title: str, text: str, trust: str) -> tuple[int, int]:
+def _save(conn: Connection, project: Project, title: str, text: str, by: str) -> tuple[int, int, str]:
     now = ids.now()
     known = [] if project.root else projects.by_name(conn, project.name)
     project_id = known[0] if known else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
-    saved = observations.save(conn, project_id=project_id, title=title, text=text, key=key, trust=trust, now=now)
-    return project_id, saved
+    trust, why = _trust(conn, project_id, f"{title}\n{text}", by, now=now)
+    words = {"title": title, "text": text, "key": key}
+    saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
+    if why == "burst":
+        observations.hold_saved(conn, project_id, since=now - BURST_MS)
+    return project_id, saved, quarantine.why(trust, why) if trust not in TRUSTED else ""
+
+
+def _trust(conn: Connection, project_id: int, words: str, by: str, *, now: int) -> tuple[str, str]:
+    """Whose word it is. An agent that has just read something from outside may have been told to save this; and nobody
+    has five things to save at once."""
+    if rule := suspicion.rule(words, by_user=by == "user"):
+        return SUSPECT, rule
+    if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_id=project_id):
+        return EXTERNAL, "what was read just before"
+    if by == "agent" and observations.count_saved(conn, project_id, since=now - BURST_MS) >= BURST - 1:
+        return SUSPECT, "burst"
+    return by, ""
 
 
 # --- what is noted after an answer ---------------------------------------------------------------------------
@@ -638,6 +710,11 @@ def _ask_grown(conn: Connection, *, now: int) -> None:
             continue
         if session.transcript_path and grown:
             ingest.ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now, also="agents")
+
+
+def _set_back(conn: Connection, *, by: int) -> None:
+    jobs.set_back(conn, by=by)
+    breakers.set_back(conn, by=by)
 
 
 def _close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:

@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from claude_mem import answers, ids, projects, spool
 from claude_mem.errors import Misuse
+from claude_mem.failpoints import failpoint
 from claude_mem.hosts import payload
 from claude_mem.hosts.registry import of
 from claude_mem.pipeline import context, recall
@@ -69,6 +70,7 @@ async def inject_start(service: Service, request: Request) -> Any:
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
         told = partial(service.informed, **who, upto=upto, anew=anew, start=start, notices_told=[*greeted, *keys])
         note = BackgroundTask(_after, told)
+    failpoint("inject.composed")
     answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=note)
 

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from claude_mem import projects
 from claude_mem.errors import Misuse, NotFound
+from claude_mem.origins import HELD_NOTE
 from claude_mem.pipeline import context, recall
 from claude_mem.pipeline.context import fenced, safe
 from claude_mem.projects import Project
@@ -161,7 +162,8 @@ class Tools:
         await self.service.indexer.catch_up()
         question = recall.Question(text=storable(given.query[:20_000]), where=where, limit=given.limit + 1)
         hits = await recall.find(self.service.db, self.service.indexer, question)
-        return fenced(_index(hits[: given.limit], icons, more=len(hits) > given.limit))
+        shown = hits[: given.limit]
+        return _marked(fenced(_index(shown, icons, more=len(hits) > given.limit)), [hit.row for hit in shown])
 
     async def timeline(self, given: Timeline) -> str:
         read, anchor = self.service.db.read, storable(str(given.anchor))
@@ -178,10 +180,11 @@ class Tools:
 
     async def get_observations(self, given: GetObservations) -> str:
         wanted = [_identity(item) for item in given.ids]
-        texts = await self.service.db.read(_in_full, wanted, self.service.icons)
-        if not texts:
+        rows = await self.service.db.read(_in_full, wanted)
+        if not rows:
             raise NotFound("there is nothing with these IDs", hint="`search` lists what there is")
-        return fenced(_within(texts, [_name(*item) for item in wanted]))
+        texts = {name: "\n".join(_full(row, self.service.icons)) for name, row in rows.items()}
+        return _marked(fenced(_within(texts, [_name(*item) for item in wanted])), list(rows.values()))
 
     async def save_memory(self, given: SaveMemory) -> str:
         place = self._place()
@@ -193,8 +196,9 @@ class Tools:
         title = keepable(given.title).strip() or first_sentence(text, 100)
         named = projects.named(storable(given.project).strip() or "general")
         project = named if given.project.strip() or not place else place
-        row_id = await self.service.save(project, title, text, trust="agent")
-        return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}"
+        row_id, why = await self.service.save(project, title, text, by="agent")
+        held = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
+        return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}{held}"
 
     async def forget(self, given: Forget) -> str:
         until = await self.service.forget(given.id, by="agent")
@@ -267,16 +271,16 @@ def _of_turn(conn: Connection, turn_id: int) -> list[Row]:
     return list(documents.show(conn, [document_id for document_id, _ in found]).values())
 
 
-def _in_full(conn: Connection, wanted: Sequence[tuple[str, int]], icons: Mapping[str, str]) -> dict[str, str]:
+def _in_full(conn: Connection, wanted: Sequence[tuple[str, int]]) -> dict[str, Row]:
     """By its ID, each that exists."""
-    texts: dict[str, str] = {}
+    found: dict[str, Row] = {}
     for kind, row_id in wanted:
         try:
             row = _turn(conn, row_id) if kind == "turn" else observations.get(conn, kind, row_id)
         except NotFound:
             continue
-        texts[_name(kind, row_id)] = "\n".join(_full(row, icons))
-    return texts
+        found[_name(kind, row_id)] = row
+    return found
 
 
 def _turn(conn: Connection, turn_id: int) -> Row:
@@ -303,14 +307,21 @@ def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) 
             icon = icons.get(hit.row["type"] or "", "·")
             cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
             where = f"[{safe(hit.row['project'])}] ~{cost}"
-            yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%H:%M} {icon} {safe(hit.title)} {where}"
+            title = safe(hit.title) + recall.held_mark(hit.row)
+            yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%H:%M} {icon} {title} {where}"
     yield "There is more: narrow the question or raise the limit." if more else "That is all."
+
+
+def _marked(text: str, rows: Sequence[Row]) -> str:
+    """Below the fence, where it is captured: from then on the session's words rest on something from outside."""
+    return f"{text}\n{HELD_NOTE}" if any(map(recall.held_mark, rows)) else text
 
 
 def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
     kind = row.get("type") or row["kind"]
     title = safe(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
-    yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{': ' if title else ''}{title}"
+    title = (f": {title}" if title else "") + recall.held_mark(row)
+    yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{title}"
     yield f"{local(row['created_at']):%Y-%m-%d %H:%M}, project {safe(row['project'])}" + _origin(row)
     for field in ("subtitle", "narrative", "text"):
         if row.get(field):

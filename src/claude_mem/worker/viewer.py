@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from claude_mem import process
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.hosts.registry import HOSTS
 from claude_mem.store import feed, projects
@@ -17,6 +20,8 @@ from claude_mem.worker.guard import refused
 from claude_mem.worker.requests import body_of, date_of, number, text_in, whole
 from claude_mem.worker.service import Service
 from claude_mem.worker.visits import COOKIE_SECONDS, Visits
+
+log = logging.getLogger(__name__)
 
 FILES = Path(__file__).parent.parent / "data" / "viewer"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -94,6 +99,17 @@ async def enter(_: Service, request: Request) -> Any:
         visits.cookie_name, visits.cookie(), max_age=COOKIE_SECONDS, path="/", httponly=True, samesite="strict"
     )
     return answer
+
+
+async def rotate_token(service: Service, request: Request) -> Any:
+    """Make a new token. The old one and every browser's cookie are refused from now on → `{rotated}`."""
+    fresh = process.new_token(service.config.data_dir)
+    _visits(request).change(fresh)
+    if (worker := process.read_worker(service.config.data_dir)) is not None:
+        process.announce(service.config.data_dir, msgspec.structs.replace(worker, token=fresh))
+    service.stream.close()  # whoever listens was let in by what is no longer good
+    log.info("there is a new token")
+    return {"rotated": True}
 
 
 def _visits(request: Request) -> Visits:

@@ -1,4 +1,4 @@
-"""How a browser is let in: a link that works once becomes a cookie.
+"""The token; and how a browser is let in: a link that works once becomes a cookie.
 
 The token itself is never given to a browser: a URL stays in histories and a page's storage is open to its scripts. The
 cookie is signed with the token, so it outlives a restart of the worker and ends with the token.
@@ -29,6 +29,11 @@ class Visits:
         """With the port: browsers send cookies to every port of a host, so two workers would overwrite each other's."""
         return f"claude_mem_{self.port}"
 
+    def change(self, token: str) -> None:
+        """Another token: no link and no cookie of the old one is good any more."""
+        self.token = token
+        self._links.clear()
+
     def link(self, path: str) -> str:
         """The code of a new link to that page."""
         now = time.time()
@@ -57,7 +62,7 @@ class Visits:
         until, _, signature = given.value.rpartition(".") if given else ("", "", "")
         end = until.partition(".")[0]
         ours = hmac.compare_digest(signature.encode(), self._signed(until).encode())
-        return ours and end.isdigit() and int(end) > time.time()
+        return ours and end.isdecimal() and int(end) > time.time()
 
     def _signed(self, text: str) -> str:
         return hmac.new(self.token.encode(), f"viewer {self.port} {text}".encode(), sha256).hexdigest()

@@ -2,7 +2,7 @@
 
 import { Failure, get, listen } from "./api.js";
 import { clear, debounce } from "./dom.js";
-import { empty, tell } from "./parts.js";
+import { empty, marked, tell } from "./parts.js";
 
 const VIEWS = [
   [/^\/$/, "home"],
@@ -34,29 +34,32 @@ function route() {
 }
 
 export function go(url, { replace = false } = {}) {
-  if (!replace) keep();
   history[replace ? "replaceState" : "pushState"](null, "", url);
-  return change();
+  return change({ replace });
 }
 
-async function change({ back = false } = {}) {
+async function change({ back = false, replace = false } = {}) {
   const to = route(), address = location.pathname + location.search;
   mark(to.path);
   if (to.name === "search" && document.activeElement !== $("find")) $("find").value = to.query.get("q") ?? "";
   if (back && address === shown.address) return; // only the place on the page is another
-  if (shown.view?.update && shown.name === to.name && !kept.has(address)) {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close(""); // it asked about what is left now
+  const before = back ? kept.get(address) : undefined;
+  if (before) kept.delete(address);
+  const stays = !replace && keep();
+  if (shown.view?.update && shown.name === to.name && !stays && !before) {
     shown.address = address;
     return Promise.resolve(shown.view.update(to)).catch(tell);
   }
-  const turn = shown.turn + 1, before = back ? kept.get(address) : undefined;
-  if (kept.get(shown.address)?.view !== shown.view) shown.view?.leave?.();
+  const turn = shown.turn + 1;
+  if (!stays) shown.view?.leave?.();
   shown = { name: to.name, view: null, turn, address };
   $("view").setAttribute("aria-busy", "true");
   const view = before?.view ?? (await made(to));
   if (turn !== shown.turn) return view.leave?.(); // someone went on while this one was made
   shown.view = view;
   document.title = view.title ? `${view.title} · claude-mem` : "claude-mem";
-  $("heading").textContent = view.heading ?? view.title;
+  clear($("heading"), marked(view.heading ?? view.title));
   clear($("view"), view.body);
   $("view").removeAttribute("aria-busy");
   if (arrived && document.activeElement !== $("find")) $("main").focus({ preventScroll: true });
@@ -71,12 +74,14 @@ history.scrollRestoration = "manual";
 const kept = new Map();
 
 function keep() {
-  if (!shown.view?.keep) return;
-  kept.delete(shown.address);
+  if (!shown.view?.keep) return false;
+  drop(shown.address); // of an earlier visit
   kept.set(shown.address, { view: shown.view, scroll: scrollY });
-  const [oldest] = kept.keys();
-  if (kept.size > 5) kept.get(oldest).view.leave?.(), kept.delete(oldest);
+  if (kept.size > 5) drop(kept.keys().next().value);
+  return true;
 }
+
+const drop = (address) => (kept.get(address)?.view.leave?.(), kept.delete(address));
 
 async function made(to) {
   if (!to.name) return { title: "Nothing here", body: empty("There is no such page", "The address may be mistyped, or from another version.") };
@@ -92,7 +97,7 @@ async function made(to) {
 function mark(path) {
   for (const link of document.querySelectorAll(".side a")) {
     const here = link.pathname === path || (link.pathname !== "/" && path.startsWith(link.pathname.replace(/s$/, "") + "/"));
-    if (here) link.setAttribute("aria-current", "page");
+    if (here) link.setAttribute("aria-current", "page"), (link.closest("nav").scrollLeft = link.offsetLeft - 60);
     else link.removeAttribute("aria-current");
   }
 }
@@ -104,7 +109,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   go(link.href);
 });
-addEventListener("popstate", () => (keep(), change({ back: true })));
+addEventListener("popstate", () => change({ back: true }));
 
 // --- keyboard --------------------------------------------------------------------------------------------------------
 
@@ -136,7 +141,8 @@ const STATES = { live: "live", reconnecting: "reconnecting…", unknown: "not le
 
 function heard(item) {
   shown.view?.news?.(item);
-  if (item.type === "reconnected" && shown.view?.failed) change();
+  if (item.type === "corrected" || item.turn_id) for (const { view } of kept.values()) view.news?.(item); // nothing that was taken back may wait in them
+  if (item.type === "reconnected" && shown.view?.failed) change({ replace: true });
   if (item.type !== "connected") held();
 }
 

@@ -33,7 +33,7 @@ export function form({ observation: item, types }, save, cancel) {
       if (event.key === "Escape") event.preventDefault(), cancel();
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     } } },
-    control("type", "Type", h("select", given("type"), types.map((type) => h("option", { selected: type === item.type }, type)))),
+    control("type", "Type", h("select", given("type"), [...new Set([item.type, ...types])].map((type) => h("option", { selected: type === item.type }, type)))),
     control("title", "Title", h("input", { ...given("title"), value: item.title ?? "", maxlength: 300, required: true, autocomplete: "off" })),
     control("subtitle", "Subtitle", h("input", { ...given("subtitle"), value: item.subtitle ?? "", autocomplete: "off" })),
     control("narrative", "Narrative", h("textarea", { ...given("narrative"), rows: 8, value: item.narrative ?? "" })),

@@ -191,7 +191,7 @@ export function ask({ title, body, action = "Yes", danger = false, also = "" }) 
 
 /** A list that is loaded page by page. `load(cursor)` → {nodes, next}; no `next`: that was all. */
 export function pager(list, load) {
-  let cursor, busy = false, done = false;
+  let cursor, busy = false, done = false, left = false;
   const more = h("button", { type: "button", class: "more", on: { click: () => next() } }, "Show more");
   const watch = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && next(), { rootMargin: "600px" });
   async function next() {
@@ -199,6 +199,7 @@ export function pager(list, load) {
     busy = true;
     try {
       const page = await load(cursor);
+      if (left) return; // the list is another by now
       list.append(...page.nodes.flat(Infinity).filter(Boolean));
       cursor = page.next;
       done = !cursor;
@@ -210,14 +211,16 @@ export function pager(list, load) {
     }
   }
   watch.observe(more);
-  return { more, next, leave: () => watch.disconnect() };
+  return { more, next, leave: () => ((left = true), watch.disconnect()) };
 }
 
 /** Sections of which one is seen: [[name, label, make]]. The name is in the address. */
 export function tabs(label, choices, chosen, onchange) {
   const place = h("div", { class: "tabbed", role: "tabpanel", id: "tabbed" });
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": label });
+  let wanted;
   const pick = async (name, focus) => {
+    wanted = name;
     for (const tab of list.children) {
       const on = tab.dataset.name === name;
       tab.setAttribute("aria-selected", on);
@@ -227,7 +230,8 @@ export function tabs(label, choices, chosen, onchange) {
     place.setAttribute("aria-labelledby", `tab-${name}`);
     onchange?.(name);
     try {
-      clear(place, await choices.find(([known]) => known === name)[2]());
+      const made = await choices.find(([known]) => known === name)[2]();
+      if (wanted === name) clear(place, made);
     } catch (failure) {
       tell(failure);
     }

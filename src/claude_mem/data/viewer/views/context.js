@@ -40,7 +40,7 @@ export async function show(route) {
         h("meter", { min: 0, max: found.settings.context_tokens, value: found.tokens }, `${found.tokens}`)));
     clear(text, lines(found));
     const query = new URLSearchParams({ project: at, ...Object.fromEntries(NAMES.filter((name) => found.settings[name] !== stored[name]).map((name) => [name, found.settings[name]])) });
-    history.replaceState(null, "", `/context?${query}`);
+    if (location.pathname === "/context") history.replaceState(null, "", `/context?${query}`); // who has gone on stays there
   }
   const soon = debounce(load, 120);
 

@@ -9,14 +9,15 @@ const POLL_MS = 10_000;
 
 export async function show() {
   const verdict = h("div", { role: "status" }), place = h("div", { tabindex: -1 });
-  let seen = "";
+  let seen = "", drawn = "";
 
   async function load({ always = false } = {}) {
     const [found, index] = await Promise.all([get("/api/health/page"), get("/api/index")]);
     const state = JSON.stringify([found.concerns, found.account, found.jobs, found.backup, found.spool]);
-    if (!always && (place.contains(document.activeElement) || (state === seen && seen))) return; // nobody's place is taken from under them
     if (state !== seen) clear(verdict, judged(found));
     seen = state;
+    if (!always && (place.contains(document.activeElement) || state === drawn)) return; // nobody's place is taken from under them
+    drawn = state;
     const held = place.contains(document.activeElement) ? document.activeElement.textContent : "";
     clear(place, account(found), queue(found, again), h("div", { class: "columns" }, worker(found, index), backups(found, again), disk(found)), times(found), aside(found));
     if (held) ([...place.querySelectorAll("button")].find((other) => other.textContent === held) ?? place).focus({ preventScroll: true });

@@ -1,12 +1,13 @@
 // What is happening now, and what was remembered lately.
 
-import { facets, get } from "../api.js";
+import { facets, get, send } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
-import { agentMark, badge, card, day, empty, number, pager, plural, projectMark, when } from "../parts.js";
+import { agentMark, badge, card, day, empty, guarded, number, pager, plural, projectMark, when } from "../parts.js";
 
 const WANTED = ["project", "kind", "type", "concept", "host", "since", "until"];
-const FRESH = ["new_observation", "new_summary", "new_prompt", "reconnected"];
+const FRESH = ["new_observation", "new_summary", "new_prompt", "backfilled"];
+const AT_ONCE = 200; // that can be asked for by their ids
 
 export async function show(route) {
   let given = chosen(route, WANTED);
@@ -15,15 +16,22 @@ export async function show(route) {
   const fresh = h("div", { class: "fresh", role: "status" });
   const happening = h("aside", { class: "now", "aria-label": "Now" }, present(now));
   let drawn = JSON.stringify({ ...now, at: 0 });
-  let paging = begin(first), newest = mark(first.items[0]);
+  let shown, turn = 0, paging = begin(first); // `shown`: what is in the feed, by its mark
+
+  function keep(item) {
+    const node = card(item);
+    shown.set(mark(item), { item, node, text: JSON.stringify(item) });
+    return node;
+  }
 
   function begin(page) {
     let last = "";
+    shown = new Map();
     const nodes = (items) => items.flatMap((item) => {
       const date = day(item.created_at);
       const head = date === last ? [] : [h("h2", {}, date)];
       last = date;
-      return [...head, card(item)];
+      return [...head, keep(item)];
     });
     let ready = page;
     const pages = pager(feed, async (cursor) => {
@@ -44,25 +52,48 @@ export async function show(route) {
   }
 
   async function again() {
-    const page = await get("/api/feed", given);
+    const own = ++turn, page = await get("/api/feed", given);
+    if (own !== turn) return; // something else is wanted by now
     paging.leave();
     paging = begin(page);
     more.replaceWith((more = paging.more));
-    newest = mark(page.items[0]);
     clear(fresh);
+  }
+
+  // What was corrected is shown as it is now, what was forgotten is gone; all else stays where it is.
+  async function checked() {
+    const own = turn, ids = [...shown.values()].filter(({ item }) => item.kind === "observation").map(({ item }) => item.id);
+    for (let at = 0; at < ids.length; at += AT_ONCE) {
+      const some = ids.slice(at, at + AT_ONCE);
+      const { items } = await send("POST", "/api/observations/batch", { ids: some });
+      if (own !== turn) return;
+      const known = new Map(items.map((item) => [item.id, item]));
+      for (const id of some) put(`observation-${id}`, known.get(id));
+    }
+  }
+
+  function put(name, item) {
+    const { node, text } = shown.get(name) ?? {};
+    if (!item) shown.delete(name), node?.remove();
+    else if (node && text !== JSON.stringify(item)) node.replaceWith(keep(item));
   }
 
   // What is new waits for a click: what is being read must not move.
   const look = debounce(() => looked().catch(() => {}), 150); // a worker that is away is told above, and comes back
   async function looked() {
     draw(await get("/api/now"));
-    const { items } = await get("/api/feed", given);
-    const at = items.findIndex((item) => mark(item) === newest);
-    const count = at < 0 ? items.length : at;
-    if (!count) return clear(fresh);
-    if (!newest) return again();
-    clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, `${at < 0 ? `${count}+` : count} new · show`));
+    const own = turn, { items } = await get("/api/feed", given);
+    if (own !== turn) return;
+    if (!shown.size) return items.length ? again() : undefined;
+    const names = new Set(items.map(mark)), all = [...shown.values()], last = all.at(-1).item.created_at;
+    for (const { item } of all) if (item.created_at > items.at(-1)?.created_at && !names.has(mark(item))) put(mark(item), null);
+    // Work that was done earlier may be digested later: what is new need not be on top.
+    const count = items.filter((item) => item.created_at >= last && !shown.has(mark(item))).length;
+    const button = () => h("button", { type: "button", on: { click: guarded(() => again().then(() => scrollTo(0, 0))) } }, `${count === items.length ? `${count}+` : count} new · show`);
+    clear(fresh, count ? button() : []);
   }
+  const check = debounce(() => checked().then(looked).catch(() => {}), 150);
+  const hidden = async () => (await again(), glance()); // it was private after all: nothing of it may stay in sight
   const glance = () => get("/api/now").then(draw, () => {});
 
   let more = paging.more;
@@ -73,7 +104,12 @@ export async function show(route) {
     heading: "What your agents remember",
     body,
     keep: true,
-    news: (item) => (FRESH.includes(item.type) ? look() : glance()),
+    news: (item) => {
+      if (item.turn_id) hidden().catch(() => {});
+      else if (item.type === "corrected" || item.type === "reconnected") check();
+      else if (FRESH.includes(item.type)) look();
+      else glance();
+    },
     update: (to) => ((given = chosen(to, WANTED)), again()),
     leave: () => (clearInterval(timer), paging.leave()),
   };

@@ -1,11 +1,12 @@
 // One observation: what it says, where it comes from, what was done to it, and everything a person may do with it.
 
 import { get, send } from "../api.js";
-import { clear, h } from "../dom.js";
+import { clear, debounce, h } from "../dom.js";
 import { form, forgetting, pick } from "../correct.js";
-import { agentMark, ask, badge, button, field, fields, guarded, marked, panel, plural, projectMark, toast, typeMark, when } from "../parts.js";
+import { agentMark, ask, badge, button, field, fields, guarded, marked, panel, plural, projectMark, tell, toast, typeMark, when } from "../parts.js";
 
 const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "long" });
+const ABOUT = ["new_observation", "observation"]; // what is told of one: that it was made anew, or corrected
 const TEXTS = { title: "Title", subtitle: "Subtitle", narrative: "Narrative" };
 const DEEDS = { edited: "Edited", pinned: "Pinned", unpinned: "Unpinned", merged: "Merged", wrong: "Marked wrong", right: "Marked right", approved: "Approved", forgotten: "Forgotten", restored: "Undone" };
 const LABELS = { ...TEXTS, type: "Type", facts: "Facts", concepts: "Concepts", files_read: "Files read", files_modified: "Files changed", commit_id: "Commit", pinned: "Pinned", verdict: "Verdict" };
@@ -24,6 +25,12 @@ export async function show({ id }) {
     document.title = `${heading()} · claude-mem`;
     if (focus) body.querySelector(`[data-do="${focus}"]`)?.focus();
   }
+  // Someone else may have changed it; whoever is at a button of it stays there.
+  const heard = debounce(async () => {
+    const page = await get(`${path}/page`).catch(() => null);
+    if (!page || !here || editing || JSON.stringify(page) === JSON.stringify(found)) return;
+    await refresh(body.contains(document.activeElement) ? document.activeElement.dataset.do : "").catch(tell);
+  }, 200);
   const heading = () => (found.observation.forgotten ? `Observation ${id} is forgotten` : found.observation.title || "Untitled");
   const draw = () => clear(body, found.observation.forgotten ? away(found, deeds) : page(found, deeds));
 
@@ -87,7 +94,7 @@ export async function show({ id }) {
   return {
     title: heading(),
     body,
-    news: (item) => item.type === "new_observation" && item.id === id && !editing && refresh(),
+    news: (item) => (item.type === "reconnected" || (item.id === id && ABOUT.includes(item.kind ?? item.type))) && heard(),
     leave: () => ((here = false), document.removeEventListener("keydown", keys)),
   };
 }
@@ -95,7 +102,7 @@ export async function show({ id }) {
 // --- what it says ----------------------------------------------------------------------------------------------------
 
 function page(found, deeds) {
-  const { observation: item, origin, history, related, told } = found;
+  const { observation: item, origin, history, related, told, held: why } = found;
   const act = (name, label, more = {}) => button(label, deeds[name.split("-")[0]], { "data-do": name, ...more });
   const held = !told && item.verdict === "";
   return [
@@ -107,7 +114,7 @@ function page(found, deeds) {
       held ? act("approve", "Approve", { kind: "primary" }) : null,
       item.verdict === "wrong" ? null : act("merge", "Merge…"), act("wrong", item.verdict === "wrong" ? "Mark right" : "Mark wrong"), act("forget", "Forget…", { kind: "danger" })),
     item.verdict === "wrong" ? h("p", { class: "bad" }, "It is wrong: no session is told it and no search finds it. It stays in its session, and here.") : null,
-    held ? h("p", { class: "warn" }, "It came from outside: a search finds it, but no session is told it unless you approve it.") : null,
+    held ? h("p", { class: "warn" }, `${why} A search finds it, but no session is told it unless you approve it.`) : null,
     h("div", { class: "beside" },
       h("div", {}, says(item, origin), panel("Related", related.length ? h("ul", { class: "plain" }, related.map(near)) : h("p", { class: "muted" }, "Nothing in this project is about the same."))),
       h("div", {}, panel("Where it comes from", comes(item, origin)), past(history, deeds))),
@@ -134,11 +141,12 @@ function comes(item, origin) {
       turn && field("Turn", h("a", { href: `/session/${session.id}#turn-${turn.number}` }, `Turn ${turn.number}`)),
       prompt && field("Prompt", h("q", {}, prompt.text)),
       field("Written by", item.model ? `${item.provider}, ${item.model}` : { local: "what the turn shows, without a model", user: "you" }[item.provider] ?? item.provider),
-      field("Whose word", { user: "yours", agent: "the agent's", import: "someone else's, imported" }[item.trust] ?? item.trust),
+      field("Whose word", { user: "yours", agent: "the agent's", repo: "the agent's, about the project's files", tool: "the agent's, about what commands showed", external: `from outside${item.why ? `: ${item.why}` : ""}`, suspect: "doubtful: it reads like an attack", import: "someone else's, imported", team: "someone else's, of the team" }[item.trust] ?? item.trust),
       item.commit_id && field("Commit", h("code", {}, item.commit_id)),
       item.files_modified.length ? field("Files changed", files(item.files_modified)) : null,
       item.files_read.length ? field("Files read", files(item.files_read)) : null,
       field("Changed", when(item.updated_at)), field("To read it", plural(item.tokens ?? 0, "token"))),
+    origin.events_gone && !events.length ? h("p", { class: "muted" }, `The ${plural(origin.events_gone, "raw event")} of its turn were kept for some days and are gone (keep_events_days).`) : null,
     events.length ? h("details", { open: events.length < 6 }, h("summary", {}, `Taken from ${plural(events.length, "event")}`),
       h("ol", { class: "plain" }, events.map((event) => h("li", { id: `event-${event.seq}` }, h("span", { class: "muted" }, `[${event.seq}] `, event.tool ?? event.kind, event.failed ? badge("failed", "bad") : null), " ", h("code", {}, event.text))))) : null,
   ];

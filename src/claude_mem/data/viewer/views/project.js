@@ -12,7 +12,7 @@ const narrow = () => matchMedia("(max-width: 40rem)").matches;
 
 export async function show(route) {
   const found = await get(`/api/project/${route.id}`);
-  const keep = (name) => history.replaceState(null, "", `/project/${route.id}${name === "overview" ? "" : `?tab=${name}`}`);
+  const keep = (name) => location.pathname === route.path && history.replaceState(null, "", `/project/${route.id}${name === "overview" ? "" : `?tab=${name}`}`);
   const state = { found, at: null };
   const pick = (day) => ((state.at = day), document.getElementById("tab-timeline").click());
   const choices = [

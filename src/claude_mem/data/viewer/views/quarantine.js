@@ -1,4 +1,4 @@
-// What came from outside and waits for a person's word: found by whoever asks, told to no one.
+// What came from outside, or reads like an attack, and waits for a person's word: found by whoever asks, told to no one.
 
 import { get, send } from "../api.js";
 import { clear, h } from "../dom.js";
@@ -33,7 +33,7 @@ export async function show() {
       const observed = item.kind === "observation";
       toast(text, { undo: observed ? async () => (await send("POST", `${path}/undo`), refresh()) : undefined });
       await refresh();
-      body.querySelector("button")?.focus();
+      (body.querySelector(".feed button") ?? body.querySelector("button"))?.focus(); // the next one, not the button for all
     };
     const name = item.title || item.completed || item.request || "it";
     node.append(h("p", { class: "why" }, item.why), h("p", { class: "toolbar" },
@@ -66,4 +66,4 @@ export async function show() {
   };
 }
 
-const nothing = () => empty("Nothing waits here", "What you import from someone else waits here until you say that sessions may be told it; a search finds it meanwhile.", "claude-mem import FILE --untrusted");
+const nothing = () => empty("Nothing waits here", "Here waits what rests on text from outside (the web, tools of others, imports) and what reads like an instruction to an agent, until you say that sessions may be told it; a search finds it meanwhile.", "claude-mem import FILE --untrusted");

@@ -1,7 +1,7 @@
 // Search as you type: what fits, what in it fits, and why.
 
 import { facets, get } from "../api.js";
-import { clear, h } from "../dom.js";
+import { clear, debounce, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { card, empty, pager, plural } from "../parts.js";
 
@@ -12,11 +12,12 @@ export async function show(route) {
   const list = h("div", { class: "feed" });
   const said = h("p", { class: "muted", role: "status" });
   const foot = h("div");
-  let asked = 0, paging;
+  let asked = 0, paging, last = route, answered;
 
   async function search(to) {
     const query = (to.query.get("q") ?? "").trim();
     const turn = ++asked;
+    last = to;
     const params = { query, explain: 1, typing: document.activeElement === box() ? 1 : "", limit: 20, ...asSearch(chosen(to, WANTED)) };
     const found = await get("/api/search", params);
     if (turn !== asked) return; // an answer to what is no longer asked
@@ -30,17 +31,18 @@ export async function show(route) {
     clear(list);
     clear(foot, paging.more);
     await paging.next();
+    answered = query;
     clear(said, summary(query, found));
     if (!found.items.length) clear(list, query ? nothing(query) : teach());
   }
 
   // Arrows go from the box through the results and back; Enter opens, in the box the first.
   const move = (event) => {
-    if (!list.isConnected) return;
+    if (!list.isConnected || event.isComposing) return;
     const links = [box(), ...list.querySelectorAll(".card h3 a")];
     const at = links.indexOf(document.activeElement);
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Enter" && at === 0 && links.length > 1) {
+    if (event.key === "Enter" && at === 0 && links.length > 1 && box().value.trim() === answered) {
       event.preventDefault();
       links[1].click();
     } else if (step && at >= 0) {
@@ -48,16 +50,17 @@ export async function show(route) {
       links[Math.max(0, Math.min(links.length - 1, at + step))].focus();
     }
   };
-  document.addEventListener("keydown", move);
-
   const body = h("div", {}, filters(route, await facets(), WANTED), said, h("h2", { class: "unseen" }, "Results"), list, foot);
   await search(route);
+  document.addEventListener("keydown", move);
+  const again = debounce(() => search(last).catch(() => {}), 150); // nothing that was taken back may stay in sight
   if (!route.query.get("q")) queueMicrotask(() => box().focus());
   return {
     title: "Search",
     body,
     keep: true,
     update: search,
+    news: (item) => (item.type === "corrected" || item.turn_id) && again(),
     leave: () => (document.removeEventListener("keydown", move), paging?.leave()),
   };
 }

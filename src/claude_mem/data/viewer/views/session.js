@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
-import { agentMark, badge, button, clock, day, money, number, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
+import { agentMark, badge, button, clock, day, marked, money, number, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
 import { state } from "./sessions.js";
 
 const SIZE = 10, TAIL = 3, FEW = 8;
@@ -81,19 +81,25 @@ export async function show(route) {
   }
 
   // The end of the story, where news is made. What did not change is left alone: someone may be reading it.
-  const refresh = debounce(async () => {
-    const reached = next >= found.outline.length;
+  async function refreshed() {
+    const mine = shown, reached = next >= found.outline.length;
     around(await ask(0, 1));
-    const from = Math.max(first, next - TAIL);
-    const page = await ask(from, SIZE);
-    for (const turn of page.turns) {
-      const old = shown.get(turn.number);
-      if (old && old.text !== JSON.stringify(turn)) old.node.replaceWith(keep(turn));
-      else if (!old && reached) list.append(keep(turn));
+    let from = Math.max(first, next - TAIL), more = true;
+    while (more) { // to the end: many turns may have come while nobody looked
+      const page = await ask(from);
+      if (mine !== shown) return;
+      for (const turn of page.turns) {
+        const old = shown.get(turn.number);
+        if (old && old.text !== JSON.stringify(turn)) old.node.replaceWith(keep(turn));
+        else if (!old && reached) list.append(keep(turn));
+      }
+      from += page.turns.length;
+      more = reached && page.hasMore;
     }
-    if (reached) next = from + page.turns.length;
+    if (reached) next = from;
     live.textContent = "The story has been brought up to date.";
-  }, 200);
+  }
+  const refresh = debounce(() => refreshed().catch(() => {}), 200); // a worker that is away is told above, and comes back
 
   function news(item) {
     const hidden = [...shown.values()].some(({ turn }) => turn.id === item.turn_id);
@@ -127,7 +133,7 @@ function about(session) {
   const { counts } = session;
   const figure = (label, value) => h("div", {}, h("dt", {}, label), h("dd", {}, value));
   return [
-    session.subtitle && h("p", {}, session.subtitle),
+    session.subtitle && h("p", {}, marked(session.subtitle)),
     h("p", { class: "meta" }, projectMark(session.project, session.project_id), agentMark(session.host), state(session), h("span", {}, "began ", when(session.started_at)), h("span", {}, "last heard of ", when(session.last_event_at))),
     h("dl", { class: "figures" }, figure("turns", number(counts.turns)), figure("observations", number(counts.observations)), figure("events", number(counts.events)),
       figure("long", span(session.last_event_at - session.started_at)), session.requests ? [figure("model tokens", number(session.model_tokens)), figure("cost", money(session.cost))] : null),
@@ -166,13 +172,13 @@ function quote(text) {
 
 function done({ summary, digested, closed_at }) {
   const said = Object.entries(LABELS).filter(([name]) => summary?.[name]);
-  if (said.length) return h("dl", { class: "brief" }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, summary[name])]));
+  if (said.length) return h("dl", { class: "brief" }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
   return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
 }
 
 const observation = (item, asked) => h("article", { class: `card${item.verdict === "wrong" ? " wrong" : ""}` },
-  h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, item.title || "Untitled")),
-  item.subtitle && !asked.startsWith(item.subtitle.replace(/…$/, "")) && h("p", { class: "clip" }, item.subtitle), // it was said above
+  h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled"))),
+  item.subtitle && !asked.startsWith(item.subtitle.replace(/…$/, "")) && h("p", { class: "clip" }, marked(item.subtitle)), // it was said above
   item.pinned || item.verdict === "wrong" ? h("p", { class: "meta" }, item.pinned ? badge("pinned", "good") : null, item.verdict === "wrong" ? badge("marked wrong", "bad") : null) : null);
 
 /** A few at once; the rest when someone asks. */
@@ -228,7 +234,7 @@ function raw(turn, id) {
   }
   const opened = ({ target }) => target.open && !from && load().catch(tell);
   return h("details", { class: "told", on: { toggle: opened } },
-    h("summary", {}, `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
+    h("summary", {}, turn.events_gone ? `Raw events: ${number(turn.events_gone)}, which were kept for some days and are gone (keep_events_days)` : `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
 }
 
 function event({ at, kind, source, body }) {

@@ -3,7 +3,7 @@
 import { facets, get } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
-import { agentMark, badge, day, empty, money, pager, plural, projectMark, span, when } from "../parts.js";
+import { agentMark, badge, button, day, empty, marked, money, pager, plural, projectMark, span, when } from "../parts.js";
 
 const WANTED = ["project", "host"];
 const SIZE = 30, RECENT = 10 * 60_000;
@@ -43,7 +43,11 @@ export async function show(route) {
   }
 
   // What is being read must not move by itself.
-  const look = debounce(async () => mark(await get("/api/sessions", given)) !== newest && clear(fresh, h("button", { type: "button", on: { click: () => again().then(() => scrollTo(0, 0)) } }, "Something has happened · show")), 150);
+  const look = debounce(() => looked().catch(() => {}), 150);
+  async function looked() {
+    const asked = given, page = await get("/api/sessions", given);
+    if (asked === given && mark(page) !== newest) clear(fresh, button("Something has happened · show", () => again().then(() => scrollTo(0, 0))));
+  }
 
   return {
     title: "Sessions",
@@ -70,7 +74,7 @@ const nothing = ({ project_id, host }) =>
 function row(item) {
   return h("article", { class: "card session" },
     h("h3", {}, h("a", { href: `/session/${item.id}` }, item.title || "A session without words")),
-    item.subtitle && h("p", { class: "clip" }, item.subtitle),
+    item.subtitle && h("p", { class: "clip" }, marked(item.subtitle)),
     h("p", { class: "meta" },
       projectMark(item.project, item.project_id), agentMark(item.host), state(item),
       plural(item.prompt_counter, "turn"),

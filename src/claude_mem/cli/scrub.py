@@ -1,0 +1,77 @@
+"""scrub: today's rules for secrets on what was stored before them."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from claude_mem import process
+from claude_mem.cli import output
+from claude_mem.client import Client
+from claude_mem.config import load_forgiving
+from claude_mem.errors import CannotDo
+
+SECONDS = 60.0
+LOOK_SECONDS = 0.1
+NAMES = {
+    "user_prompts": "prompts", "session_summaries": "summaries", "sdk_sessions": "sessions", "attic": "forgotten",
+    "passages": "texts of the index", "signals": "words of the index", "history": "earlier versions",
+    "aside": "files set aside",
+}  # fmt: skip
+
+
+def add_commands(commands: Any) -> None:
+    scrub_ = commands.add_parser(
+        "scrub",
+        help="apply today's rules for secrets to everything that is stored already, backups too",
+        epilog="The worker does it, a little at a time; ^C only ends the watching. A second time changes nothing. What"
+        " was exported, or sent to a model, is out of reach.",
+    )
+    scrub_.add_argument("--dry-run", action="store_true", help="only count what would change")
+    scrub_.add_argument("--yes", action="store_true", help="never ask")
+    scrub_.add_argument("--json", action="store_true", help="one JSON object")
+    scrub_.set_defaults(run=scrub)
+
+
+def scrub(options: argparse.Namespace) -> int:
+    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
+    if not options.yes or options.dry_run:
+        found = _watched(client, dry_run=True)
+        if options.dry_run or not found["changed"]:
+            return _show(found, as_json=options.json)
+        output.say(f"would change: {_amounts(found['changed'])}")
+        if not output.ask("replace the secrets in them? It can't be undone", default=False):
+            output.say("nothing was changed (`--yes` does it without asking)")
+            return 1
+    return _show(_watched(client, dry_run=False), as_json=options.json)
+
+
+def _watched(client: Client, *, dry_run: bool) -> dict[str, Any]:
+    found: dict[str, Any] = client.post("/api/scrub", {"dry_run": dry_run})
+    with output.progress() as advance:
+        while found["busy"] or found["dry_run"] != dry_run:
+            advance("looking" if dry_run else "scrubbing", found["done"], found["total"], found["doing"])
+            time.sleep(LOOK_SECONDS)
+            found = client.get("/api/scrub")
+            if not found["busy"] and found["dry_run"] != dry_run:  # another one was under way: now ours
+                found = client.post("/api/scrub", {"dry_run": dry_run})
+    if found["error"]:
+        raise CannotDo(found["error"], hint="`claude-mem logs` may say more; what is done is done, run it again")
+    return found
+
+
+def _show(found: dict[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        names = ("dry_run", "changed", "kept", "done")
+        output.json({name: found[name] for name in names})
+        return 0
+    changed = _amounts(found["changed"]) or "nothing"
+    output.line(f"{'would change' if found['dry_run'] else 'changed'}: {changed} (of {found['done']:,} looked at)")
+    for copy in found["kept"]:
+        output.say(f"still as it was: {copy}")
+    return 0
+
+
+def _amounts(changed: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {NAMES.get(name, name)}" for name, number in changed.items())

@@ -1,0 +1,197 @@
+"""`claude-mem scrub`: what is stored already, as if it came in today.
+
+Rows, the words and vectors made of them, the contexts kept on disk, what was set aside, the logs, and the backups. It
+may be run at any time and as often as anyone likes: a second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from claude_mem import ids
+from claude_mem.config import Config
+from claude_mem.errors import MemError
+from claude_mem.pipeline import ingest
+from claude_mem.pipeline.index import Indexer
+from claude_mem.records import Body
+from claude_mem.redact import redact
+from claude_mem.spool import overwrite, write_private
+from claude_mem.store import backup, foreign, jobs, projects, scrub
+from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.scrub import TABLES, Clean, Texts
+
+log = logging.getLogger(__name__)
+
+REST_SECONDS = 0.002  # after each batch: whoever works goes first
+MOST_BYTES = 64 << 20  # of a log or of what was set aside
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is. `changed` counts rows by table; files by their folder."""
+
+    dry_run: bool = False
+    started_at: int = 0
+    ended_at: int | None = None
+    doing: str = ""
+    done: int = 0
+    total: int = 0
+    changed: dict[str, int] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)  # copies that could not be rewritten, and why
+    error: str = ""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.started_at) and self.ended_at is None
+
+    def add(self, what: str, seen: int, changed: int) -> None:
+        self.done += seen
+        if changed:
+            self.changed[what] = self.changed.get(what, 0) + changed
+
+
+class Scrubber:
+    """One at a time. It lives as long as the worker; one that is stopped in between is simply asked again."""
+
+    def __init__(self, db: Database, indexer: Indexer, config: Config) -> None:
+        self.db, self.indexer, self.config = db, indexer, config
+        self.progress = Progress()
+        self.task: asyncio.Task[None] | None = None
+        self.copying = asyncio.Lock()  # only one at a time may rewrite a copy
+
+    def start(self, *, dry_run: bool, after: Callable[[], None]) -> None:
+        """If none is under way. `after`: whom to wake when there are contexts to be rendered."""
+        if not self.progress.busy:
+            self.progress = Progress(dry_run=dry_run, started_at=ids.now())
+            self.task = asyncio.create_task(self._run(self.progress, after))
+
+    def told(self) -> Row:
+        return {**asdict(self.progress), "busy": self.progress.busy}
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+    async def _run(self, progress: Progress, after: Callable[[], None]) -> None:
+        try:
+            await self.scrub(progress)
+            after()
+        except MemError as problem:
+            progress.error = str(problem)
+        except Exception as problem:
+            log.exception("scrubbing ended")
+            progress.error = f"{type(problem).__name__}: {problem}"
+        finally:
+            progress.ended_at = ids.now()
+
+    async def scrub(self, progress: Progress) -> None:
+        clean = cleaner(self.config)
+        copies = await asyncio.to_thread(lambda: sorted(self.config.backups.glob("*.db")))
+        files = await asyncio.to_thread(lambda: list(_files(self.config)))
+        progress.total = sum([await self.db.read(scrub.count, texts) for texts in TABLES]) + len(copies) + len(files)
+        for texts in TABLES:
+            await self._table(texts, progress, clean)
+        for path in files:
+            progress.doing = path.parent.name
+            changed = await asyncio.to_thread(_clean_file, path, write=not progress.dry_run)
+            progress.add(path.parent.name, 1, changed)
+        if progress.changed and not progress.dry_run:
+            await self._settle()
+        for path in copies:
+            progress.doing = "backups"
+            await self._copy(path, progress, clean)
+
+    async def _table(self, texts: Texts, progress: Progress, clean: Clean) -> None:
+        progress.doing = texts.table
+        ask = self.db.read if progress.dry_run else self.db.write
+        position = None
+        while True:
+            step = await ask(scrub.step, texts, position, clean=clean, write=not progress.dry_run)
+            progress.add(texts.table, step.seen, step.changed)
+            if (position := step.after) is None:
+                return
+            await asyncio.sleep(REST_SECONDS)
+
+    async def _settle(self) -> None:
+        """What was made of the rows is made again; then nothing of the old ones is left in the log either."""
+        while await self.indexer.catch_up():
+            await asyncio.sleep(REST_SECONDS)
+        await self.db.write(_ask_render, now=ids.now())
+        await self.db.scrub()
+
+    async def _copy(self, path: Path, progress: Progress, clean: Clean) -> None:
+        try:
+            async with self.copying:
+                changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
+            progress.add("backups", 1, int(changed))
+        except (MemError, OSError) as problem:
+            progress.kept.append(f"{path.name}: {problem}")
+
+
+def cleaner(config: Config) -> Clean:
+    def body(text: str) -> str:
+        try:
+            found = msgspec.json.decode(text, type=Body)
+        except msgspec.MsgspecError:
+            return redact(text)  # damaged: then it is only a text
+        new = ingest.without_secrets(found, config, redact)
+        return text if new == found else msgspec.json.encode(new).decode()
+
+    return Clean(redact, body)
+
+
+def _ask_render(conn: Connection, *, now: int) -> None:
+    for project_id in projects.with_folders(conn):
+        jobs.ask(conn, "render", f"{project_id}.scrubbed.{now}", now=now)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(config: Config) -> Iterator[Path]:
+    for folder, names in ((config.aside, "*"), (config.log_file.parent, "*.log*")):
+        yield from sorted(path for path in folder.glob(names) if path.is_file() and not path.is_symlink())
+
+
+def _clean_file(path: Path, *, write: bool) -> bool:
+    """A log that is being written is changed in its place, since its writer goes on with the file that it has."""
+    is_log = path.parent.name == "logs"
+    with _paused_log() if is_log else nullcontext():
+        text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
+        new = redact(text) if is_log else ingest.clean_aside(text)
+        if new == text or not write:
+            return new != text
+        if is_log:
+            overwrite(path, new.encode("utf-8", "surrogateescape"))
+        else:
+            write_private(path, new.encode("utf-8", "surrogateescape"))
+    return True
+
+
+@contextmanager
+def _paused_log() -> Iterator[None]:
+    handlers = logging.getLogger().handlers
+    for handler in handlers:
+        handler.acquire()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.release()
+
+
+def _scrub_copy(path: Path, clean: Clean, *, write: bool) -> bool:
+    """Looked at first: most copies have nothing to be changed, and a large one takes its time."""
+    with foreign.reading(path) as conn:
+        changed = scrub.whole(conn, clean=clean, write=False)
+    if changed and write:
+        backup.rewrite(path, lambda copy: scrub.whole(copy, clean=clean, write=True))
+    return bool(changed)

@@ -1,0 +1,25 @@
+"""What was looked at, when, and what was found. The newest of each name."""
+
+from __future__ import annotations
+
+from claude_mem.store.database import Connection, Row, one, rows
+
+DRILL = "drill:"
+
+
+def note(conn: Connection, name: str, *, ok: bool, text: str = "", now: int) -> None:
+    conn.execute("insert or replace into checks values (?, ?, ?, ?)", (name, now, int(ok), text[:2000]))
+
+
+def get(conn: Connection, name: str) -> Row | None:
+    return one(conn, "select at, ok, text from checks where name = ?", (name,))
+
+
+def drills(conn: Connection) -> dict[str, Row]:
+    """By the backup's name."""
+    found = rows(conn, "select name, at, ok, text from checks where substr(name, 1, ?) = ?", (len(DRILL), DRILL))
+    return {row.pop("name").removeprefix(DRILL): {**row, "ok": bool(row["ok"])} for row in found}
+
+
+def drop(conn: Connection, name: str) -> None:
+    conn.execute("delete from checks where name = ?", (name,))

@@ -1,0 +1,209 @@
+"""A damaged database is set aside, and the newest good backup takes its place with all that could be saved since.
+
+Nothing is ever deleted: the damaged one lies in `quarantine/<time>/` with its log. What was begun and not ended,
+because someone was killed at it, is gone on with at the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from claude_mem import hook, ids
+from claude_mem.errors import MemError
+from claude_mem.failpoints import failpoint
+from claude_mem.spool import sync_folder, write_private
+from claude_mem.store import backup, checks, damage, foreign, notices
+from claude_mem.store import salvage as salvage_
+from claude_mem.store.database import Connection, Database
+
+ABOUT = "about.json"
+ITSELF = "itself"  # nothing but the end of its log was lost
+SALVAGING = ".salvaging-"
+
+
+class Repair(msgspec.Struct):
+    """What happened, as it is written down beside the damaged files. `ended_at` 0: it is not done."""
+
+    problem: str
+    begun_at: int
+    folder: str = ""
+    ended_at: int = 0
+    backup: str = ""  # what was put in place: a backup, `itself`, or '': an empty one
+    taken: dict[str, int] = {}
+    lost: dict[str, int] = {}
+
+
+def unfinished(quarantine: Path) -> Repair | None:
+    return next((each for each in listing(quarantine) if not each.ended_at), None)
+
+
+def listing(quarantine: Path) -> list[Repair]:
+    """What was ever set aside and is still there, newest first."""
+    found = []
+    for path in sorted(quarantine.glob(f"*/{ABOUT}"), reverse=True):
+        try:
+            about = msgspec.json.decode(path.read_bytes(), type=Repair)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        about.folder = str(path.parent)
+        found.append(about)
+    return found
+
+
+def said(repair: Repair) -> str:
+    """For a person, once."""
+    when = datetime.fromtimestamp(repair.begun_at / 1000)
+    source = f"the backup {repair.backup}" if repair.backup else "an empty one, since there was no good backup"
+    if repair.backup == ITSELF:
+        source = "what was left of it"
+    saved, lost = sum(repair.taken.values()), sum(repair.lost.values())
+    back = f", with {saved:,} rows that could be saved" if saved else ""
+    back += f"; {lost:,} could not" if lost else ""
+    hint = "; `claude-mem backfill` reads your transcripts again" if lost or not repair.backup else ""
+    return (
+        f"claude-mem's database was damaged on {when:%d %b at %H:%M} ({repair.problem}). In its place is"
+        f" {source}{back}{hint}. The damaged one is kept in {repair.folder}."
+    )
+
+
+def mend(database: Path, *, backups: Path, quarantine: Path, problem: str) -> Repair:
+    """The caller holds the lock, and the database is closed. Capture goes on: hooks only need the spool."""
+    about = unfinished(quarantine) or _begin(quarantine, problem)
+    kept = Path(about.folder) / database.name
+    if not (kept.exists() and database.exists()):  # else it was all done but for the last note
+        _move(database, Path(about.folder))
+        failpoint("repair.moved")
+        _replace(database, kept, backups=backups, about=about)
+    about.ended_at = ids.now()
+    _write(about)
+    return about
+
+
+def _begin(quarantine: Path, problem: str) -> Repair:
+    hook.make_private(str(quarantine))
+    folder = quarantine / f"{datetime.now():%Y%m%d-%H%M%S}-{ids.new()[-4:]}"
+    hook.make_private(str(folder))
+    about = Repair(problem=problem, begun_at=ids.now(), folder=str(folder))
+    _write(about)
+    sync_folder(quarantine)
+    return about
+
+
+def _write(about: Repair) -> None:
+    write_private(Path(about.folder) / ABOUT, msgspec.json.encode(about))
+    sync_folder(Path(about.folder))
+
+
+def _move(database: Path, folder: Path) -> None:
+    """All three together. The database last: as long as it is in its place, everything still is to be done."""
+    for side in reversed(backup.SIDES):
+        file = database.with_name(database.name + side)
+        if file.exists():
+            file.rename(folder / file.name)
+    sync_folder(folder)
+    sync_folder(database.parent)
+
+
+def _replace(database: Path, kept: Path, *, backups: Path, about: Repair) -> None:
+    with _good(kept, backups, near=database.parent) as (fresh, name):
+        about.backup = name
+        db = Database(fresh, backups=fresh.parent)
+        try:
+            if kept.is_file():
+                _salvage(kept, db, about)
+            db.write_now(_note, about)
+        finally:
+            db.close()
+        failpoint("repair.salvaged")
+        fresh.rename(database)
+        sync_folder(database.parent)
+
+
+def _note(conn: Connection, about: Repair) -> None:
+    now = ids.now()
+    notices.put(conn, f"damage:{about.begun_at}", said(about), now=now)
+    checks.note(conn, "damage", ok=False, text=about.problem, now=now)
+    backup.settle(conn)
+
+
+@contextmanager
+def _good(kept: Path, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]]:
+    """A sound database to go on with, apart from all others, and the name of what it was made of: the damaged one, if
+    all that it lost was the end of its log; the newest backup that is good; or none, and it is empty."""
+    copies = sorted(backups.glob("*.db"), key=lambda path: -path.stat().st_mtime)
+    for source in ([kept] if _is_ours(kept) else []) + copies:
+        try:
+            prepared = backup.prepared(source, near)
+            fresh = prepared.__enter__()
+        except (MemError, apsw.Error, OSError):
+            continue
+        try:
+            yield fresh, ITSELF if source == kept else source.name
+        finally:
+            prepared.__exit__(None, None, None)
+        return
+    folder = near / f"{backup.RESTORING}{os.getpid()}"
+    hook.make_private(str(folder))
+    try:
+        yield folder / "claude-mem.db", ""
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ours(kept: Path) -> bool:
+    try:
+        return foreign.is_database(kept) and foreign.whose(kept) == "ours"
+    except (MemError, OSError):
+        return False
+
+
+def _salvage(kept: Path, db: Database, about: Repair) -> None:
+    with _readable(kept) as damaged:
+        if damaged is None:
+            return
+        found = db.write_freely(lambda conn: salvage_.salvage(damaged, conn, now=ids.now()))
+    about.taken, about.lost = dict(found.taken), dict(found.lost)
+
+
+@contextmanager
+def _readable(kept: Path) -> Iterator[Connection | None]:
+    """A copy: SQLite writes notes beside what it reads, and a header may have to be mended first."""
+    folder = kept.parent / f"{SALVAGING}{time.time_ns():x}"
+    hook.make_private(str(folder))
+    conn: Connection | None = None
+    try:
+        copy = folder / kept.name
+        for side in backup.SIDES[:2]:
+            if (file := kept.with_name(kept.name + side)).is_file():
+                shutil.copyfile(file, copy.with_name(copy.name + side))
+        for mend_header in (False, True):
+            if mend_header:
+                _mend_header(copy)
+            try:
+                conn = salvage_.reading(copy)
+                conn.execute("select count(*) from sqlite_schema").fetchall()
+                break
+            except apsw.Error:
+                conn = None
+        yield conn
+    finally:
+        if conn is not None:
+            conn.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mend_header(copy: Path) -> None:
+    with copy.open("r+b") as file:
+        head = file.read(damage.HEADER)
+        if len(head) == damage.HEADER:
+            file.seek(0)
+            file.write(damage.mend_header(head))

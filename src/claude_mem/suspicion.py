@@ -1,0 +1,284 @@
+"""Does a text read like an instruction to an agent, like dangerous advice, or like an attempt to leave its fence?
+
+Rules, no model: a judge that reads can be talked to. A rule is a chain of words (`data/suspicion.toml`), each within a
+few characters of the one before; looking for them takes one pass a word, so the time grows with the text and with
+nothing else. English, Chinese, German and French. Before that the text is folded: hidden characters, accents,
+look-alike letters, escapes and base64 are no disguise.
+
+What is found is not deleted: it is held until a person has looked at it. The words of a plain lie can't be told from
+those of a plain fact; that is what origins are for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import tomllib
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from claude_mem.text import plain
+
+MOST = 60_000  # characters that are looked at, half of them from each end
+RUNS, RUN = 12, 4_000  # of base64 in one text, and how much of each
+GAP = 40
+
+# What each rule is called, in words for people.
+WORDS = {
+    "override": "It tells an agent to ignore its instructions.",
+    "tags": "It imitates the marks of a system, a tool or of memory itself.",
+    "authority": "It claims to speak for someone whose orders an agent has to follow.",
+    "memory": "It asks to be remembered, or to be obeyed in later sessions.",
+    "trigger": "It tells an agent what to say or do when it is asked about something later.",
+    "secrecy": "It tells an agent to keep something from its user.",
+    "procedure": "It advises to run code from elsewhere or to switch protections off.",
+    "exfiltration": "It would send something away, or loads an image from elsewhere.",
+    "dependency": "It would take a package from another place.",
+    "secrets": "It advises to put secrets where others can read them.",
+    "hidden": "It has text in it that people can't see.",
+    "split": "Several records together read like an instruction to an agent.",
+    "burst": "An unusual number of memories came from the same source within ten minutes.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """`whole`: no other letter may stand right before it, or (unless it is a stem) right after it. A script without
+    spaces has no such words."""
+
+    text: str
+    whole: bool
+    stem: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Words in this order, of each part any one."""
+
+    parts: tuple[tuple[Word, ...], ...]
+    gap: int = GAP
+
+
+def _load(name: str) -> dict[str, tuple[Chain, ...]]:
+    return {rule: tuple(map(_chain, lines)) for rule, lines in _FILE[name].items()}
+
+
+def _chain(line: str) -> Chain:
+    words, _, gap = line.partition(" @")
+    return Chain(tuple(tuple(map(_word, part.split("|"))) for part in words.split(" > ")), int(gap or GAP))
+
+
+def _word(given: str) -> Word:
+    text = given.rstrip("*")
+    return Word(
+        text, whole=text.isascii() and text[0].isalnum(), stem=given != text or not text[-1].isalnum() or text == "http"
+    )
+
+
+_FILE = tomllib.loads((Path(__file__).parent / "data" / "suspicion.toml").read_text("utf-8"))
+_SPEAKS = _load("speaks")  # to whoever reads it
+_ADVISES = _load("advises")  # this matters only in words that would be told
+
+_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "tags",
+        re.compile(
+            r"(?:<|&lt;|‹)\s{0,4}/?\s{0,4}(?:system[-_ ]?reminder|system|claude-mem[\w-]{0,20}"
+            r"|tool_(?:result|use|response)s?|function_(?:result|call)s?|antml:\w{1,30}|assistant|instructions"
+            r"|important_instructions)\b[^<>\n]{0,100}(?:>|&gt;)"
+            r"|<\|(?:im_start|im_end|system|user|assistant|endoftext|end)|\[/?inst\]|<</?sys>>",
+            re.I,
+        ),
+    ),
+    (
+        "tags",
+        re.compile(
+            r"</\s{0,4}(?:observation|untrusted_context|hook_context|private|context|memory|document|data)\s{0,4}>"
+            r"|^\s{0,8}(?:human|assistant)\s{0,2}:\s",
+            re.I | re.M,
+        ),
+    ),
+    (
+        "procedure",
+        re.compile(
+            r"\b(?:curl|wget|iwr|irm|invoke-webrequest)\b[^|\n]{0,300}\|\s{0,4}(?:sudo\s{1,4}(?:-\w{1,4}\s{1,4})?)?"
+            r"(?:(?:ba|z|da|k)?sh|python\d?|node|perl|ruby|iex)\b"
+            r"|\b(?:ba)?sh\s{1,4}(?:-c\s{1,4}[\"']?\$\(|<\()\s{0,4}(?:curl|wget)\b"
+            r"|--dangerously-skip-permissions|\brm -rf (?:/|~|\$home)(?:\s|$)",
+            re.I,
+        ),
+    ),
+    ("exfiltration", re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//", re.I)),
+    (
+        "dependency",
+        re.compile(
+            r"--(?:registry|index-url|extra-index-url|find-links|trusted-host)[ =]\S|\bnpm config set registry"
+            r"|\bpip config set\b|\bgoproxy=http|\bregistry\s{0,2}=\s{0,2}http",
+            re.I,
+        ),
+    ),
+)
+# Protections that are switched off; to say that one should not is no advice to do so.
+_UNSAFE = re.compile(
+    r"node_tls_reject_unauthorized\s{0,2}=\s{0,2}[\"']?0|http\.sslverify[ =]{1,3}false|strict-ssl[ =]{1,3}false"
+    r"|--no-check-certificate|\bverify\s{0,2}=\s{0,2}false|stricthostkeychecking[ =]{1,3}no"
+    r"|chmod (?:-r )?(?:0?777|a\+rwx)|\bgit \w{1,12}[^\n]{0,60}--no-verify",
+    re.I,
+)
+_WARNS = re.compile(
+    r"\b(?:never|not|don't|avoid\w*|remov\w+|without|stop\w*|forbid\w*|refus\w+|vulnerab\w*|unsafe|insecure|instead of"
+    r"|because|warn\w*|disabled?|found|reject\w*|no longer|replac\w+)\b",
+    re.I,
+)
+_NEGATED = re.compile(
+    r"\b(?:never|not|don't|avoid|nicht|nie|niemals|kein\w?|jamais|ne|pas)\b|不要|切勿|禁止|不得|勿", re.I
+)
+_NEGATABLE = ("secrets", "exfiltration")
+
+_ZERO_WIDTH = re.compile("(?<=[A-Za-z ])[\u200b-\u200d\u2060-\u2064\ufeff]{1,8}(?=[A-Za-z ])")
+_TAG_LETTERS = re.compile("[\U000e0020-\U000e007e]{8}")  # more than the flag of a country has
+_TURNED = re.compile("[\u202d\u202e]")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
+
+
+_OF_USER = ("authority", "memory", "trigger")
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def rule(text: str, *, by_user: bool = False) -> str:
+    """The rule by which a text must not be told unasked; "" if none. Wishes and advice are the user's to give."""
+    return _first(text, advice=True, but=_OF_USER if by_user else ())
+
+
+def addresses(text: str) -> str:
+    """The rule by which a text that was only read speaks to whoever reads it. Tags and advice count for nothing here:
+    files and pages are full of both."""
+    return _first(text, advice=False)
+
+
+def imitates(text: str) -> str:
+    """Does a model's answer have marks in it that are neither its own nor ours?"""
+    return "tags" if _SHAPES[0][1].search(plain(text)) else ""
+
+
+def _first(text: str, *, advice: bool, but: Sequence[str] = ()) -> str:
+    text = text if len(text) <= MOST else text[: MOST // 2] + "\n" + text[-MOST // 2 :]
+    if is_hidden(text):
+        return "hidden"
+    shown = _folded(text)
+    for name in (name for name in _SPEAKS if name not in but):
+        if _has(shown[0], name, _SPEAKS) or _has(shown[-1], name, _SPEAKS):
+            return name
+    if but:
+        return next((imitation for variant in shown[:-1] if (imitation := imitates(variant))), "")
+    return next((found for variant in shown[:-1] if (found := _advice(variant))), "") if advice else ""
+
+
+def _advice(text: str) -> str:
+    for name, shape in _SHAPES:
+        if shape.search(text):
+            return name
+    if any(not _WARNS.search(text, max(0, found.start() - 60), found.end() + 40) for found in _UNSAFE.finditer(text)):
+        return "procedure"
+    return next((name for name in _ADVISES if _has(text, name, _ADVISES)), "")
+
+
+def is_hidden(text: str) -> bool:
+    """Letters that no one sees, or that are shown in another order than they stand."""
+    if text.isascii():
+        return False
+    turned = _TURNED.search(text) and not _RIGHT_TO_LEFT.search(text)
+    return bool(turned or _TAG_LETTERS.search(text) or len(_ZERO_WIDTH.findall(text)) >= 3)
+
+
+def _has(text: str, name: str, rules: dict[str, tuple[Chain, ...]]) -> bool:
+    return any(_fits(chain, text, negatable=name in _NEGATABLE) for chain in rules[name])
+
+
+def _fits(chain: Chain, text: str, *, negatable: bool) -> bool:
+    """Every part in its order, each near the one before."""
+    there: list[list[Word]] = []
+    for part in chain.parts:
+        there.append([word for word in part if word.text in text])
+        if not there[-1]:
+            return False  # as almost always
+    ends: list[int] = []
+    for number, words in enumerate(there):
+        found = [place for word in words for place in _places(word, text)]
+        if number == 0 and negatable:
+            found = [place for place in found if not _NEGATED.search(text, max(0, place[0] - 24), place[0])]
+        ends = sorted(end for begin, end in found if number == 0 or _near(ends, begin, chain.gap))
+        if not ends:
+            return False
+    return True
+
+
+def _near(ends: Sequence[int], begin: int, gap: int) -> bool:
+    index = bisect_left(ends, begin - gap)
+    return index < len(ends) and ends[index] <= begin
+
+
+def _places(word: Word, text: str) -> Iterator[tuple[int, int]]:
+    begin = text.find(word.text)
+    while begin >= 0:
+        end = begin + len(word.text)
+        left = not word.whole or begin == 0 or not _is_letter(text[begin - 1])
+        right = not word.whole or word.stem or end == len(text) or not _is_letter(text[end])
+        if left and right:
+            yield begin, end
+        begin = text.find(word.text, end)
+
+
+def _is_letter(letter: str) -> bool:
+    return letter.isalnum() and letter < "\u2e80"  # a Chinese character next to a Latin word is no part of it
+
+
+# --- folding ---------------------------------------------------------------------------------------------------------
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SPACES = re.compile(r"[^\S\n]{2,}|\n+")
+_SEPARATORS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+_ALIKE = str.maketrans(
+    "аеорсухіјѕԁһԛԝмткнвАВЕКМНОРСТУХІЈЅαβεικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeopcyxijsdhqwmtkhbABEKMHOPCTYXIJSabeiknoptuxABEZHIKMNOPTYX",
+)
+
+
+def _folded(text: str) -> list[str]:
+    """The text as its words are looked for; last, the same with every mark between words taken for a space."""
+    text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), _ANSI.sub("", text)))
+    text = "\n".join([text, *_decoded(text)])
+    bare = plain(text)
+    if not bare.isascii():
+        bare = unicodedata.normalize("NFKD", bare.translate(_ALIKE) if _mixed(bare) else bare)
+        bare = "".join(letter for letter in bare if not unicodedata.combining(letter))
+    return [
+        _SPACES.sub(" ", bare).casefold(),
+        _SPACES.sub("\n", bare).casefold(),
+        _SEPARATORS.sub(" ", bare).casefold(),
+    ]
+
+
+def _mixed(text: str) -> bool:
+    """Latin letters and others that look like them in one word."""
+    return bool(re.search("[A-Za-z][\u0370-\u04ff\u0500-\u052f]|[\u0370-\u04ff\u0500-\u052f][A-Za-z]", text))
+
+
+def _decoded(text: str) -> Iterator[str]:
+    for found, _ in zip(_BASE64.finditer(text), range(RUNS), strict=False):
+        run = found[0][:RUN].rstrip("=").replace("-", "+").replace("_", "/")
+        try:
+            said = base64.b64decode(run + "=" * (-len(run) % 4)).decode("utf-8")
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            continue
+        if said.isprintable() and " " in said:
+            yield said

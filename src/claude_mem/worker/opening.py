@@ -1,0 +1,58 @@
+"""Opening a service over a database that may be damaged: then a backup is put in its place first."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+
+from claude_mem.config import Config
+from claude_mem.errors import CannotDo, Damaged
+from claude_mem.store import examine, repair
+from claude_mem.store.database import ours
+from claude_mem.worker.service import Service
+
+log = logging.getLogger(__name__)
+
+MOST, WITHIN_SECONDS = 3, 3600.0  # a disk that damages everything is not mended by more backups
+_times: deque[float] = deque(maxlen=MOST)
+
+
+def opened(config: Config) -> Service:
+    """For the holder of the lock."""
+    if repair.unfinished(config.quarantine):
+        mend(config, "")
+    try:
+        return Service(config)
+    except Damaged as problem:
+        mend(config, str(problem))
+        return Service(config)
+
+
+def _count(problem: str) -> None:
+    now = time.monotonic()
+    if len(_times) == MOST and now - _times[0] < WITHIN_SECONDS:
+        raise CannotDo(
+            f"the database was damaged {MOST} times within an hour: {problem}",
+            hint="the disk may be failing; move CLAUDE_MEM_DATA_DIR to another one. Events wait in the spool",
+        )
+    _times.append(now)
+
+
+def mend(config: Config, problem: str) -> None:
+    _count(problem)
+    log.error("the database is damaged and set aside: %s", problem)
+    done = repair.mend(ours(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem)
+    log.error("%s", repair.said(done))
+    for start in config.starts.glob("*"):  # of another state of the database; the worker writes them again
+        start.unlink(missing_ok=True)
+
+
+def look_again(config: Config, problem: str) -> None:
+    """Something met damage, or thought so. What can't be confirmed is only noted."""
+    found = examine.closely(ours(config.database))
+    if found:
+        mend(config, found[0])
+    else:
+        _count(problem)
+        log.error("damage was met, and a close look finds none: %s", problem)
