@@ -175,7 +175,7 @@ def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], wo
         return "deleted"
     if not wanted and not _says(path, words):
         return "kept"
-    backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words))
+    backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
     foreign.drop_copy(path)
     return "rewritten"
 
