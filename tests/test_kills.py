@@ -40,7 +40,7 @@ ELSEWHERE = {
     **dict.fromkeys(("index.vectors", "inject.composed", "inject.noted", "checkpoint.begun"), "test_chores.py"),
     **dict.fromkeys(("checkpoint.done", "backup.step", "backup.copied", "backup.made"), "test_chores.py"),
     **dict.fromkeys(("repair.moved", "repair.salvaged", "retention.faded"), "test_damage.py"),
-    **dict.fromkeys(("forget.put_away", "forget.erased"), "test_chores.py"),
+    **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)

@@ -13,14 +13,13 @@ import msgspec
 from claude_mem import ids
 from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.store import jobs, stones
+from claude_mem.store import jobs
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import HELD, LISTS, cost, dump, fingerprint, get, loaded
 
 KEEP_MS = 30 * 86_400_000
 MOST_MERGED = 20
 PERSON = "user"
-GONE = "gone:"
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 _UNITED = ("facts", "sources", "concepts", "files_read", "files_modified")
 _EMPTY: Row = {**dict.fromkeys(("title", "subtitle", "narrative", "commit_id")), **dict.fromkeys(_UNITED, "[]")}
@@ -186,12 +185,10 @@ def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[
 
 
 def wipe(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
-    """For good, and its key too: that may quote what it was made of. Its tombstone says what the key was."""
-    row = _any_row(conn, row_id)
-    if not row["forgotten"]:
+    """For good, and its key too: that may quote what it was made of. What it was, its tombstone knows."""
+    if not _any_row(conn, row_id)["forgotten"]:
         _note(conn, row_id, "forgotten", None, now=now, by=by)
-    gone = row["key"] if row["key"].startswith(GONE) else f"{GONE}{stones.observation_mark(conn, row_id)}"
-    _erase(conn, row_id, now=now, key=gone)
+    _erase(conn, row_id, now=now, key=f"gone:{row_id}")
 
 
 def _erase(conn: Connection, row_id: int, *, now: int, **more: str) -> None:

@@ -76,12 +76,6 @@ class Stone(msgspec.Struct, frozen=True, omit_defaults=True):
     back: bool = False
 
 
-def observation_mark(conn: Connection, row_id: int) -> str:
-    """What stands in the place of its key when it is erased: a key may quote what it was made of."""
-    parts = ", ".join(f"nullif({mark}, '')" for mark in KNOWN_BY["observation"])
-    return str(value(conn, f"select coalesce({parts}, '') {joined('observation')} where i.id = ?", (row_id,)) or "")
-
-
 # --- keeping ---------------------------------------------------------------------------------------------------------
 
 
