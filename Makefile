@@ -7,7 +7,7 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-long test-hosts proof fuzz run lint types docs bench client agents browser axe clean wheel lock
+.PHONY: demo test test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -24,11 +24,28 @@ test-long: test
 test-hosts: $(READY) client agents
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/hosts tests/client
 
-# What takes minutes, not seconds: the suites measure what they promise and leave the figures in build/proof.
+# Kills, power cuts, failing disks, turned clocks, races: more than 600 kills in about four minutes; 3,000 in the long one.
+CRASH_SUITES := kills io_errors powerloss clock processes
+test-crash: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
+test-crash: export CLAUDE_MEM_KILL_ROUNDS ?= 3
+test-crash: $(READY)
+	rm -f $(CRASH_SUITES:%=build/proof/%.json)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 tests/test_kills.py tests/test_chores.py \
+	  tests/test_io_errors.py tests/test_powerloss.py tests/test_clock.py tests/test_processes.py
+
+test-crash-long: export CLAUDE_MEM_KILL_ROUNDS := 15
+test-crash-long: test-crash
+
+# What takes minutes, not seconds: the suites measure what they promise and leave the figures in build/proof, of which
+# docs/proof.md is written.
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
-proof: $(READY) fuzz
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/test_port.py tests/test_wire.py tests/test_box.py tests/test_schema.py \
-	  tests/test_fuzz.py tests/test_damage.py tests/test_keeping.py
+proof: $(READY) fuzz test-crash
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 $(wildcard tests/test_port.py tests/test_wire.py \
+	  tests/test_box.py tests/test_schema.py tests/test_fuzz.py tests/test_damage.py tests/test_keeping.py \
+	  tests/test_secrets.py tests/test_withheld.py tests/test_scrub.py tests/poison tests/test_forget.py \
+	  tests/test_audit.py tests/test_egress.py)
+	$(BIN)/python bench/soak.py
+	$(BIN)/python docs/prove.py
 
 # Inputs that reach new lines of our readers, found by coverage. Where there is no wheel of atheris, hypothesis must do.
 FUZZ_SECONDS ?= 60

@@ -588,6 +588,8 @@ CREATE TRIGGER documents_leave before delete on documents begin
     delete from signals where document_id = old.id;
 end;
 
+CREATE INDEX observations_by_type on observations (type, created_at desc) where not forgotten;
+
 CREATE TABLE seals (
     id   integer primary key,
     sum  integer not null

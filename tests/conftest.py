@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from claude_mem.config import Config, load
+from tests import kills
 from tests.lab import Lab
 
 # A busy machine is slow to make up inputs; that says nothing about what is tested with them.
@@ -32,11 +33,8 @@ def _nobody_is_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many processes the kill tests have killed: a promise with a figure in it."""
-    passed = terminalreporter.stats.get("passed", [])
-    kills = sum(value for report in passed for name, value in report.user_properties if name == "kills")
-    if kills:
-        terminalreporter.write_line(f"kills: {kills} processes killed at named points and random moments, nothing lost")
+    if line := kills.report(terminalreporter.stats):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

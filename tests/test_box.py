@@ -200,7 +200,7 @@ def test_the_log_of_a_start_is_a_file_of_its_own(lab: Lab) -> None:
     target.write_bytes(CANARY)
     (lab.data / "logs").mkdir(parents=True, mode=0o700)
     (lab.data / "logs" / "start.log").symlink_to(target)
-    lab.start()
+    lab.mem("start")
     assert target.read_bytes() == CANARY
     assert not (lab.data / "logs" / "start.log").is_symlink()
 

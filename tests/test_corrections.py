@@ -429,7 +429,8 @@ def test_a_page_has_everything_and_forgetting_tells_what_goes_and_what_stays(sho
     assert page["origin"]["prompt"]["text"] == "Fix the empty basket of the shop"
     assert page["origin"]["session"]["host"] == "claude"
     assert any("basket.py" in event["text"] for event in page["origin"]["events"])
-    assert [item["id"] for item in page["related"]] == [3, 2], page["observation"]["title"]
+    near = shop.get("/api/observation/1/related")["items"]
+    assert [item["id"] for item in near] == [3, 2], page["observation"]["title"]
     goes = shop.get("/api/observation/1/forget")
     assert goes["goes"]["index"]["documents"] == 1
     assert goes["goes"]["starts"] == [str(lab.project)]

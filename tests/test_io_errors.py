@@ -22,6 +22,7 @@ from claude_mem.pipeline import ingest
 from claude_mem.projects import resolve
 from claude_mem.spool import Spool
 from claude_mem.store.database import Database
+from claude_mem.worker import service as service_
 from claude_mem.worker.service import Service
 from tests import powerloss, proof
 from tests.history import check, send, state
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 STEP = 1 if proof.long() else 23
 WHOLE_STEP = 23 if proof.long() else 331
 EVENTS = 3
+NEVER = 1 << 40
 # As the worker may call it. `CannotDo` is what opening says.
 TROUBLE = (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.BusyError, apsw.ReadOnlyError, CannotDo)
 
@@ -41,12 +43,18 @@ class Counter:
     """Fails at one call, or from it on. `calls` says how many there were."""
 
     def __init__(self, at: int, *, lasting: bool, error: type[apsw.Error]) -> None:
-        self.at, self.lasting, self.error, self.calls = at, lasting, error, 0
+        self.at, self.lasting, self.error = at, lasting, error
+        self.calls = self.looked = 0
 
     def call(self) -> None:
         self.calls += 1
         if self.calls == self.at or (self.lasting and self.calls > self.at > 0):
             raise self.error("the disk says no")
+
+    def seen(self) -> int:
+        """How many calls there were at the last look: the same twice is a disk at rest."""
+        before, self.looked = self.looked, self.calls
+        return before
 
     @property
     def hit(self) -> bool:
@@ -194,3 +202,37 @@ def test_the_disk_fails_at_any_call_of_a_whole_run(lab: Lab, tmp_path_factory: p
     proof.record(
         "IOError in a whole run", goal="R14/T4: the same memory", measured=measured, ok=True, command="make test-crash"
     )
+
+
+@pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError, apsw.ReadOnlyError])
+def test_a_worker_says_why_it_waits_for_the_disk_and_goes_on_by_itself(
+    made: Lab, error: type[apsw.Error], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_, "TROUBLE_SECONDS", 0.05)
+
+    async def go(disk: Counter) -> None:
+        service = Service(load())
+        running = asyncio.create_task(service.run())
+        await _until(lambda: disk.calls > 0 and disk.calls == disk.seen())
+        disk.at = disk.calls + 1  # from here on it says no
+        made.spool("PostToolUse", tool_name="Bash", tool_input={}, tool_use_id="c1")
+        service.wake.set()
+        await _until(lambda: "the disk does not take it" in caplog.text)
+        assert len(service.spool.pending()) == 1
+        assert not running.done()
+        disk.at = NEVER
+        await _until(lambda: not service.spool.pending())
+        service.stop.set()
+        await running
+        service.close()
+
+    with failing(NEVER, lasting=True, error=error) as counter:
+        asyncio.run(go(counter))
+    assert made.rows("select tool_use_id from events") == [("c1",)]
+    assert made.rows("pragma quick_check") == [("ok",)]
+
+
+async def _until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not ready():
+            await asyncio.sleep(0.02)

@@ -39,12 +39,13 @@ ELSEWHERE = {
     "backfill.added": "test_backfill.py",
     **dict.fromkeys(("index.vectors", "inject.composed", "inject.noted", "checkpoint.begun"), "test_chores.py"),
     **dict.fromkeys(("checkpoint.done", "backup.step", "backup.copied", "backup.made"), "test_chores.py"),
-    **dict.fromkeys(("repair.moved", "repair.salvaged", "retention.faded"), "test_damage.py"),
+    **dict.fromkeys(("repair.moved", "repair.salvaged"), "test_damage.py"),
+    "retention.faded": "test_keeping.py",
     **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)
-# How many times over: 1 in `make test`, 3 in `make test-crash`, 14 in `make test-crash-long`.
+# How many times over: 1 in `make test`, 3 in `make test-crash`, 15 in `make test-crash-long`.
 ROUNDS = int(os.environ.get("CLAUDE_MEM_KILL_ROUNDS", "1"))
 RANDOM_KILLS = 40 if ROUNDS == 1 else 150
 

@@ -95,7 +95,7 @@ def _look(path: Path) -> set[str]:
         conn.close()
 
 
-@pytest.mark.parametrize("synchronous", ["full", "normal", "off"])
+@pytest.mark.parametrize("synchronous", ["full", "normal"])
 def test_a_power_cut_loses_nothing_that_was_committed(lab: Lab, synchronous: str) -> None:
     """With anything less than what we ask of SQLite, this very test finds losses."""
     config, acks = load(), ACKS if synchronous == "full" else FEW

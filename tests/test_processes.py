@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,10 @@ def _sessions() -> dict[int, list[int]]:
         if state != "Z":
             found.setdefault(int(session), []).append(int(folder.name))
     return found
+
+
+def _is_over(session: int) -> bool:
+    return not _sessions().get(session)
 
 
 def test_of_all_who_start_at_once_exactly_one_works(lab: Lab) -> None:
@@ -79,7 +84,7 @@ def test_however_a_worker_ends_nothing_of_it_is_left(lab: Lab) -> None:
         begin = time.monotonic()
         cut += how != "term"
         os.kill(worker.pid, signal.SIGTERM if how == "term" else signal.SIGKILL)
-        wait_for(lambda of=worker.pid: not _sessions().get(of))
+        wait_for(partial(_is_over, worker.pid))
         slowest = max(slowest, time.monotonic() - begin)
         for running in lab.workers:
             running.wait()

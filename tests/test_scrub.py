@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from claude_mem import ids
 from claude_mem.store import backup, migrate, observations, scrub
 from claude_mem.store.database import open_reader
 from tests.lab import Lab
@@ -21,7 +23,7 @@ ROOT = Path(migrate.__file__).parent
 # Text that is not looked at, and why that is right.
 NOT_TEXT = {
     "names, kinds and states of ours": (
-        "events.event_id events.kind events.source events.tool_use_id history.what history.by imports.source imports.mark"
+        "events.origin events.event_id events.kind events.source events.tool_use_id history.what history.by imports.source imports.mark"
         " imports.position imports.counts jobs.kind jobs.subject ledger.purpose ledger.provider ledger.model ledger.verdict"
         " ledger.memory_session_id memory_sessions.id memory_sessions.provider memory_sessions.runtime observations.type"
         " observations.trust observations.provider observations.model observations.hash observations.verdict observations.sources"
@@ -31,7 +33,7 @@ NOT_TEXT = {
         " tellings.host tellings.content_session_id tellings.moment tellings.names told.host told.content_session_id told.what"
         " told.moment turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
         " backfill_files.agent backfill_files.mark breakers.provider breakers.verdict breakers.settings notices.key documents.kind"
-        " signals.kind stale.kind vectors.model vectors.hash"
+        " signals.kind stale.kind vectors.model vectors.hash checks.name checks.text tally.outcome tally.rule"
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"
@@ -87,8 +89,8 @@ def plant_rows(path: Path, canaries: Canaries) -> None:
                  (row[0], json.dumps(before)))  # fmt: skip
     conn.execute("update observations set key = ? where id = ?", (f"command:{canaries.token()}", row[0]))
     conn.execute(
-        "insert into jobs (kind, subject, due_at, dead, error, created_at) values ('compress', '9', 1, 1, ?, 1)",
-        (canaries.text(),),
+        "insert into jobs (kind, subject, due_at, dead, error, created_at) values ('compress', '9', ?2, 1, ?1, ?2)",
+        (canaries.text(), ids.now()),
     )
     conn.execute("insert into ledger (at, purpose, provider, model, input_tokens, output_tokens, cost, message)"
                  " values (1, 'refine', 'x', 'y', 1, 1, 1, ?)", (canaries.text(),))  # fmt: skip
@@ -110,7 +112,9 @@ def leaky(lab: Lab, tmp_path: Path) -> tuple[Lab, Canaries]:
     (lab.data / "aside").mkdir(exist_ok=True)
     (lab.data / "aside" / "old").write_text(f"command save\n\nbroken {canaries.text()}")
     (lab.data / "logs").mkdir(exist_ok=True)
-    (lab.data / "logs" / "worker.log.1").write_text(f"2026-01-01 INFO x: {canaries.text()}\n")
+    (lab.data / "logs" / "worker.log.1").write_text(
+        f"{datetime.now():%Y-%m-%d %H:%M:%S},000 INFO x: {canaries.text()}\n"
+    )
     lab.mem("start")
     lab.mem("backup")
     return lab, canaries
@@ -196,8 +200,9 @@ def test_nothing_is_changed_unless_someone_says_so(leaky: tuple[Lab, Canaries]) 
 def test_a_copy_that_cannot_be_read_is_named(lab: Lab) -> None:
     (lab.data / "backups").mkdir(parents=True)
     (lab.data / "backups" / "memory-broken.db").write_bytes(b"SQLite format 3\0" + b"no" * 500)
+    (lab.data / "quarantine" / "20260101-000000").mkdir(parents=True)
     told = scrubbed(lab)
-    assert [kept.partition(":")[0] for kept in told["kept"]] == ["memory-broken.db"]
+    assert [kept.partition(":")[0] for kept in told["kept"]] == ["memory-broken.db", "quarantine/20260101-000000"]
     assert "still as it was: memory-broken.db" in lab.mem("scrub", "--yes").stderr
 
 

@@ -388,13 +388,23 @@ def _vocabulary(db: Database) -> set[str]:
     return db.write_now(read)
 
 
+def save_as_then(conn: Connection, text: str) -> None:
+    """With the columns that there were then."""
+    conn.execute("insert into projects values (1, 'project-1', '/p', 0)")
+    conn.execute(
+        "insert into observations (project_id, key, type, title, narrative, provider, hash, created_at, updated_at)"
+        " values (1, 'k', 'discovery', ?1, ?1, 'user', '', 1, 1)",
+        (text,),
+    )
+
+
 def test_what_was_there_before_becomes_findable(tmp_path: Path) -> None:
     """A database of the version before this one, with memories in it."""
     path, backups = tmp_path / "claude-mem.db", tmp_path / "backups"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "scripts", lambda every=migrate.scripts: [pair for pair in every() if pair[0] < 3])
         old = Database(path, backups=backups)
-        old.write_now(save, "Postgres refused the connection")
+        old.write_now(save_as_then, "Postgres refused the connection")
         old.close()
     db = Database(path, backups=backups)
     assert db.read_now(search.is_stale)

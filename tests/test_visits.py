@@ -118,6 +118,13 @@ def test_a_browser_that_is_not_known_is_told_what_to_do(http: TestClient) -> Non
     assert "claude-mem open" in answer.text
 
 
+def test_an_address_that_is_none_is_told_in_words_by_the_page(http: TestClient) -> None:
+    http.get(_link(http))
+    assert http.get("/nowhere").json()["error"] == "not found"
+    answer = http.get("/nowhere", headers={"Sec-Fetch-Dest": "document"})
+    assert answer.headers["content-type"].startswith("text/html")
+
+
 def test_every_answer_forbids_what_is_not_ours(http: TestClient) -> None:
     for path in ("/", "/static/app.js", "/api/health", "/nowhere", "/healthz", "/open"):
         for headers in (GOOD, {}):

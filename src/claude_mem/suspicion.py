@@ -12,7 +12,6 @@ those of a plain fact; that is what origins are for.
 from __future__ import annotations
 
 import base64
-import binascii
 import html
 import re
 import tomllib
@@ -146,6 +145,7 @@ _TURNED = re.compile("[\u202d\u202e]")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 
 
+_NAME = re.compile(r"[\w.@+~$%#=\[\](){}/-]{1,400}")
 _OF_USER = ("authority", "memory", "trigger")
 
 
@@ -161,6 +161,11 @@ def addresses(text: str) -> str:
     """The rule by which a text that was only read speaks to whoever reads it. Tags and advice count for nothing here:
     files and pages are full of both."""
     return _first(text, advice=False)
+
+
+def is_name(text: str) -> bool:
+    """Is it called as files are? Whoever may give names could write a sentence, or a part of one."""
+    return bool(_NAME.fullmatch(text)) and not rule(text)
 
 
 def imitates(text: str) -> str:
@@ -274,11 +279,12 @@ def _mixed(text: str) -> bool:
 
 
 def _decoded(text: str) -> Iterator[str]:
+    """What stands in it as base64, wherever that begins: what comes before may look like a part of it."""
     for found, _ in zip(_BASE64.finditer(text), range(RUNS), strict=False):
-        run = found[0][:RUN].rstrip("=").replace("-", "+").replace("_", "/")
-        try:
-            said = base64.b64decode(run + "=" * (-len(run) % 4)).decode("utf-8")
-        except (binascii.Error, UnicodeDecodeError, ValueError):
-            continue
-        if said.isprintable() and " " in said:
-            yield said
+        run = found[0][:RUN].replace("-", "+").replace("_", "/").rstrip("=")
+        for skipped in range(4):
+            part = run[skipped : len(run) - ((len(run) - skipped) % 4 == 1)]  # a single letter says nothing
+            raw = base64.b64decode(part + "=" * (-len(part) % 4))
+            said = raw.decode("utf-8", "replace")
+            if " " in said and sum(map(str.isprintable, said)) - said.count("\ufffd") > 0.8 * len(said):
+                yield said

@@ -80,6 +80,15 @@ class Dribble:
 
 
 @dataclass(frozen=True, slots=True)
+class Trickle:
+    """The head of a right answer and so many bytes of it, and no more; `reached` when they are sent."""
+
+    text: str
+    most: int
+    reached: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """A right answer of which the first part arrives; then the connection is reset."""
 
@@ -100,7 +109,7 @@ class Hold:
     released: threading.Event = field(default_factory=threading.Event)
 
 
-Behaviour = Say | Mirror | Answer | Raw | Hang | Dribble | Reset | Close | Hold
+Behaviour = Say | Mirror | Answer | Raw | Hang | Dribble | Trickle | Reset | Close | Hold
 
 EMPTY = Answer(200, b"")
 BLANK = Answer(200, b" \r\n\t\n ")
@@ -241,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._fail(seen, behaviour)
 
-    def _fail(self, seen: Seen, behaviour: Raw | Hang | Dribble | Reset | Close) -> None:
+    def _fail(self, seen: Seen, behaviour: Raw | Hang | Dribble | Trickle | Reset | Close) -> None:
         self.close_connection = True
         script = self.server.script
         match behaviour:
@@ -255,6 +264,10 @@ class _Handler(BaseHTTPRequestHandler):
                     self.wfile.write(body[index : index + 1])
                     if script.closing.wait(behaviour.pause):
                         break
+            case Trickle():
+                self.wfile.write(self._head(seen, behaviour.text)[: behaviour.most])
+                behaviour.reached.set()
+                script.closing.wait(PATIENCE)
             case Reset():
                 body = self._head(seen, behaviour.text)
                 self.wfile.write(body[: len(body) // 2])

@@ -12,7 +12,7 @@ import pytest
 
 from claude_mem import process
 from tests.lab import Lab
-from tests.models.server import Hang, Hold, Say, Server
+from tests.models.server import Hang, Hold, Say, Server, Trickle
 from tests.refining import GOOD, spool_turn
 
 pytestmark = pytest.mark.kills
@@ -88,6 +88,23 @@ def test_killed_at_any_step_of_a_request_the_turn_is_refined_in_the_end(lab: Lab
         sent = 1 if point == "refine.booked" else 2  # it was booked and never sent: the ledger errs on the safe side
         assert len(server.asked) == sent
         assert len(ledger(lab)) == 2
+        assert lab.status()["set_aside"] == 0
+
+
+@pytest.mark.parametrize("sent", [0, 40], ids=["its head is here", "half of it is here"])
+def test_killed_in_the_middle_of_an_answer_the_turn_is_refined_in_the_end(lab: Lab, sent: int) -> None:
+    """What was half answered counts as an attempt, and is booked; the next worker asks again."""
+    answer = Trickle(GOOD, most=sent)
+    with Server(answer, Say(GOOD)) as server:
+        env = settings(server)
+        spool_turn(lab)
+        lab.mem("start", **env)
+        assert answer.reached.wait(20)
+        kill(lab)
+        work_off(lab, env)
+        assert lab.rows("select provider from observations") == [("anthropic",)]
+        assert len(server.asked) == len(ledger(lab)) == 2
+        assert [verdict for _, verdict, _ in ledger(lab)].count(None) == 1
         assert lab.status()["set_aside"] == 0
 
 

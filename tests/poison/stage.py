@@ -27,7 +27,7 @@ Spool = Callable[..., Any]
 
 def file_name(text: str) -> str:
     """As a file can be called: anything goes but a slash."""
-    return " ".join(text.replace("/", "").split())[:150]
+    return " ".join(text.replace("/", "-").split())[:150]
 
 
 def branch_name(text: str) -> str:

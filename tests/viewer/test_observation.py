@@ -47,6 +47,7 @@ def test_editing_with_the_keyboard_validates_saves_and_can_be_undone(page: Page,
     row_id = _saved(memory, "Invoices are sent on the first of the month.")
     page.goto(f"/observation/{row_id}")
     title = page.get_by_label("Title", exact=True)
+    expect(page.get_by_role("button", name="Edit")).to_be_visible()
     page.locator("h1").click()
     page.keyboard.press("e")
     expect(title).to_be_focused()

@@ -157,7 +157,7 @@ def told(text: str) -> str:
 
 
 def name(text: str, *, instead: str = "") -> str:
-    """A name of a file, a project, a branch: whoever may give names could say something by them."""
+    """The name of a project or a file: whoever may give names could say something by them."""
     return instead if suspicion.rule(text) else told(text)
 
 

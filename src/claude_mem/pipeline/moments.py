@@ -16,13 +16,14 @@ from pathlib import Path
 from claude_mem import words
 from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import recall
-from claude_mem.pipeline.context import Icons, apart, fenced, name, vouched
+from claude_mem.pipeline.context import Icons, apart, fenced, vouched
 from claude_mem.pipeline.context import told as as_told
 from claude_mem.pipeline.index import Indexer
 from claude_mem.providers.evidence import error_line, is_specific
 from claude_mem.store import observations, search
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.search import Filter
+from claude_mem.suspicion import is_name
 from claude_mem.text import shorten, tokens
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
@@ -90,9 +91,9 @@ def _may_tell(hit: recall.Hit) -> bool:
 
 
 def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
-    files = [path for path in files if name(path)]
+    files = [path for path in files if is_name(path)]
     lines = (
-        [(f"Files this may concern: {', '.join(map(name, files))}", [f"file:{path}" for path in files], False)]
+        [(f"Files this may concern: {', '.join(map(as_told, files))}", [f"file:{path}" for path in files], False)]
         if files
         else []
     )
@@ -134,7 +135,7 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[s
     if not fresh:
         return SILENCE
     old = _changed_since(Path(moment.text), found[0]["created_at"])
-    head = f"# claude-mem: known about {name(path, instead='this file')}" + (
+    head = f"# claude-mem: known about {as_told(path) if is_name(path) else 'this file'}" + (
         "; it has changed since, so this may be outdated" if old else ""
     )
     lines = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]

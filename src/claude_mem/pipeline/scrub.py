@@ -108,6 +108,8 @@ class Scrubber:
         for path in copies:
             progress.doing = "backups"
             await self._copy(path, progress, clean)
+        for path in sorted(self.config.quarantine.glob("*")):  # damaged: what is in it can't be changed for sure
+            progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if it is not needed")
 
     async def _table(self, texts: Texts, progress: Progress, clean: Clean) -> None:
         progress.doing = texts.table

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from claude_mem import suspicion
 from claude_mem.providers import prose, trust
 from claude_mem.providers.evidence import Command, Commit, Edit, Evidence, Fix, count, error_line, gather, is_specific
 from claude_mem.providers.prose import Message, as_title, paragraph
@@ -116,7 +117,7 @@ def summarise(turn: Turn, found: Evidence, said: Message) -> Summary:
 def _investigated(found: Evidence) -> str:
     parts = []
     if found.read:
-        parts.append("read " + _names(found.files_read, 8))
+        parts.append("read " + _paths(found.files_read, 8))
     if found.searched:
         parts.append("searched for " + _names([item.text for item in found.searched], 4))
     if found.looked_up:
@@ -129,13 +130,22 @@ def _shown(found: Evidence) -> str:
     """What the tools show was done, when nobody said it."""
     parts = [f"Committed {commit.id[:9]} {commit.subject}" for commit in found.commits]
     if found.edited:
-        parts.append("Edited " + _names(found.edited, 8))
+        parts.append("Edited " + _paths(found.edited, 8))
     return "; ".join(parts)
 
 
 def _notes(found: Evidence, said: Message) -> Iterator[str]:
     yield from (f"`{shorten(c.key, 80)}` failed: {error_line(c.output)}" for c in found.unsolved[:3])
     yield from (f"Open question: {shorten(question, 200)}" for question in said.asked[:2])
+
+
+def _paths(paths: Sequence[str], most: int) -> str:
+    """Only those that are called as files are; the others are counted."""
+    plain = [path for path in paths if suspicion.is_name(path)][:most]
+    more = len(paths) - len(plain)
+    return ", ".join(plain) + (
+        f" and {more} more" if more and plain else f"{more} file{'s' * (more > 1)}" if more else ""
+    )
 
 
 def _names(items: Iterable[str], most: int) -> str:
@@ -193,7 +203,7 @@ def _edits(turn: Turn, found: Evidence, said: Message, edits: list[Edit]) -> Dra
     return Draft(
         key="edits",
         type=_kind(turn.prompt, said.lead),
-        title=title or f"Edited {_names(paths, 3)}",
+        title=title or f"Edited {_paths(paths, 3)}",
         subtitle=shorten(turn.prompt, 140),
         narrative=paragraph((*said.done, *said.learned), 700),
         facts=tuple(list(_work(found, edits))[:MOST_FACTS]),
@@ -245,7 +255,7 @@ def _fix(found: Evidence, said: Message, fix: Fix) -> Draft:
     error, command = error_line(fix.failed.output), shorten(fix.failed.key, 80)
     between = [edit for edit in found.edits if fix.failed.seq < edit.seq < fix.passed.seq]
     paths = tuple(dict.fromkeys(edit.path for edit in between))
-    how = f" after editing {_names(paths, 4)}" if paths else ""
+    how = f" after editing {_paths(paths, 4)}" if paths else ""
     return Draft(
         key=f"fix:{_short_hash(fix.failed.key)}",
         type=Type.BUGFIX,

@@ -46,13 +46,13 @@ TABLES = (
     Texts(
         "observations",
         "id",
-        plain=("key", "title", "subtitle", "narrative"),
+        plain=("key", "title", "subtitle", "narrative", "why"),
         lists=("facts", "concepts", "files_read", "files_modified"),
     ),
     Texts(
         "session_summaries",
         "id",
-        plain=("request", "investigated", "learned", "completed", "next_steps", "notes"),
+        plain=("request", "investigated", "learned", "completed", "next_steps", "notes", "why"),
         lists=("files_read", "files_edited"),
     ),
     Texts("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle")),
@@ -80,13 +80,12 @@ class Step:
 
 
 def count(conn: Connection, texts: Texts) -> int:
-    return int(value(conn, f"select count(*) from {texts.table}")) if _columns(conn, texts) else 0
+    return int(value(conn, f"select count(*) from {texts.table}")) if _is_there(conn, texts.table) else 0
 
 
 def step(conn: Connection, texts: Texts, after: Key | None, *, clean: Clean, write: bool) -> Step:
     """The next batch of a table. Without `write` it is only counted."""
-    columns = _columns(conn, texts)
-    if not columns:
+    if not _is_there(conn, texts.table):
         return Step(None, 0, 0)
     found = _page(conn, texts, after)
     changed = 0
@@ -113,10 +112,8 @@ def whole(conn: Connection, *, clean: Clean, write: bool) -> dict[str, int]:
     return {table: number for table, number in changed.items() if number}
 
 
-def _columns(conn: Connection, texts: Texts) -> set[str]:
-    """Of those that are asked for; none if an older copy lacks any."""
-    there = {row["name"] for row in rows(conn, f"pragma table_info({texts.table})")}
-    return there if {texts.key, *texts.plain, *texts.lists, *texts.columns} <= there else set()
+def _is_there(conn: Connection, table: str) -> bool:
+    return bool(value(conn, "select 1 from sqlite_schema where type = 'table' and name = ?", (table,)))
 
 
 def _page(conn: Connection, texts: Texts, after: Key | None) -> list[Row]:
@@ -131,9 +128,9 @@ def _page(conn: Connection, texts: Texts, after: Key | None) -> list[Row]:
 
 
 def _cleaned(row: Row, texts: Texts, clean: Clean) -> Row:
-    new = {name: clean.text(row[name]) for name in texts.plain if row[name]}
-    new |= {name: _list(row[name], clean) for name in texts.lists if row[name]}
-    new |= {name: _record(row[name], clean) for name in texts.columns if row[name]}
+    new = {name: clean.text(row[name]) for name in texts.plain if row.get(name)}
+    new |= {name: _list(row[name], clean) for name in texts.lists if row.get(name)}
+    new |= {name: _record(row[name], clean) for name in texts.columns if row.get(name)}
     if texts.table == "events":
         new["body"] = clean.body(row["body"])
     return new
@@ -176,7 +173,7 @@ def _update(conn: Connection, texts: Texts, row: Row, new: Row) -> None:
 
 def _event(conn: Connection, texts: Texts, row: Row, new: Row) -> None:
     _update(conn, texts, row, new)
-    if row["turn_id"] is not None and _columns(conn, Texts("stale", "kind")):
+    if row["turn_id"] is not None and _is_there(conn, "stale"):
         conn.execute("insert or ignore into stale values ('turn', ?)", (row["turn_id"],))
 
 

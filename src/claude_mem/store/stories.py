@@ -95,7 +95,8 @@ def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
     found = rows(
         conn,
         """
-        select turn_id, id, request, investigated, learned, completed, next_steps, notes, files_read, files_edited
+        select turn_id, id, request, investigated, learned, completed, next_steps, notes, files_read, files_edited,
+               verdict
           from session_summaries where turn_id in (select value from json_each(?))
         """,
         (_dump(turn_ids),),

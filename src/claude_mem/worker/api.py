@@ -44,7 +44,7 @@ from claude_mem.worker import (
     telling,
     viewer,
 )
-from claude_mem.worker.guard import Guard
+from claude_mem.worker.guard import Guard, is_page
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
 from claude_mem.worker.times import measured
@@ -100,8 +100,10 @@ def _status(error: MemError) -> int:
     return 500
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if is_page(request.headers) and error.status_code == 404:
+        return viewer.index(request)  # the page says it in words
     hint = "`claude-mem routes` lists what there is" if error.status_code in (404, 405) else ""
     return _json({"error": error.detail.lower(), "hint": hint}, status=error.status_code)
 
@@ -283,6 +285,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
         "DELETE": corrections.forget,
     },
     "/api/observation/{id}/page": {"GET": corrections.page},
+    "/api/observation/{id}/related": {"GET": corrections.related},
     "/api/observation/{id}/history": {"GET": corrections.show_history},
     "/api/observation/{id}/forget": {"GET": corrections.show_forgetting},
     "/api/observation/{id}/undo": {"POST": corrections.undo},

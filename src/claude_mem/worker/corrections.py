@@ -158,14 +158,17 @@ async def show_history(service: Service, request: Request) -> Any:
 
 
 async def page(service: Service, request: Request) -> Any:
-    """Everything about one observation: where it comes from, what is related, what was done to it."""
-    wanted = row_id(request)
+    """Everything about one observation: where it comes from and what was done to it."""
+    found = await service.db.read(_page, row_id(request))
+    return {**found, "types": list(service.icons)}
+
+
+async def related(service: Service, request: Request) -> Any:
+    """Others that are about the same, `{items}`: a question of its own, since a search takes longer than the rest of
+    the page."""
+    known = await service.db.read(observations.get, "observation", row_id(request))
     await service.indexer.catch_up()
-    found = await service.db.read(_page, wanted)
-    known = found["observation"]
-    found["types"] = list(service.icons)
-    found["related"] = [] if known.get("forgotten") else await _related(service, known)
-    return found
+    return {"items": await _related(service, known)}
 
 
 def _page(conn: Connection, wanted: int) -> Row:

@@ -90,10 +90,15 @@ def _is_json(headers: Headers) -> bool:
 
 def refused(headers: Headers, status: int, error: str, hint: str = "") -> Response:
     """In words for a person who looks at it in a browser, as JSON for everyone else."""
-    if headers.get("sec-fetch-dest") == "document":
+    if is_page(headers):
         title = "This browser is not known here yet" if status == 401 else "This is not for you"
         return HTMLResponse(_PAGE.format(title=title, text="The memory of your agents is for you alone."), status)
     return JSONResponse({"error": error, "hint": hint}, status_code=status)
+
+
+def is_page(headers: Headers) -> bool:
+    """Is it a person who looks?"""
+    return headers.get("sec-fetch-dest") == "document"
 
 
 def _with_headers(send: Send) -> Send:

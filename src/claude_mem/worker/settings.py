@@ -47,7 +47,10 @@ async def show(service: Service, _: Request) -> Any:
     `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
     with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
     found = await loaded(service)
-    return {name: _described(found, service.config, name) for name in names()}
+    described = {name: _described(found, service.config, name) for name in names()}
+    if problem := service.mode_problem:  # its name may be well and its file not
+        described["mode"] |= {"problem": str(problem), "hint": problem.hint}
+    return described
 
 
 async def loaded(service: Service) -> Loaded:

@@ -34,6 +34,10 @@ PATHS = (
 
 async def page(_: Service, request: Request) -> Any:
     """The viewer. Its views: what is new, search, sessions, observations, projects, the next context, cost, health."""
+    return index(request)
+
+
+def index(request: Request) -> Response:
     return _file(request, "index.html")
 
 

@@ -30,7 +30,8 @@ async function ask(method, path, body) {
 
 /** After a change of settings: until the worker has opened anew with them; meanwhile it may not answer. */
 export async function restarted({ restarts, started_at }) {
-  for (let tries = 0; restarts && tries < 100; tries++) {
+  for (let tries = 0; restarts; tries++) {
+    if (tries === 100) throw new Failure("It is saved, but the worker has not come back yet.", "`claude-mem start` starts it; `claude-mem logs` may say more.");
     await new Promise((resolve) => setTimeout(resolve, 150));
     const health = await get("/api/health").catch(() => null);
     if (health && health.started_at !== started_at) return;

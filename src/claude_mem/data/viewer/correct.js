@@ -46,7 +46,7 @@ export function form({ observation: item, types }, save, cancel) {
 
 // --- merging and forgetting ------------------------------------------------------------------------------------------
 
-export async function pick({ observation: item, related }) {
+export async function pick({ observation: item }) {
   const chosen = new Map();
   const list = h("ul", { class: "plain", "aria-live": "polite" });
   const show = (items) => {
@@ -57,7 +57,7 @@ export async function pick({ observation: item, related }) {
   const choice = (other) => h("li", {}, h("label", { class: "row" }, h("input", { type: "checkbox", checked: chosen.has(other.id), on: { change: (event) => (event.target.checked ? chosen.set(other.id, other) : chosen.delete(other.id)) } }), h("span", { class: "grow" }, `${other.id} `, marked(other.title || "Untitled")), when(other.created_at)));
   const search = debounce(guarded(async () => show((await get("/api/search", { query: box.value, project_id: item.project_id, kind: "observation", limit: 12 })).items)), 120);
   const box = h("input", { type: "search", id: "merge-with", autocomplete: "off", on: { input: search } });
-  show(related);
+  show((await get(`/api/observation/${item.id}/related`)).items);
   const body = h("div", { class: "picker" }, h("p", {}, "Their facts, files and words go into this one, and they are forgotten. Undoing brings them back."), h("p", { class: "edit" }, h("label", { for: "merge-with" }, `Search ${item.project}`), box), list);
   return (await ask({ title: "Merge with which?", body, action: "Merge" })) ? [...chosen.keys()] : [];
 }

@@ -102,7 +102,7 @@ export async function show({ id }) {
 // --- what it says ----------------------------------------------------------------------------------------------------
 
 function page(found, deeds) {
-  const { observation: item, origin, history, related, told, held: why } = found;
+  const { observation: item, origin, history, told, held: why } = found;
   const act = (name, label, more = {}) => button(label, deeds[name.split("-")[0]], { "data-do": name, ...more });
   const held = !told && item.verdict === "";
   return [
@@ -116,9 +116,18 @@ function page(found, deeds) {
     item.verdict === "wrong" ? h("p", { class: "bad" }, "It is wrong: no session is told it and no search finds it. It stays in its session, and here.") : null,
     held ? h("p", { class: "warn" }, `${why} A search finds it, but no session is told it unless you approve it.`) : null,
     h("div", { class: "beside" },
-      h("div", {}, says(item, origin), panel("Related", related.length ? h("ul", { class: "plain" }, related.map(near)) : h("p", { class: "muted" }, "Nothing in this project is about the same."))),
+      h("div", {}, says(item, origin), panel("Related", relatives(item))),
       h("div", {}, panel("Where it comes from", comes(item, origin)), past(history, deeds))),
   ];
+}
+
+/** Those that are about the same, when they have been found: the rest does not wait for them. */
+function relatives(item) {
+  const place = h("div", { "aria-live": "polite" }, h("p", { class: "muted" }, "…"));
+  get(`/api/observation/${item.id}/related`).then(
+    ({ items }) => clear(place, items.length ? h("ul", { class: "plain" }, items.map(near)) : h("p", { class: "muted" }, "Nothing in this project is about the same.")),
+    (failure) => clear(place, h("p", { class: "muted" }, failure.message)));
+  return place;
 }
 
 function says(item, origin) {

@@ -172,7 +172,7 @@ function quote(text) {
 
 function done({ summary, digested, closed_at }) {
   const said = Object.entries(LABELS).filter(([name]) => summary?.[name]);
-  if (said.length) return h("dl", { class: "brief" }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
+  if (said.length) return h("dl", { class: `brief ${summary.verdict}` }, summary.verdict === "wrong" && badge("marked wrong", "bad"), said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
   return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
 }
 
