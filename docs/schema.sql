@@ -38,7 +38,7 @@ CREATE TABLE sdk_sessions (
     informed_upto       integer not null default 0,   -- the newest observation this session has been told
     started_at          integer not null,
     last_event_at       integer not null,
-    ended_at            integer, heard_at integer,
+    ended_at            integer, heard_at integer, forgotten integer not null default 0,
     unique (host, content_session_id)
 ) strict;
 
@@ -806,3 +806,41 @@ CREATE TRIGGER vectors_seal_gone after delete on vectors begin
     insert into unsealed select old.document_id * 16 + 10
      where exists (select 1 from vectors where document_id = old.document_id) on conflict do nothing;
 end;
+
+CREATE TABLE forgettings (
+    id        integer primary key autoincrement,
+    at        integer not null,
+    erased    integer not null default 0,   -- for good, and in every file
+    counts    text not null default '{}',
+    done_at   integer,                      -- NULL: under way, or broken off; the next start of the worker goes on
+    undone_at integer
+) strict;
+
+CREATE TABLE put_away (
+    forgetting_id  integer not null references forgettings (id),
+    kind           text not null,
+    row_id         integer not null,
+    session_id     integer,
+    project_id     integer,
+    at             integer not null,            -- when it happened
+    content        text not null,
+    primary key (kind, row_id)
+) strict, without rowid;
+
+CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);
+
+CREATE TABLE tombstones (
+    mark           text not null,
+    forgetting_id  integer not null,
+    since          integer not null,
+    until          integer not null,
+    primary key (mark, forgetting_id)
+) strict, without rowid;
+
+CREATE INDEX tombstones_by_forgetting on tombstones (forgetting_id);
+
+CREATE TABLE audit_head (
+    id    integer primary key check (id = 1),
+    n     integer not null,
+    hash  text not null
+) strict;

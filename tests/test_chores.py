@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.kills, pytest.mark.xdist_group("chores")]  # they shar
 
 ROUNDS = int(os.environ.get("CLAUDE_MEM_KILL_ROUNDS", "1"))
 POINTS = [
-    "inject.composed", "inject.noted", "forget.put_away", "forget.erased", "checkpoint.begun", "checkpoint.done",
+    "inject.composed", "inject.noted", "forget.put_away", "forget.erased", "forget.part", "checkpoint.begun", "checkpoint.done",
     "backup.step", "backup.copied", "backup.made",
 ]  # fmt: skip
 SOFT, HARD = "The marmalade decision", "The tangerine password"

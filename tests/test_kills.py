@@ -41,7 +41,7 @@ ELSEWHERE = {
     **dict.fromkeys(("checkpoint.done", "backup.step", "backup.copied", "backup.made"), "test_chores.py"),
     **dict.fromkeys(("repair.moved", "repair.salvaged"), "test_damage.py"),
     "retention.faded": "test_keeping.py",
-    **dict.fromkeys(("forget.put_away", "forget.erased"), "test_chores.py"),
+    **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
 NTH = (1, 2, 3, 4, 6)

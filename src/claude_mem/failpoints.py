@@ -63,6 +63,7 @@ POINTS = (
     "backup.made",
     "forget.put_away",
     "forget.erased",
+    "forget.part",
 )
 
 _armed, _left = "", 0

@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from claude_mem import process
 from claude_mem.cli import output
+from claude_mem.cli.find import date as date_
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import CannotDo, Misuse, NotFound
@@ -26,6 +28,8 @@ LISTS = {"facts": "fact", "concepts": "concept"}
 STAYS = "The summary of its turn and the raw events are rows of their own and stay."
 DAYS = 30
 MOST_SHOWN = 5
+SECONDS, LOOK_SECONDS = 600.0, 0.1
+SCOPES = ("session", "project", "before", "after", "source", "matching")
 
 
 def add_commands(commands: Any) -> None:
@@ -46,13 +50,31 @@ def add_commands(commands: Any) -> None:
         pin_.add_argument("ids", nargs="+", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
         pin_.set_defaults(run=run)
     _add_edit(commands)
+    _add_forget(commands)
+
+
+def _add_forget(commands: Any) -> None:
     forget_ = commands.add_parser(
-        "forget", help="forget observations; for 30 days that can be undone", epilog=f"What will go is shown. {STAYS}"
+        "forget",
+        help="forget observations, or all that fits a scope; for 30 days that can be undone",
+        epilog=f"What will go is shown first. Scopes add up: what goes fits all of them. By ID: {STAYS} What can't be"
+        " recalled (what a provider was sent, snapshots, your own copies) is in docs/forgetting.md.",
     )
-    forget_.add_argument("ids", nargs="+", type=_id, metavar="ID", help="of an observation, as in `claude-mem list`")
+    forget_.add_argument("ids", nargs="*", type=_name, metavar="ID", help="of an observation, as in `claude-mem list`")
+    forget_.add_argument("--session", default="", metavar="ID", help="a session, by its number or the agent's own id")
+    forget_.add_argument("--project", default="", metavar="P", help="a project, by its name")
+    forget_.add_argument("--before", type=date_, metavar="T", help="older: 2026-01-31, or with a time")
+    forget_.add_argument("--after", type=date_, metavar="T", help="not older than that")
+    forget_.add_argument(
+        "--source",
+        default="",
+        metavar="S",
+        help="an agent, `import`, `external`, a kind of trust, a file or an address",
+    )
+    forget_.add_argument("--matching", default="", metavar="TEXT", help="says this, in any case of letters")
     how = forget_.add_mutually_exclusive_group()
-    how.add_argument("--now", action="store_true", help="erase at once with every copy, also what is forgotten already")
-    how.add_argument("--undo", action="store_true", help="bring back what was forgotten, or undo the last change")
+    how.add_argument("--now", action="store_true", help="erase for good, in every file and every backup of ours")
+    how.add_argument("--undo", action="store_true", help="bring back observations by ID, or a whole forgetting (F3)")
     forget_.add_argument("--yes", action="store_true", help="never ask")
     forget_.add_argument("--json", action="store_true", help="one JSON object a line")
     forget_.set_defaults(run=forget)
@@ -70,6 +92,13 @@ def _add_edit(commands: Any) -> None:
     edit_.add_argument("--fact", action="append", metavar="TEXT", help="a fact; those given replace all there are")
     edit_.add_argument("--concept", action="append", metavar="WORD", help="a concept; likewise")
     edit_.set_defaults(run=edit)
+
+
+def _name(text: str) -> int | str:
+    """An observation by its ID; or a whole forgetting, as in F3."""
+    number = text[1:]
+    forgetting = text[:1] in ("F", "f") and number.isascii() and number.isdigit() and len(number) < 18
+    return f"F{int(number)}" if forgetting else _id(text)
 
 
 def _id(text: str) -> int:
@@ -136,9 +165,22 @@ def unpin(options: argparse.Namespace) -> int:
 
 
 def forget(options: argparse.Namespace) -> int:
+    scope = {name: given for name in SCOPES if (given := getattr(options, name))}
     client, wanted = _client(), list(dict.fromkeys(options.ids))
+    forgettings = [each for each in wanted if isinstance(each, str)]
     if options.undo:
-        return _undo(client, wanted, as_json=options.json)
+        if scope or not wanted:
+            raise Misuse("nothing says what to bring back", hint="claude-mem forget --undo F3, or the ID of one")
+        return _undo_all(client, wanted, as_json=options.json)
+    if forgettings:
+        raise Misuse(f"{forgettings[0]} is a forgetting", hint=f"claude-mem forget --undo {forgettings[0]}")
+    if scope or not wanted:
+        return _forget_scope({**scope, "ids": wanted}, options)
+    return _forget_some(client, wanted, options)
+
+
+def _forget_some(client: Client, wanted: list[int], options: argparse.Namespace) -> int:
+    """Observations by their IDs: each can be brought back by itself."""
     found = _forgetting(client, wanted, erase=options.now)
     for item in found:
         _show_forgetting(item)
@@ -153,9 +195,66 @@ def forget(options: argparse.Namespace) -> int:
         _report({**item, **done}, f"{done['status']}: {item['id']}", as_json=options.json)
     if not options.now:
         output.say(f"`claude-mem forget --undo {' '.join(map(str, wanted))}` brings {what} back")
-    if any(item["backups"] for item in found):
-        output.say("backups made before still have it: `claude-mem backup --list` shows them")
+        if any(item["backups"] for item in found):
+            output.say("backups made before still have it (`claude-mem backup --list`); `--now` rewrites them")
     return 0
+
+
+def _forget_scope(scope: dict[str, Any], options: argparse.Namespace) -> int:
+    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
+    scope = {**scope, "now": options.now}
+    found = client.post("/api/forget/preview", scope)
+    _show_scope(found)
+    if found["empty"]:
+        output.say("nothing fits that; nothing was forgotten")
+        return 1
+    question = "erase all of it for good?" if options.now else f"forget it? (for {DAYS} days you can undo it)"
+    if not options.yes and not output.ask(question, default=False):
+        output.say("nothing was forgotten (`--yes` does it without asking)")
+        return 1
+    done = _watched(client, client.post("/api/forget", scope))
+    if options.json:
+        output.json(done)
+    else:
+        _show_done(done)
+    return 1 if done["error"] or done["left"] or done["copies"].get("failed") else 0
+
+
+def _watched(client: Client, done: dict[str, Any]) -> dict[str, Any]:
+    with output.progress() as advance:
+        while done["busy"]:
+            advance(done["doing"] or "looking", done["done"], max(done["total"], 1))
+            time.sleep(LOOK_SECONDS)
+            done = client.get("/api/forget")
+    return done
+
+
+def _show_scope(found: dict[str, Any]) -> None:
+    parts = [f"{count:,} {name}" for name, count in found["counts"].items() if count]
+    output.say(f"goes: {', '.join(parts) or 'nothing'}")
+    for item in found["first"]:
+        output.say(f"  {item['kind']:<11} {item['id']:>6}  {local(item['at']):%Y-%m-%d}  {item['title']}")
+    if found["made_again"]:
+        output.say(f"{found['made_again']:,} turns are digested again, from what is left of them")
+
+
+def _show_done(done: dict[str, Any]) -> None:
+    if done["error"]:
+        output.error(done["error"], "what was begun is finished when the worker starts again")
+        return
+    name = f"F{done['number']}"
+    if not done["erased"]:
+        output.line(f"forgotten: {name}")
+        output.say(
+            f"`claude-mem forget --undo {name}` brings all of it back, until {local(done['undo_until']):%Y-%m-%d}"
+        )
+        return
+    copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in done["copies"].items())
+    output.line(f"erased: {name}; backups: {copies or 'none'}")
+    for path in done["left"]:
+        output.say(f"still in {path}: it says so in a name or a path; forget that project or session, too")
+    for path in done["copies"].get("failed", ()):
+        output.say(f"{path} could not be rewritten: `claude-mem logs` says why; delete it if it must go")
 
 
 def _forgetting(client: Client, wanted: list[int], *, erase: bool) -> list[dict[str, Any]]:
@@ -190,6 +289,17 @@ def _show_forgetting(item: dict[str, Any]) -> None:
         output.say(f"        stay: {more} more like these")
     if item["into"]:
         output.say(f"        stays: observation {item['into']}, into which it was merged")
+
+
+def _undo_all(client: Client, wanted: list[int | str], *, as_json: bool) -> int:
+    for each in wanted:
+        if isinstance(each, int):
+            _undo(client, [each], as_json=as_json)
+            continue
+        back = client.post(f"/api/forget/{each[1:]}/undo")
+        parts = ", ".join(f"{count:,} × {kind}" for kind, count in back["counts"].items())
+        _report(back, f"undone: {each} ({parts or 'nothing was left'})", as_json=as_json)
+    return 0
 
 
 def _undo(client: Client, wanted: list[int], *, as_json: bool) -> int:

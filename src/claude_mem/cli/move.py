@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from claude_mem import portable, process
+from claude_mem.auditlog import AuditLog
 from claude_mem.cli import output
 from claude_mem.cli.find import date as date_
 from claude_mem.cli.run import database
@@ -346,6 +347,7 @@ def restore(options: argparse.Namespace) -> int:
         try:
             _forget_starts(config)
             kept = copies.swap(fresh, database(config), config.backups)
+            AuditLog(config.data_dir).append("restored", bytes=checked.size)
         finally:
             lock.release()
     process.start(config.data_dir)

@@ -174,6 +174,7 @@ def gather_status(config: Config) -> dict[str, Any]:
             state = "starting"  # this very moment
         except (MemError, OSError) as error:
             problem = str(error)
+    audit = totals.get("audit")
     names = ("captured", "stored", "queued", "set_aside", "filtered", "filtered_by", "set_aside_by")
     return {
         "worker": state,
@@ -183,6 +184,7 @@ def gather_status(config: Config) -> dict[str, Any]:
         "started_at": worker.started_at if worker else None,
         "data_dir": str(config.data_dir),
         **{name: totals[name] for name in names},
+        "audit": audit,
         "problem": problem,
         "damage": _set_aside(config),
     }
@@ -244,6 +246,9 @@ def _show_status(found: dict[str, Any]) -> None:
         output.line(f"  {name.replace('_', ' '):<10}{found[name]:>8,}  {meaning}")
         for rule, count in sorted((found.get(f"{name}_by") or {}).items()):
             output.line(f"    {rule:<14}{count:>6,}")
+    if found["audit"] and found["audit"]["at"]:
+        wrong = "; ".join(f"{item['name']}: {item['found']}" for item in found["audit"]["wrong"])
+        output.line(f"audit       {wrong or 'what it can check of itself is right'}")
     for said in found["damage"]:
         output.line(f"damage      {said}")
     if found["problem"]:

@@ -234,7 +234,8 @@ OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
     "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
     "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
-    process.LAUNCHER, RECORD, "mcp-answers.json*",
+    process.LAUNCHER, RECORD, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
+    "backups/daily-*.db*", "quarantine", "ballast", "missed",
 )  # fmt: skip
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
 

@@ -27,7 +27,7 @@ from claude_mem.pipeline import ingest, reconcile
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.projects import Project, resolve
 from claude_mem.records import Event, Job, News, Session, Status
-from claude_mem.store import backfills, jobs, projects, sessions, turns
+from claude_mem.store import backfills, jobs, projects, sessions, stones, turns
 from claude_mem.store.backfills import File
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import storable
@@ -214,6 +214,8 @@ def _session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int
     if file.session_id or not part.events or not part.content_session_id:
         return file.session_id or 0, file.opened
     known = sessions.find(conn, part.host, part.content_session_id)
+    if known is None and all(stones.bars_event(conn, event) for event in part.events):
+        return 0, False  # all of it was forgotten
     session, opened = known or _open(conn, part, now=now), known is None or file.opened
     backfills.belongs(conn, file, host=part.host, session_id=session.id, opened=opened)
     return session.id, opened

@@ -42,8 +42,8 @@ def worth_refining(turn: Turn) -> bool:
 
 
 def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool, past: bool) -> Sequence[News]:
-    if not turns.may_keep(conn, turn.id):
-        return ()  # it turned out to be private while we were at it
+    if not turns.may_keep(conn, turn.id) or not turns.is_whole(conn, turn):
+        return ()  # it turned out to be private while we were at it, or some of it was forgotten
     now = ids.now()
     imported = turns.is_imported(conn, turn.id)
     if imported and observations.has_other_summary(conn, turn.id, "local"):

@@ -42,7 +42,7 @@ from claude_mem.records import (
 )
 from claude_mem.redact import redact, redact_named
 from claude_mem.spool import Spool
-from claude_mem.store import events, jobs, observations, projects, sessions, turns
+from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.savepoint import savepoint
 from claude_mem.text import clip, map_strings, shorten, storable
@@ -236,6 +236,8 @@ def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcom
 
 def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Outcome:
     event = item.event
+    if stones.bars_event(conn, event):
+        return Outcome("filtered", "forgotten")
     session = sessions.find(conn, event.host, event.content_session_id)
     if session is None:
         project_id = projects.know(conn, item.project, event.cwd, now=now)

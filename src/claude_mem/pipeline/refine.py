@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from claude_mem import ids
 from claude_mem.config import Config
+from claude_mem.errors import CannotDo
 from claude_mem.failpoints import failpoint
 from claude_mem.modes import Mode
 from claude_mem.pipeline import budget
 from claude_mem.pipeline.budget import Refused
 from claude_mem.pipeline.compress import keep
 from claude_mem.pipeline.stage import Commit, nothing
-from claude_mem.providers import local, request, trust
-from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
+from claude_mem.providers import base, local, request, trust
+from claude_mem.providers.base import Captured, Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.chain import Chain
 from claude_mem.providers.merge import beside, merge
 from claude_mem.providers.reply import Read, read
@@ -87,6 +88,10 @@ class Asked:
     resumed: bool = False
 
 
+async def _unrecorded(_: bytes, **__: object) -> None:
+    """Where there is no one to keep a record: in tests."""
+
+
 class Refiner:
     """Everything refining needs. `runtime` names this life of the worker."""
 
@@ -95,6 +100,7 @@ class Refiner:
         self.chain = chain
         self.config = config
         self.runtime = runtime
+        self.leaving: Callable[..., Awaitable[None]] = _unrecorded
         self.forced: set[int] = set()  # sessions whose next request must not resume
         self.wanted = request.Wanted(
             mode=mode,
@@ -187,7 +193,7 @@ class Refiner:
             captured.append(memory_session_id)
             await self.db.write(self._capture, turn, model, memory_session_id, booked)
 
-        answer = await model.ask(sent, resume=memory, captured=note)
+        answer = await self._send(turn, model, sent, resume=memory, captured=note)
         failpoint("refine.answered")
         told = self._read(answer, sent)
         usage = answer.usage or _unknown(answer.verdict, entry)
@@ -207,6 +213,27 @@ class Refiner:
         self._note_session(turn, asked)
         await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.runtime))
         return asked
+
+    async def _send(self, turn: Turn, model: Model, sent: Request, *, resume: str, captured: Captured) -> Reply:
+        """On record before it leaves; what can't be put on record does not leave."""
+
+        async def leaving(body: bytes) -> None:
+            await self.leaving(
+                body,
+                provider=model.provider,
+                model=model.model,
+                session=turn.session_id or None,
+                turn=turn.id or None,
+                redacted=sent.prompt.lower().count("[redacted"),
+            )
+
+        before = base.leaving.set(leaving)
+        try:
+            return await model.ask(sent, resume=resume, captured=captured)
+        except CannotDo as problem:
+            return Reply(verdict=Verdict.TRANSIENT, message=f"not sent: {problem}", usage=Usage())
+        finally:
+            base.leaving.reset(before)
 
     def _entry(self, turn: Turn, model: Model, sent: Request, purpose: str, history: int) -> ledger.Entry:
         most = Usage(input_tokens=request.size(sent) - sent.max_tokens + history, output_tokens=sent.max_tokens)

@@ -64,6 +64,7 @@ class Scrubber:
         self.db, self.indexer, self.config = db, indexer, config
         self.progress = Progress()
         self.task: asyncio.Task[None] | None = None
+        self.copying = asyncio.Lock()  # only one at a time may rewrite a copy
 
     def start(self, *, dry_run: bool, after: Callable[[], None]) -> None:
         """If none is under way. `after`: whom to wake when there are contexts to be rendered."""
@@ -130,7 +131,8 @@ class Scrubber:
 
     async def _copy(self, path: Path, progress: Progress, clean: Clean) -> None:
         try:
-            changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
+            async with self.copying:
+                changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
         except (MemError, OSError) as problem:
             progress.kept.append(f"{path.name}: {problem}")

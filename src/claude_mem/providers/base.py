@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -63,6 +64,16 @@ class Reply:
     model: str = ""
     message: str = ""
     retry_seconds: float | None = None
+
+
+Leaving = Callable[[bytes], Awaitable[None]]
+leaving: ContextVar[Leaving | None] = ContextVar("leaving", default=None)
+
+
+async def leaves(body: bytes) -> None:
+    """Whoever sends something calls this first, with the very bytes. If it raises, nothing may be sent."""
+    if (told := leaving.get()) is not None:
+        await told(body)
 
 
 Captured = Callable[[str], Awaitable[None]]  # is told the model's own session id, as soon as there is one

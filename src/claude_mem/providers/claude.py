@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from claude_mem.errors import CannotDo
-from claude_mem.providers.base import Captured, Reply, Request, Verdict
+from claude_mem.providers.base import Captured, Reply, Request, Verdict, leaves
 from claude_mem.providers.claude_child import INSTALL, Ask, Line
 from claude_mem.redact import redact
 from claude_mem.text import shorten
@@ -133,7 +133,9 @@ class Claude:
                 resume=resume,
                 keep=self.keep_sessions,
             )
-            reply = await self._run(msgspec.json.encode(ask) + b"\n", env, captured)
+            body = msgspec.json.encode(ask) + b"\n"
+            await leaves(body)  # what the program makes of it is its own; this is all that it is given
+            reply = await self._run(body, env, captured)
         return replace(reply, message=shorten(redact(reply.message), MESSAGE_CHARS))
 
     async def _run(self, ask: bytes, env: Mapping[str, str], captured: Captured) -> Reply:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 
-from claude_mem.providers.base import Reply, Usage, Verdict
+from claude_mem.providers.base import Reply, Usage, Verdict, leaves
 from claude_mem.redact import redact
 from claude_mem.text import shorten
 
@@ -97,6 +97,7 @@ class Http:
         content = msgspec.json.encode(body) if body is not None else None
         sent = {"content-type": "application/json", "user-agent": "claude-mem", **headers}
         method = "POST" if body is not None else "GET"
+        await leaves(content or b"")
         async with self.client.stream(method, url, headers=sent, content=content) as response:
             raw = bytearray()
             async for piece in response.aiter_bytes():

@@ -198,8 +198,9 @@ def _version(path: Path) -> dict[str, Any]:
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
-def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
-    """Change what is in a copy: all of it, or nothing. What was removed is nowhere in the file afterwards.
+def rewrite(path: Path, change: Callable[[Connection], Any], *, pack: bool = False) -> None:
+    """Change what is in a copy: all of it, or nothing. What was removed is nowhere in the file afterwards; with `pack`
+    neither is what was removed before, by whoever did not overwrite it.
 
     The version of its tables stays what it is, and so does its time: it is a copy of that day.
     """
@@ -208,7 +209,7 @@ def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
     try:
         with foreign.reading(path) as conn:
             migrate.backup(conn, temp)
-        _change(temp, change)
+        _change(temp, change, pack=pack)
         os.utime(temp, ns=(seen.st_atime_ns, seen.st_mtime_ns))
         for side in SIDES[1:]:  # its log is in the new one already, and would be applied to it again
             _side(path, side).unlink(missing_ok=True)
@@ -221,12 +222,14 @@ def rewrite(path: Path, change: Callable[[Connection], Any]) -> None:
     sync_folder(path.parent)
 
 
-def _change(path: Path, change: Callable[[Connection], Any]) -> None:
+def _change(path: Path, change: Callable[[Connection], Any], *, pack: bool) -> None:
     conn = open_writer(path)
     try:
         conn.pragma("secure_delete", "on")  # it is no setting of the file
         with conn:
             change(conn)
+        if pack:
+            conn.execute("vacuum")
     finally:
         conn.close()
 

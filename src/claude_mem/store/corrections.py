@@ -137,6 +137,23 @@ def forget(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> int:
     return now + KEEP_MS
 
 
+def put_away(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
+    """With others, by a scope."""
+    row = _any_row(conn, row_id)
+    if not row["forgotten"]:
+        _put_away(conn, row, into=None, now=now, by=by)
+
+
+def come_back(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> bool:
+    """Likewise. False if it came back by itself, or was erased meanwhile."""
+    if not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+        return False
+    _bring_back(conn, row_id, now=now)
+    _mark_undone(conn, row_id, "forgotten")
+    _note(conn, row_id, "restored", None, now=now, by=by)
+    return True
+
+
 def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
     """The empty row stays, so that digesting its turn again does not bring it back."""
     _note(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
@@ -146,26 +163,36 @@ def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str
     failpoint("forget.put_away")
 
 
-def _blank(conn: Connection, row_id: int, *, now: int) -> None:
-    values = {**_EMPTY, "forgotten": 1, "hash": "", "updated_at": now}
+def _blank(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
+    values = {**_EMPTY, "forgotten": 1, "hash": "", "updated_at": now, **more}
     _update(conn, row_id, values)
 
 
-def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
-    """For good, with every copy: in the attic, in the history, and of those that were merged into it. Which it were."""
+def erasing(conn: Connection, row_id: int) -> list[int]:
+    """Which observations go if it is erased: those that were merged into it have no other copy."""
     row = _any_row(conn, row_id)
     if row["forgotten"] and not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
         raise NotFound(f"{row_id} is erased already", hint="nothing of it is left but its number")
-    if not row["forgotten"]:
-        _note(conn, row_id, "forgotten", None, now=now, by=by)
-    gone = [row_id, *merged_into(conn, row_id)]
+    return [row_id, *merged_into(conn, row_id)]
+
+
+def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
+    """For good, with every copy in the database: in the attic, in the history, and of those merged into it."""
+    gone = erasing(conn, row_id)
     for each in gone:
-        _erase(conn, each, now=now)
+        wipe(conn, each, now=now, by=by)
     return gone
 
 
-def _erase(conn: Connection, row_id: int, *, now: int) -> None:
-    _blank(conn, row_id, now=now)
+def wipe(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
+    """For good, and its key too: that may quote what it was made of. What it was, its tombstone knows."""
+    if not _any_row(conn, row_id)["forgotten"]:
+        _note(conn, row_id, "forgotten", None, now=now, by=by)
+    _erase(conn, row_id, now=now, key=f"gone:{row_id}")
+
+
+def _erase(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
+    _blank(conn, row_id, now=now, **more)
     conn.execute("delete from attic where observation_id = ?", (row_id,))
     conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
     failpoint("forget.erased")

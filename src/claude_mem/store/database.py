@@ -19,7 +19,7 @@ import apsw
 from claude_mem import hook
 from claude_mem.errors import CannotDo, Damaged
 from claude_mem.failpoints import failpoint
-from claude_mem.store import damage, foreign
+from claude_mem.store import damage, foreign, marks
 from claude_mem.store.migrate import migrate
 
 log = logging.getLogger(__name__)
@@ -84,11 +84,13 @@ class Database:
         conn.pragma("secure_delete", "on")
         conn.pragma("journal_size_limit", 4 << 20)
         migrate(conn, backups=backups)
+        marks.attach(conn, self.path.parent)
         return conn
 
     def _reader(self) -> Connection:
         if not hasattr(self._local, "conn"):
             self._local.conn = open_reader(self.path)
+            marks.attach(self._local.conn, self.path.parent)
             self._local.conn.pragma("cache_size", -READER_CACHE_KB)
             self._readers.append(self._local.conn)
         conn: Connection = self._local.conn

@@ -35,6 +35,15 @@ def acknowledge(conn: Connection, event_id: str, outcome: Outcome, *, at: int) -
     failpoint("drain.receipt")
 
 
+def left_out(conn: Connection, event_id: str, rule: str, *, now: int) -> None:
+    """One that could not be taken in, and never will be."""
+    conn.execute(
+        "insert into receipts values (?1, 'filtered', ?2, ?3)"
+        " on conflict do update set outcome = 'filtered', rule = ?2 where outcome = 'set_aside'",
+        (event_id, rule, now),
+    )
+
+
 def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None, source: str) -> int | None:
     """The row's number, or None if the same tool call is there already."""
     conn.execute(

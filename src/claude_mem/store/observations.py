@@ -11,6 +11,7 @@ from claude_mem import origins
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Author, Draft, Summary, Turn
+from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
 
@@ -35,6 +36,8 @@ def may_tell(row: Row) -> bool:
 
 def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
     """Add an observation, or update the one from the same evidence. What a person has spoken of stays as it is."""
+    if stones.bars_observation(conn, turn.id, draft.key, at=turn.ended_at):
+        return 0
     content = _content(draft)
     row = one(
         conn,
@@ -166,6 +169,8 @@ def note_burst(conn: Connection, project_id: int, why: str, *, since: int, least
 
 
 def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
+    if stones.bars_summary(conn, turn.id, at=turn.ended_at):
+        return 0
     row = one(
         conn,
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 from claude_mem import projects as projects_
 from claude_mem.portable import Item, Observation, Project, Prompt, Session, Summary
 from claude_mem.records import Status
-from claude_mem.store import observations, projects, sessions
+from claude_mem.store import observations, projects, sessions, stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import LATEST, plain, shorten
 
@@ -282,21 +283,38 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
         return _adopt(conn, record, now=now)[1]
     project_id = _project_id(conn, record.project, now=now)
     if isinstance(record, Session):
-        return _put_session(conn, record, project_id)
+        span = {"since": record.started_at, "until": record.last_event_at}
+        if stones.bars_session(conn, record.host, record.session, **span):
+            return FORGOTTEN
+        return _put_session(conn, _untitled(conn, record), project_id)
     if record.host is None or record.session is None:
         assert isinstance(record, Observation)
         return _put_observation(conn, record, None, None, project_id)
-    session_id = _session_of(conn, record.host, record.session, project_id, at=record.created_at)
+    at = record.created_at
+    if stones.bars_session(conn, record.host, record.session, since=at, until=at):
+        return FORGOTTEN
+    session_id = _session_of(conn, record.host, record.session, project_id, at=at)
     assert record.prompt_number is not None
     turn_id = _turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
     if turn_id is None:
         return KNOWN
     _stretch(conn, session_id, record.created_at)
     if isinstance(record, Prompt):
+        if stones.bars_prompt(conn, turn_id, record.text, at=at):
+            return FORGOTTEN
         return _put_prompt(conn, record, session_id, turn_id)
     if isinstance(record, Summary):
+        if stones.bars_summary(conn, turn_id, at=at):
+            return FORGOTTEN
         return _put_summary(conn, record, session_id, turn_id, project_id)
     return _put_observation(conn, record, session_id, turn_id, project_id)
+
+
+def _untitled(conn: Connection, record: Session) -> Session:
+    """Without what was forgotten here of what it was called."""
+    barred = partial(stones.bars_title, conn, record.host, record.session, at=record.started_at)
+    gone = dict.fromkeys(name for name in stones.TITLES if barred(getattr(record, name)))
+    return msgspec.structs.replace(record, **gone)
 
 
 def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
@@ -543,6 +561,8 @@ def _put_observation(
     about = "select id, forgotten, trust, verdict, updated_at from observations where"
     known = one(conn, f"{about} {where} and key = :key", {"turn": turn_id, "key": record.key})
     if known is not None and known["forgotten"]:
+        return FORGOTTEN
+    if stones.bars_observation(conn, turn_id, record.key, at=record.created_at):
         return FORGOTTEN
     if known is None:
         if turn_id is not None and not _make_room(conn, turn_id, record):

@@ -65,7 +65,7 @@ def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, h
            set last_event_at = max(last_event_at, ?1),
                transcript_path = iif(?2 = '', transcript_path, ?2),
                host_pid = coalesce(?3, host_pid),
-               status = iif(status = 'interrupted', 'active', status)
+               status = iif(status = 'interrupted', 'active', status), forgotten = 0
          where id = ?4
         """,
         (at, transcript_path, host_pid, session_id),
@@ -228,7 +228,7 @@ def listing(
         "project_id = :project_id": project_id,
         "host = :host": host,
     }
-    wanted = " and ".join(["true", *(rule for rule, given in where.items() if given)])
+    wanted = " and ".join(["not forgotten", *(rule for rule, given in where.items() if given)])
     return rows(
         conn,
         f"""

@@ -169,7 +169,14 @@ def leave(conn: Connection, turn_id: int, *, now: int) -> None:
 def is_current(conn: Connection, turn: Turn) -> bool:
     """Has nothing been added to the turn since it was loaded, and may it be kept?"""
     newest = value(conn, "select max(seq) from events where turn_id = ?", (turn.id,))
-    return newest == turn.newest_seq and may_keep(conn, turn.id)
+    return newest == turn.newest_seq and may_keep(conn, turn.id) and is_whole(conn, turn)
+
+
+def is_whole(conn: Connection, turn: Turn) -> bool:
+    """Is everything still there that was loaded? What was forgotten meanwhile must not come back by a digest of it."""
+    seqs = msgspec.json.encode(list(turn.seqs)).decode()
+    found = "select count(*) from events where turn_id = ? and seq in (select value from json_each(?))"
+    return bool(value(conn, found, (turn.id, seqs)) == len(turn.seqs))
 
 
 def is_live(conn: Connection, turn_id: int) -> bool:

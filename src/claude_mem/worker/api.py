@@ -28,8 +28,10 @@ from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
 from claude_mem.text import milliseconds
 from claude_mem.worker import (
+    auditing,
     checkup,
     corrections,
+    forgetting,
     intake,
     logs,
     mcp,
@@ -124,6 +126,7 @@ async def health(service: Service, _: Request) -> Any:
         "uptime_ms": ids.now() - service.started_at,
         "listeners": service.stream.listeners,
         **await service.totals(),
+        "audit": service.watch.told(),
     }
 
 
@@ -293,6 +296,11 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
     "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
     "/api/quarantine": {"GET": corrections.show_held, "POST": corrections.settle_source},
+    "/api/forget": {"GET": forgetting.show, "POST": forgetting.forget},
+    "/api/forget/preview": {"POST": forgetting.preview},
+    "/api/forget/{id}/undo": {"POST": forgetting.undo},
+    "/api/audit": {"GET": auditing.show},
+    "/api/audit/log": {"GET": auditing.show_log},
     "/api/timeline": {"GET": telling.show_timeline},
     "/api/summary/{id}": {"GET": memories.single("summary")},
     "/api/prompt/{id}": {"GET": memories.single("prompt")},

@@ -63,6 +63,7 @@ async def page(service: Service, _: Request) -> Any:
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
         "refining": await service.refiner.standing(now),
+        "audit": service.watch.told(),
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
     }
     return {**found, "concerns": list(concerns(found))}
@@ -190,6 +191,7 @@ def concerns(found: Row) -> Iterator[Row]:
     account, queue = found["account"], found["queue"]
     if not account["adds_up"]:
         yield _concern("bad", "The account does not add up: events were lost or doubled.", "Please report this.")
+    yield from _checked_itself(found["audit"]["wrong"])
     if queue["dead"]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."
@@ -215,6 +217,12 @@ def concerns(found: Row) -> Iterator[Row]:
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
     if found["refining"]["prices_problem"]:
         yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+
+
+def _checked_itself(wrong: list[Row]) -> Iterator[Row]:
+    for item in wrong:
+        if item["name"] != "events":  # that is the account
+            yield _concern("bad", f"A check of itself failed: {item['name']}: {item['found']}.", item["hint"])
 
 
 def _events(count: int, most: int) -> str:

@@ -62,6 +62,7 @@ def judge(kind: str, verdict: str) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
         given = "right" if request.method == "DELETE" else verdict
         found = await service.db.write(corrections.judge, kind, row_id(request), given, now=ids.now())
+        await service.record("judged", kind=kind, id=found["id"], verdict=given)
         return await _done(service, found)
 
     handler.__doc__ = {
@@ -83,6 +84,7 @@ async def undo(service: Service, request: Request) -> Any:
     """Take back the last edit, merge, verdict or forgetting: `{undone, ids, observation}`. For 30 days."""
     wanted = row_id(request)
     back = await service.db.write(corrections.undo, wanted, now=ids.now())
+    await service.record("undone", deed=back["undone"], ids=back["ids"])
     found = await service.db.read(observations.get, "observation", wanted)
     return {**back, "observation": await _done(service, found)}
 
@@ -222,6 +224,7 @@ async def settle_source(service: Service, request: Request) -> Any:
     while some := await service.db.read(find):
         await service.db.write(_judge_all, some, verdict)
         count += len(some)
+    await service.record("judged", kind="source", trust=trust, project=project_id, verdict=verdict, count=count)
     await service.corrected(project_id)
     return {"count": count}
 

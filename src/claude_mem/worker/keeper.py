@@ -63,6 +63,7 @@ class Keeper:
         self.found = found
         self.stopping = stopping
         self.started_at = started_at
+        self.copying = asyncio.Lock()  # whoever erases from copies must not miss one that is being made
         self.ballast = Ballast(config.ballast)
         self.missed = Missed(config.data_dir / "missed")
         self.done = Done()
@@ -177,7 +178,8 @@ class Keeper:
         if room.free(self.config.data_dir) < needed:
             problem = "there is no room for a backup"
         else:
-            problem = await asyncio.to_thread(self._make_and_prove, now)
+            async with self.copying:
+                problem = await asyncio.to_thread(self._make_and_prove, now)
         if problem:
             self.done.backup_failed = now
             if self.stopping():

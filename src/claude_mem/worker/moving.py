@@ -79,6 +79,7 @@ async def export_memories(service: Service, request: Request) -> Any:
         since=date_of(dict(given), "since"),
         until=date_of(dict(given), "until", end=True),
     )
+    await service.record("exported", whole=wanted.whole)
     return StreamingResponse(carry.lines(service.db, wanted), media_type="application/x-ndjson")
 
 
@@ -99,6 +100,7 @@ async def ask_import(service: Service, request: Request) -> Any:
         now=ids.now(),
     )
     service.runner.wake.set()
+    await service.record("imported", number=import_id, source=source, untrusted=body.get("untrusted") is True)
     return {"id": import_id, "source": source}
 
 
@@ -120,4 +122,7 @@ async def make_backup(service: Service, request: Request) -> Any:
     """A copy of the database in our own `backups/`: `{digest?}` → where it is and how many rows of what it has."""
     digest = (await body_of(request)).get("digest") is True
     folder = service.config.backups
-    return asdict(await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest))
+    async with service.forgetter.lock:  # a copy that was begun before would have what is erased meanwhile
+        made = await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest)
+    await service.record("copied", bytes=made.size)
+    return asdict(made)

@@ -18,6 +18,7 @@ import msgspec
 
 from claude_mem import ids, modes, privacy, quarantine, suspicion
 from claude_mem import projects as projects_
+from claude_mem.auditlog import Fact
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
@@ -65,14 +66,18 @@ from claude_mem.store import (
 )
 from claude_mem.store.database import Connection, Database, Row, ours
 from claude_mem.store.jobs import Order
+from claude_mem.store.scopes import Scope
 from claude_mem.store.search import Filter
 from claude_mem.store.tellings import Telling
 from claude_mem.store.timeline import Anchor
 from claude_mem.text import storable, tokens
 from claude_mem.worker.clock import Clock
+from claude_mem.worker.forgetter import Forgetter, Progress
 from claude_mem.worker.keeper import POLL_SECONDS, Keeper
+from claude_mem.worker.recorder import Recorder
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
+from claude_mem.worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +157,13 @@ class Service:
         self.indexer = Indexer(self.db, embedder or _embedder(config))
         self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
+        self.recorder = Recorder(self.db, config.data_dir)
+        self.refiner.leaving = self.recorder.leaving
+        self.watch = Watch(self.db, self.spool, self.recorder)
+        self.forgetter = Forgetter(
+            self.db, config, drain=self.drain_once, after=self._forgotten, tidy=self._tidy, record=self.record
+        )
+        self.keeper.copying = self.scrubber.copying = self.forgetter.lock
         digest = partial(
             compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
         )
@@ -205,6 +217,7 @@ class Service:
                 group.create_task(self._refine_loop())
         finally:
             await self.scrubber.stop()  # whoever asked for it can ask again
+            await self.forgetter.stop()
 
     async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
         """A disk that is full, busy or out of order is waited for: what could not be written is still there to do."""
@@ -245,6 +258,7 @@ class Service:
     async def recover(self) -> None:
         """At a start: no lease is valid, no half-written file is coming, and transcripts may have grown unseen."""
         now = ids.now()
+        await self.forgetter.recover()  # first of all: nothing of it may be told or read again
         await self.db.write(jobs.release_all, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
         await self.sweep_gone()  # first: a turn whose agent is gone is over, and its last words count
@@ -309,6 +323,7 @@ class Service:
         closed += await self.sweep_gone()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
         await self._sweep_attic(now)
+        await self.watch.look()
         failpoint("sweep.stale")
         if closed:
             self.runner.wake.set()
@@ -318,6 +333,7 @@ class Service:
         if await self.db.read(corrections.is_due, now=now):
             await self.db.write(corrections.sweep, now=now)
             await self.db.scrub()
+        await self.forgetter.expire(now)
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
@@ -405,6 +421,8 @@ class Service:
         said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
         write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
         await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
+        if start.text:
+            await self._record_telling(host, content_session_id, said)
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -476,6 +494,21 @@ class Service:
     async def spoken(self, moment: Moment, speech: Speech) -> None:
         """Noted after the answer: a writer that is busy must not cost the session its memory."""
         await self.db.write(_note_speech, moment, speech, now=ids.now())
+        said = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(speech.text), names=speech.told)
+        await self._record_telling(moment.host, moment.content_session_id, said)
+
+    async def _record_telling(self, host: str, content_session_id: str, said: Telling) -> None:
+        """Numbers of what was told. Of a file only that there was one: its name may say something."""
+        session = await self.db.read(sessions.find, host, content_session_id)
+        numbers = [name for name in said.names if name[1:].isdigit()]
+        await self.record(
+            "injection",
+            moment=said.moment,
+            session=session.id if session else None,
+            names=numbers,
+            others=len(said.names) - len(numbers),
+            tokens=said.tokens,
+        )
 
     async def save(self, project: Project, title: str, text: str, *, by: str = "user") -> tuple[int, str]:
         """Something that is to be remembered, by itself and for good; said by a person, or by an agent. Its number and,
@@ -489,14 +522,31 @@ class Service:
         """It is no longer told or found; until when that can be undone."""
         until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
         await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
+        await self.record("forgotten", ids=[row_id], by=by)
         return until
 
     async def erase(self, row_id: int) -> list[int]:
-        """For good, in the files too; which observations that took with it."""
-        gone = await self.db.write(corrections.erase, row_id, now=ids.now())
-        await self.db.scrub()
+        """For good, in every file; which observations that took with it."""
+        gone = await self.db.read(corrections.erasing, row_id)
+        await self.forgetter.forget(Scope(ids=tuple(gone)), Progress(erased=True))
         await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         return gone
+
+    async def _forgotten(self, project_ids: Sequence[int]) -> None:
+        """Something was forgotten, or came back: what is told and found is made again."""
+        self.stream.publish([News("forgotten", {})])
+        self.index_wake.set()
+        await self.render_again(project_ids)
+
+    async def _tidy(self) -> None:
+        """What was made of it in memory, in the index, and in transcripts of a model's own."""
+        while await self.indexer.catch_up():
+            pass
+        await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.refiner.runtime))
+
+    async def record(self, what: str, **facts: Fact) -> None:
+        """On the audit log, after the deed: names and numbers, never content."""
+        await self.recorder.note(what, **facts)
 
     async def corrected(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
         """A person has changed what is remembered."""

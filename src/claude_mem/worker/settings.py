@@ -113,11 +113,13 @@ async def store(service: Service, given: Row) -> tuple[Row, Config]:
     wanted = {name: _checked(before, name, raw) for name, raw in given.items()}
     await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", wanted)
     after = await loaded(service)
+    changed = [name for name in names() if getattr(before.config, name) != getattr(after.config, name)]
     answer = {
-        "changed": [name for name in names() if getattr(before.config, name) != getattr(after.config, name)],
+        "changed": changed,
         "restarts": _counts(after.config) != _counts(service.config),
         "started_at": service.started_at,
     }
+    await service.record("settings", names=changed)
     return answer, after.config
 
 

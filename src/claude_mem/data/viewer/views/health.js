@@ -36,13 +36,14 @@ function judged(found) {
 
 // --- events and jobs -------------------------------------------------------------------------------------------------
 
-function account({ account: counts }) {
+function account({ account: counts, audit }) {
   const term = (name, label, sign) => h("div", {}, h("dt", {}, label), h("dd", { "data-sign": sign }, number(counts[name])));
   const rules = (title, by) => (Object.keys(by).length ? field(title, Object.entries(by).map(([rule, count]) => `${number(count)} ${RULES[rule] ?? rule.replaceAll("_", " ")}`).join(", ")) : null);
   return panel("Every event is somewhere",
     h("dl", { class: "equation" }, term("captured", "captured", ""), term("stored", "stored", "="), term("queued", "queued", "+"), term("set_aside", "set aside", "+"), term("filtered", "filtered", "+")),
     fields(rules("set aside", counts.set_aside_by), rules("filtered", counts.filtered_by)),
-    h("p", { class: "muted" }, counts.adds_up ? "The sum is right; its two sides are counted apart." : "The sum is wrong: please report this."));
+    h("p", { class: "muted" }, counts.adds_up ? "The sum is right; its two sides are counted apart." : "The sum is wrong: please report this."),
+    audit?.at ? h("p", { class: "muted" }, audit.ok ? "It checks itself all the time; what it checked " : "It checks itself all the time, and found something wrong ", when(audit.at), audit.ok ? " was right. " : ". ", h("code", {}, "claude-mem audit"), " checks the rest.") : null);
 }
 
 const RULES = { dead_job: "of a turn that could not be digested", skip_tool: "of tools that are skipped", project_off: "in projects that are off", garbage: "no record of ours" };

@@ -1,0 +1,67 @@
+"""audit: does it keep its promises, and what left, was told and was deleted."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from claude_mem import process
+from claude_mem.cli import output
+from claude_mem.client import Client
+from claude_mem.config import load_forgiving
+from claude_mem.errors import Misuse
+from claude_mem.text import local
+
+SECONDS = 600.0
+_OWN = ("n", "at", "what", "prev", "hash")
+
+
+def add_commands(commands: Any) -> None:
+    audit_ = commands.add_parser(
+        "audit",
+        help="check everything the product can check of itself; `audit log`: what left, was told and was deleted",
+        epilog="Exit 1 if anything is wrong. The log has no content: names, numbers and hashes only.",
+    )
+    audit_.add_argument("what", nargs="?", choices=("check", "log"), default="check", help="default: check")
+    audit_.add_argument("--verify", action="store_true", help="log: check the whole chain of hashes")
+    audit_.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="log: how many lines (default: 50)")
+    audit_.add_argument("--json", action="store_true", help="one JSON object a line")
+    audit_.set_defaults(run=audit)
+
+
+def audit(options: argparse.Namespace) -> int:
+    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
+    if options.what == "log":
+        return _log(client, options)
+    if options.verify:
+        raise Misuse("`--verify` is for the log", hint="claude-mem audit log --verify")
+    found = client.get("/api/audit")
+    if options.json:
+        output.json_lines(found["items"])
+        return 0 if found["ok"] else 1
+    rows = [("ok" if item["ok"] else "BAD", item["name"], item["found"]) for item in found["items"]]
+    output.table(("", "check", "found"), rows)
+    for item in found["items"]:
+        if item["hint"]:
+            output.say(f"{item['name']}: {item['hint']}")
+    return 0 if found["ok"] else 1
+
+
+def _log(client: Client, options: argparse.Namespace) -> int:
+    found = client.get("/api/audit/log", limit=0 if options.verify else max(options.lines, 0))
+    checked = {"lines": found["lines"], "wrong": found["wrong"]}
+    if options.json:
+        output.json_lines([checked] if options.verify else found["items"])
+    else:
+        for line in found["items"]:
+            output.line(_shown(line))
+        if options.verify and not found["wrong"]:
+            output.line(f"{found['lines']:,} lines, each follows the one before, and none is missing")
+    for problem in found["wrong"]:
+        output.error(problem)
+    return 1 if found["wrong"] else 0
+
+
+def _shown(line: dict[str, Any]) -> str:
+    facts = [f"{name}={item}" for name, item in line.items() if name not in _OWN and item not in (None, "")]
+    return f"{line['n']:>6}  {local(line['at']):%Y-%m-%d %H:%M:%S}  {line['what']:<10} {'  '.join(facts)}"

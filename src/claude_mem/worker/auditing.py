@@ -1,0 +1,29 @@
+"""What the product can check of itself, and the log of what left, was told and was deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+
+from claude_mem import auditlog, ids
+from claude_mem.worker import watch
+from claude_mem.worker.requests import number
+from claude_mem.worker.service import Service
+
+
+async def show(service: Service, _: Request) -> Any:
+    """Everything that can be checked, now: `{ok, items: [{name, ok, found, hint}]}`."""
+    found = await watch.thorough(service.db, service.config, service.spool)
+    return {"at": ids.now(), "ok": all(item.ok for item in found), "items": [asdict(item) for item in found]}
+
+
+async def show_log(service: Service, request: Request) -> Any:
+    """The last `limit` lines of the audit log, and whether the whole chain holds → `{items, lines, wrong}`."""
+    limit = number(request, "limit", 50, high=100_000)
+    folder = service.config.data_dir
+    told = await asyncio.to_thread(lambda: [line for _, line in auditlog.lines(folder) if line])
+    count, wrong = await watch.verified(service.db, service.config)
+    return {"items": told[-limit:] if limit else [], "lines": count, "wrong": wrong}

@@ -1,0 +1,237 @@
+"""Forgets by scope: shows what will go, takes it away a portion at a time, and, for good, from every file of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from claude_mem import hook, ids
+from claude_mem.config import Config
+from claude_mem.errors import CannotDo, MemError
+from claude_mem.needles import Needle, rare_words
+from claude_mem.store import events, forgetting, projects, scopes, stones
+from claude_mem.store.corrections import KEEP_MS
+from claude_mem.store.database import Database, Row
+from claude_mem.store.scopes import Found, Scope
+from claude_mem.store.stones import Stone
+from claude_mem.worker import traces
+from claude_mem.worker.traces import Words
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is, and when it is done what came of it."""
+
+    number: int = 0
+    erased: bool = False
+    busy: bool = False
+    doing: str = ""
+    done: int = 0
+    total: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    undo_until: int | None = None
+    copies: dict[str, list[str]] = field(default_factory=dict)  # names, by what became of them
+    left: list[str] = field(default_factory=list)  # files in which the text that was asked for still stands
+    error: str = ""
+
+
+class Forgetter:
+    """One at a time: each waits for the one before."""
+
+    def __init__(
+        self,
+        db: Database,
+        config: Config,
+        *,
+        drain: Callable[[], Awaitable[int]],
+        after: Callable[[Sequence[int]], Awaitable[None]],
+        tidy: Callable[[], Awaitable[None]],
+        record: Callable[..., Awaitable[None]],
+    ) -> None:
+        self.db, self.config = db, config
+        self.drain, self.after, self.tidy, self.record = drain, after, tidy, record
+        self.lock = asyncio.Lock()  # also taken by whoever makes a copy of the database
+        self.progress = Progress()
+        self.task: asyncio.Task[None] | None = None
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    async def preview(self, scope: Scope, *, erase: bool) -> Row:
+        await self._drain()
+        found = await self.db.read(scopes.find, scope, erase=erase)
+        told = await self.db.read(scopes.preview, found)
+        if not erase:
+            return {**told, "empty": not found}
+        files = await asyncio.to_thread(traces.waiting, self.config, scope)
+        copies = await asyncio.to_thread(traces.copies, self.config)
+        told["counts"] |= {"waiting files": len(files), "backups": len(copies)}
+        return {**told, "empty": False}  # a copy or a log may have what is long gone from the tables
+
+    def start(self, scope: Scope, *, erase: bool) -> Progress:
+        """In the background; `progress` tells how far it is."""
+        if self.progress.busy:
+            raise CannotDo("something is being forgotten just now", hint="try again in a moment")
+        self.progress = Progress(erased=erase, busy=True)
+        self.task = asyncio.create_task(self._run(scope, self.progress))
+        return self.progress
+
+    async def stop(self) -> None:
+        """Whoever opens the database next goes on by the stones."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+    async def _run(self, scope: Scope, progress: Progress) -> None:
+        try:
+            await self.forget(scope, progress)
+        except MemError as problem:
+            progress.error = str(problem)
+        except Exception as problem:
+            log.exception("forgetting ended")
+            progress.error = f"something went wrong ({type(problem).__name__}); `claude-mem logs` has the details"
+        finally:
+            progress.busy = False
+
+    # --- doing -------------------------------------------------------------------------------------------------------
+
+    async def forget(self, scope: Scope, progress: Progress) -> None:
+        async with self.lock:
+            await self._drain()
+            now, erase = ids.now(), progress.erased
+            found = await self.db.read(scopes.find, scope, erase=erase)
+            words = Words(Needle(scope.matching) if scope.matching else None, await self._rare(found, erase=erase))
+            progress.total = found.size()
+            progress.counts = (await self.db.read(scopes.preview, found, first=0))["counts"]
+            progress.number = await self.db.write(forgetting.begin, erased=erase, now=now)
+            made = await self._leave_stones(scope, found, progress, now=now)
+            await self.take_away(found, progress, now=now)
+            if erase:
+                await self._waiting_files(scope, progress)
+                await self._erase_files(scope, made, words, progress)
+            await self.db.write(forgetting.end, progress.number, progress.counts, now=ids.now())
+            progress.undo_until = None if erase else now + KEEP_MS
+            progress.doing = ""
+        told = {"number": progress.number, "counts": progress.counts, "copies": _many(progress)}
+        await self.record("erased" if erase else "forgotten", **told)
+
+    async def _drain(self) -> None:
+        """What waits may be of it."""
+        while await self.drain():
+            pass
+
+    async def _rare(self, found: Found, *, erase: bool) -> frozenset[str]:
+        return await self.db.read(lambda conn: rare_words(forgetting.texts_of(conn, found))) if erase else frozenset()
+
+    async def _leave_stones(self, scope: Scope, found: Found, progress: Progress, *, now: int) -> list[Stone]:
+        make = partial(forgetting.stones_for, n=progress.number, erased=progress.erased, now=now)
+        made = await self.db.read(make, scope, found)
+        await asyncio.to_thread(stones.keep, self.config.data_dir, made)
+        await self.db.write(stones.put, made)
+        return made
+
+    async def take_away(self, found: Found, progress: Progress, *, now: int) -> None:
+        """In small transactions: whoever captures or asks meanwhile goes in between."""
+        affected = await self.db.read(forgetting.projects_of, found)
+        await self._drop_starts(affected)
+        titled = await self.db.read(forgetting.strip_touched, found)
+        take = partial(forgetting.take_away, n=progress.number, erase=progress.erased, now=now)
+        progress.doing = "the database"
+        for part in (*found.parts(), Found(sessions=titled)):
+            await self.db.write(take, part)
+            progress.done += part.size()
+        await self.db.write(forgetting.digest_again, found.turns, n=progress.number, now=now)
+        await self.db.write(forgetting.retitle, sorted({*titled, *found.sessions} - {*found.whole}))
+        await self.after(affected)
+
+    async def _drop_starts(self, project_ids: Sequence[int]) -> None:
+        """Before it is gone from the tables: no session may be told of it from the disk meanwhile."""
+        for project_id in project_ids:
+            for folder in await self.db.read(projects.folders, project_id):
+                await asyncio.to_thread(traces.shred, self.config.starts / hook.start_name(folder))
+
+    async def _waiting_files(self, scope: Scope, progress: Progress) -> None:
+        """Events that could not be taken in. Softly they stay: nothing tells or finds them."""
+        for path in await asyncio.to_thread(traces.waiting, self.config, scope):
+            progress.doing = "files that wait"
+            await asyncio.to_thread(traces.shred, path)
+            await self.db.write(events.left_out, path.name, forgetting.FORGOTTEN, now=ids.now())
+            progress.counts["waiting files"] = progress.counts.get("waiting files", 0) + 1
+
+    async def _erase_files(self, scope: Scope, made: list[Stone], words: Words, progress: Progress) -> None:
+        progress.doing = "logs and caches"
+        await self.db.write(forgetting.wipe_traces, words.in_line)
+        await self.db.write(forgetting.drop_projects, scope.projects if scope.by_time else ())
+        progress.counts["log entries"] = await asyncio.to_thread(traces.clean_logs, self.config, words)
+        await asyncio.to_thread(traces.clean_small, self.config, words)
+        await self.tidy()
+        await self.db.scrub()
+        for path in await asyncio.to_thread(traces.copies, self.config):
+            progress.doing = f"backup {path.name}"
+            outcome = await asyncio.to_thread(_clean_copy, path, self.config, scope, made, words)
+            progress.copies.setdefault(outcome, []).append(path.name)
+        if words.needle is not None:
+            progress.doing = "looking for what is left"
+            progress.left = await asyncio.to_thread(traces.left, self.config, words.needle)
+
+    # --- undoing, and what was not finished --------------------------------------------------------------------------
+
+    async def undo(self, number: int) -> Row:
+        async with self.lock:
+            back = await self.db.write(forgetting.undo, number, now=ids.now())
+            await asyncio.to_thread(stones.keep, self.config.data_dir, [Stone(number, back=True)])
+        await self.after(back["projects"])
+        await self.record("undone", number=number, counts=back["counts"])
+        return {"number": number, **back}
+
+    async def recover(self) -> None:
+        """At a start. A database that was put back has what was forgotten since; one that we died at is half done."""
+        kept = await asyncio.to_thread(stones.kept, self.config.data_dir)
+        if not kept:
+            return
+        new = await self.db.read(stones.missing, kept)
+        broken_off = await self.db.read(forgetting.unfinished)
+        for number in sorted({stone.n for stone in new} | set(broken_off)):
+            await self._again(number, [stone for stone in kept if stone.n == number])
+
+    async def _again(self, number: int, made: list[Stone]) -> None:
+        if not made:
+            await self.db.write(forgetting.end, number, {}, now=ids.now())  # it died before it had begun
+            return
+        first = made[0]
+        await self.db.write(forgetting.known, number, at=first.at, erased=first.erased)
+        await self.db.write(stones.put, made)
+        found = await self.db.write(forgetting.marked, made)
+        log.warning("forgetting F%d is applied again: %d rows", number, found.size())
+        progress = Progress(number=number, erased=first.erased)
+        await self.take_away(found, progress, now=first.at)
+        if first.erased:
+            await self._erase_files(Scope(ids=(-1,)), made, Words(None, frozenset()), progress)
+        await self.db.write(forgetting.end, number, {}, now=ids.now())
+
+    async def expire(self, now: int) -> None:
+        """What was kept for its thirty days."""
+        if await self.db.read(forgetting.is_due, now=now):
+            while await self.db.write(forgetting.expire, now=now):
+                pass
+            await self.db.scrub()
+
+    def told(self) -> Row:
+        return asdict(self.progress)
+
+
+def _many(progress: Progress) -> dict[str, int]:
+    return {outcome: len(names) for outcome, names in progress.copies.items()}
+
+
+def _clean_copy(path: Path, config: Config, scope: Scope, made: list[Stone], words: Words) -> str:
+    try:
+        return traces.clean_copy(path, config, scope, made, words)
+    except (MemError, OSError) as problem:
+        log.error("%s could not be rewritten: %s", path.name, problem)
+        return "failed"

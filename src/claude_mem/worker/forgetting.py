@@ -1,0 +1,62 @@
+"""Forgetting by scope, over HTTP: what would go, doing it, how far it is, bringing it back."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+
+from claude_mem.errors import Misuse
+from claude_mem.store import scopes
+from claude_mem.store.scopes import Scope
+from claude_mem.worker.requests import body_of, date_of, is_id, row_id, text_in
+from claude_mem.worker.service import Service
+
+A_MOMENT = 2.0  # seconds an answer waits; most are done by then
+
+
+async def preview(service: Service, request: Request) -> Any:
+    """What would go: `{ids, session, project, before, after, source, matching, now}`, all of it together → `{counts,
+    first, made_again, empty}`."""
+    body = await body_of(request)
+    return await service.forgetter.preview(await _scope(service, body), erase=body.get("now") is True)
+
+
+async def forget(service: Service, request: Request) -> Any:
+    """Forget it: the same as for the preview → `{number, busy, counts, undo_until, …}`. With `now` for good and in
+    every file; without, POST /api/forget/{number}/undo brings it back for 30 days. GET tells how far it is."""
+    body = await body_of(request)
+    progress = service.forgetter.start(await _scope(service, body), erase=body.get("now") is True)
+    assert service.forgetter.task is not None
+    await asyncio.wait({service.forgetter.task}, timeout=A_MOMENT)
+    return progress
+
+
+async def show(service: Service, _: Request) -> Any:
+    """How far the last forgetting is, or what came of it."""
+    return service.forgetter.told()
+
+
+async def undo(service: Service, request: Request) -> Any:
+    """Bring back what was forgotten by that number: `{number, counts}`."""
+    return await service.forgetter.undo(row_id(request))
+
+
+async def _scope(service: Service, body: dict[str, Any]) -> Scope:
+    ids = body.get("ids", [])
+    if not isinstance(ids, list) or not all(is_id(item) for item in ids):
+        raise Misuse("`ids` must be a list of whole numbers")
+    given = {name: str(body[name]) for name in ("before", "after") if body.get(name) not in (None, "")}
+    named = partial(
+        scopes.named,
+        session=text_in(body, "session", limit=400),
+        project=text_in(body, "project", limit=400),
+        source=text_in(body, "source", limit=4096),
+        matching=text_in(body, "matching", limit=4096),
+        ids=tuple(dict.fromkeys(ids)),
+        before=date_of(given, "before"),
+        after=date_of(given, "after"),
+    )
+    return await service.db.read(named)

@@ -1,0 +1,36 @@
+"""Writes the audit log, and how far it has come into the database."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from pathlib import Path
+
+from claude_mem.auditlog import AuditLog, Fact
+from claude_mem.errors import MemError
+from claude_mem.store import audit
+from claude_mem.store.database import Database
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    def __init__(self, db: Database, folder: Path) -> None:
+        self.db = db
+        self.log = AuditLog(folder, db.read_now(audit.head))
+
+    async def leaving(self, body: bytes, **facts: Fact) -> None:
+        """Before a request leaves. If this raises, it does not leave."""
+        await self._write("transfer", **facts, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
+
+    async def note(self, what: str, **facts: Fact) -> None:
+        """After something was done. It is done by then: what can't be noted is only complained about."""
+        try:
+            await self._write(what, **facts)
+        except (MemError, OSError) as problem:
+            log.error("not on the audit log: %s (%s)", what, problem)
+
+    async def _write(self, what: str, **facts: Fact) -> None:
+        head = await asyncio.to_thread(lambda: self.log.append(what, **facts))
+        await self.db.write(audit.set_head, head)

@@ -1,0 +1,235 @@
+"""Files beside the database in which something that is forgotten may stand: spool, logs, starts, copies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from claude_mem import ids, projects, spool
+from claude_mem.config import Config
+from claude_mem.errors import CannotDo, MemError
+from claude_mem.needles import Needle, speaks_of
+from claude_mem.store import backup, foreign, forgetting, marks
+from claude_mem.store.database import Connection, rows
+from claude_mem.store.scopes import Found, Scope, find
+from claude_mem.store.stones import Stone
+
+log = logging.getLogger(__name__)
+
+QUARANTINE = "quarantine"
+GONE = "[forgotten]"
+_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
+MOST_BYTES = 64 << 20
+_SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", ".reading-*/*", ".restoring-*/*")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """By what a line is known to speak of it: the text that was asked for, or long words of what goes."""
+
+    needle: Needle | None
+    rare: frozenset[str]
+
+    def in_line(self, text: str) -> bool:
+        return (self.needle is not None and self.needle.is_in(text)) or speaks_of(text, self.rare)
+
+    def in_bytes(self, data: bytes) -> bool:
+        return self.needle is not None and self.needle.is_in_bytes(data)
+
+
+# --- spool and set aside ---------------------------------------------------------------------------------------------
+
+
+def waiting(config: Config, scope: Scope) -> list[Path]:
+    """Events that have not been taken in, or could not be, and belong to the scope."""
+    if scope.ids:
+        return []
+    return [path for folder in (config.spool, config.aside) for path in _plain(folder) if _belongs(path, scope, config)]
+
+
+def _plain(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.is_file() and not path.is_symlink())
+
+
+def _belongs(path: Path, scope: Scope, config: Config) -> bool:
+    try:
+        raw = path.read_bytes()[:MOST_BYTES]
+    except OSError:
+        return False
+    if scope.matching and not Needle(scope.matching).is_in_bytes(raw):
+        return False
+    at = ids.at(path.name) or 0
+    if (scope.after is not None and at < scope.after) or (scope.before is not None and at >= scope.before):
+        return False
+    if not (scope.sessions or scope.projects or scope.source):
+        return True
+    host, session, cwd = _told(path.name, raw)
+    if scope.sessions and (host, session) not in scope.sessions:
+        return False
+    if scope.source and host != scope.source:
+        return False
+    known = set(projects.resolve(cwd, excluded=config.excluded_projects).identities) if cwd else set()
+    return not scope.projects or bool(known & set(scope.projects))
+
+
+def _told(name: str, raw: bytes) -> tuple[str, str, str]:
+    try:
+        envelope = spool.parse(name, raw)
+        fields = msgspec.json.decode(envelope.payload)
+        return envelope.header.get("host", ""), str(fields.get("session_id", "")), str(fields.get("cwd", ""))
+    except (MemError, msgspec.MsgspecError, UnicodeDecodeError, AttributeError):
+        return "", "", ""
+
+
+# --- text files ------------------------------------------------------------------------------------------------------
+
+
+def clean_logs(config: Config, words: Words) -> int:
+    """Entries that speak of it lose what they say; how many. The log that is being written keeps its file."""
+    gone = 0
+    for path in _plain(config.log_file.parent):
+        with _quiet():
+            text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
+            kept = [_silenced(line, words) for line in text.split("\n")]
+            count = sum(line.endswith(GONE) for line in kept) - sum(line.endswith(GONE) for line in text.split("\n"))
+            if count:
+                _overwrite(path, "\n".join(kept).encode("utf-8", "surrogateescape"))
+                gone += count
+    return gone
+
+
+def _silenced(line: str, words: Words) -> str:
+    if not words.in_line(line):
+        return line
+    head = _HEAD.match(line)
+    return f"{head[0]}{GONE}" if head else GONE
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    handlers = logging.getLogger().handlers
+    for handler in handlers:
+        handler.acquire()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.release()
+
+
+def _overwrite(path: Path, data: bytes) -> None:
+    """In its place: whoever has it open goes on at its end."""
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def clean_small(config: Config, words: Words) -> int:
+    """Starts that lie ready, caches and flags: they are made again."""
+    gone = 0
+    for path in [*_plain(config.starts), *(path for name in _SMALL for path in config.data_dir.glob(name))]:
+        if path.is_file() and words.in_bytes(path.read_bytes()[:MOST_BYTES]):
+            shred(path)
+            gone += 1
+    return gone
+
+
+def shred(path: Path) -> None:
+    """Overwritten, unless it has another name too, and then removed."""
+    try:
+        if path.stat().st_nlink == 1:
+            _overwrite(path, bytes(path.stat().st_size))
+    except OSError:
+        pass  # what can't be written can still be removed
+    path.unlink(missing_ok=True)
+
+
+# --- copies of the database ------------------------------------------------------------------------------------------
+
+
+def copies(config: Config) -> list[Path]:
+    """All that we made, and what was put into quarantine."""
+    found = [*config.backups.glob("*.db"), *(config.data_dir / QUARANTINE).rglob("*.db")]
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], words: Words) -> str:
+    """`kept` as it was, `rewritten`, or `deleted`: one that can't be read can't be trusted to have nothing of it."""
+    try:
+        if foreign.whose(path) not in ("ours", "empty"):
+            return "kept"
+        with foreign.reading(path) as conn:
+            wanted = bool(_in_copy(conn, config, scope, stones))
+    except MemError as problem:
+        log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
+        _drop(path)
+        return "deleted"
+    if not wanted and not _says(path, words):
+        return "kept"
+    backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
+    foreign.drop_copy(path)
+    return "rewritten"
+
+
+def _drop(path: Path) -> None:
+    for side in backup.SIDES:
+        shred(path.with_name(path.name + side))
+
+
+def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]) -> Found:
+    """By the scope itself, since a copy may have what is long gone here; and by what was found here. Numbers may mean
+    something else there."""
+    marks.attach(conn, config.data_dir)
+    named = forgetting.marked(conn, stones)
+    if scope.ids:
+        return named
+    return forgetting.union(conn, named, find(conn, scope, erase=True))
+
+
+def _wipe(conn: Connection, config: Config, scope: Scope, stones: list[Stone], words: Words) -> None:
+    forgetting.wipe_copy(conn, _in_copy(conn, config, scope, stones))
+    forgetting.wipe_traces(conn, words.in_line)
+    if dangling := rows(conn, "pragma foreign_key_check"):
+        raise CannotDo(f"{len(dangling)} rows would name what is not there", hint="please report this")
+
+
+def _says(path: Path, words: Words) -> bool:
+    return words.needle is not None and any(_chunks_say(path, words.needle))
+
+
+def _chunks_say(path: Path, needle: Needle) -> Iterator[bool]:
+    """Piece by piece, each overlapping the next by more than the text is long."""
+    with path.open("rb") as file:
+        before = b""
+        while piece := file.read(4 << 20):
+            yield needle.is_in_bytes(before + piece)
+            before = piece[-4096:]
+
+
+# --- is anything left? -----------------------------------------------------------------------------------------------
+
+
+def left(config: Config, needle: Needle) -> list[str]:
+    """Files of ours in which the text still stands, in any of its forms."""
+    found = []
+    for path in sorted(config.data_dir.rglob("*")):
+        ours = path.is_file() and not path.is_symlink() and not path.is_relative_to(config.models)
+        if ours and _safely(lambda path=path: any(_chunks_say(path, needle))):  # type: ignore[misc]
+            found.append(str(path.relative_to(config.data_dir)))
+    return found
+
+
+def _safely(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except OSError:
+        return False  # gone meanwhile

@@ -1,0 +1,92 @@
+"""What is checked all the time, at each sweep, and what only when someone asks."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from dataclasses import asdict
+from pathlib import Path
+
+from claude_mem import auditlog, ids
+from claude_mem.config import Config
+from claude_mem.spool import Spool
+from claude_mem.store import audit
+from claude_mem.store.audit import Finding
+from claude_mem.store.database import Connection, Database, Row
+from claude_mem.worker.recorder import Recorder
+
+
+async def verified(db: Database, config: Config) -> tuple[int, list[str]]:
+    """The whole chain of the audit log: how many lines, and what is wrong."""
+    head = await db.read(audit.head)  # first: what is written meanwhile only makes the file longer
+    return await asyncio.to_thread(auditlog.verify, config.data_dir, head)
+
+
+async def thorough(db: Database, config: Config, spool: Spool) -> list[Finding]:
+    quick = await db.read(audit.quick, in_spool=len(spool.pending()))
+    count, wrong = await verified(db, config)
+    said = f"{count:,} lines, {'the chain holds' if not wrong else wrong[0]}"
+    chain = Finding("audit log", not wrong, said, "someone or something changed it" if wrong else "")
+    modes = await asyncio.to_thread(loose, config)
+    return [*quick, *await db.write(_thorough), chain, modes]
+
+
+def _thorough(conn: Connection) -> list[Finding]:
+    return list(audit.thorough(conn))
+
+
+def loose(config: Config) -> Finding:
+    """Can anyone else read, or lead astray, what is ours?"""
+    wrong = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_loose(path)]
+    names = [str(path.relative_to(config.data_dir)) or "." for path in wrong]
+    hint = f"chmod -R go= {config.data_dir}" if wrong else ""
+    return Finding("modes", not wrong, f"{len(wrong):,} files that others can read{_some(names)}", hint)
+
+
+def _is_loose(path: Path) -> bool:
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    return not stat.S_ISLNK(about.st_mode) and bool(about.st_mode & 0o077)
+
+
+def _some(names: list[str]) -> str:
+    return f": {', '.join(names[:3])}" if names else ""
+
+
+class Watch:
+    """The quick part, at each sweep: what was found last."""
+
+    def __init__(self, db: Database, spool: Spool, recorder: Recorder) -> None:
+        self.db, self.spool, self.recorder = db, spool, recorder
+        self.at = 0
+        self.wrong: list[Finding] = []
+        self._after = 0  # the last observation that was looked at
+
+    async def look(self) -> None:
+        found = await self.db.read(audit.quick, in_spool=len(self.spool.pending()))
+        self._after, altered = await self.db.read(audit.altered, self._after)
+        if altered:
+            said = f"{len(altered):,} observations are not what they were"
+            found.append(Finding("hashes", False, said, "`claude-mem audit` says more"))
+        self.wrong = [item for item in (*found, *self._lost_lines()) if not item.ok]
+        self.at = ids.now()
+
+    def _lost_lines(self) -> list[Finding]:
+        """What was written a moment ago must still be there."""
+        path = self.recorder.log.path
+        there = not self.recorder.log.head.n or path.exists()
+        return [] if there else [Finding("audit log", False, f"{path.name} is gone", "someone or something removed it")]
+
+    def told(self) -> Row:
+        return {"at": self.at or None, "ok": not self.wrong, "wrong": [asdict(item) for item in self.wrong]}
+
+    def line(self) -> str:
+        """For people, in one line."""
+        if not self.at:
+            return "not looked at yet"
+        return (
+            "; ".join(f"{item.name}: {item.found}" for item in self.wrong)
+            or "all that is checked all the time is right"
+        )
