@@ -36,8 +36,8 @@ def troubled(memory: Lab) -> Lab:
     conn.execute("update turns set digested_at = null where id = ?", (turn,))
     for kind, subject in (("compress", f"{turn}.999999"), ("render", "1.x")):
         conn.execute(
-            "insert into jobs (kind, subject, due_at, attempts, dead, error, created_at) values (?, ?, 0, 3, 1, ?, ?)",
-            (kind, subject, "RuntimeError: <img src=x onerror=alert(1)>", now - DAY),
+            "insert into jobs (kind, subject, due_at, attempts, dead, error, created_at) values (?, ?, ?, 3, 1, ?, ?)",
+            (kind, subject, now, "RuntimeError: <img src=x onerror=alert(1)>", now - DAY),
         )
     conn.execute("update sdk_sessions set title = '<b>Bold</b> title' where id = ?", (session,))
     conn.close()

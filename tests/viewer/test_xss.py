@@ -101,7 +101,7 @@ def _poison(path: Path) -> None:
     conn.execute("begin")
     for number, text in enumerate(PAYLOADS):
         conn.execute(
-            "insert into jobs (kind, subject, due_at, dead, error, created_at) values ('compress', ?, 0, 1, ?, 0)",
+            "insert into jobs (kind, subject, due_at, dead, error, created_at) values ('compress', ?, strftime('%s') * 1000, 1, ?, 0)",
             (f"{number}.{number}", text),
         )
         conn.execute(

@@ -52,6 +52,7 @@ def _known_by_name(conn: Connection, wanted: Project) -> int | None:
         """
         select p.id from project_aliases a join projects p on p.id = a.project_id
          where a.identity = ? and p.root = '' and ? != ''
+           and not exists (select 1 from project_aliases b where b.project_id = p.id and b.identity not like 'older:%')
         """,
         (f"{OLDER}{wanted.name}", wanted.root),
     )
@@ -131,6 +132,7 @@ def merge(conn: Connection, source: int, target: int) -> Row:
     for table in BELONGS.values():
         conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
     _move_files(conn, source, target)
+    _move_away(conn, source, target)
     conn.execute(
         """
         update projects set created_at = min(created_at, ?2), root = iif(root = '', ?3, root) where id = ?1
@@ -140,6 +142,19 @@ def merge(conn: Connection, source: int, target: int) -> Row:
     conn.execute("delete from projects where id = ?", (source,))
     _index_stays(conn, target, untouched)
     return {**found, "into": show(conn, target)}
+
+
+def _move_away(conn: Connection, source: int, target: int) -> None:
+    """What was forgotten and may be brought back belongs to the other as well then."""
+    conn.execute(
+        """
+        update put_away set project_id = ?1,
+               content = iif(content like '{%' and json_extract(content, '$.project_id') is not null,
+                             json_set(content, '$.project_id', ?1), content)
+         where project_id = ?2
+        """,
+        (target, source),
+    )
 
 
 def _move_files(conn: Connection, source: int, target: int) -> None:

@@ -57,6 +57,7 @@ TABLES = (
     ),
     Texts("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle")),
     Texts("attic", "observation_id", columns=("content",)),
+    Texts("put_away", "row_id", columns=("content",)),
     Texts("history", "id", columns=("before",)),
     Texts("ledger", "id", plain=("message",)),
     Texts("jobs", "id", plain=("error",)),
@@ -192,6 +193,12 @@ def _attic(conn: Connection, texts: Texts, row: Row, new: Row) -> None:
     _update(conn, texts, row, {"content": dump(content)})
 
 
+def _away(conn: Connection, _: Texts, row: Row, new: Row) -> None:
+    """Rows of every kind lie there, each under its own number."""
+    where = (new["content"], row["kind"], row["row_id"])
+    conn.execute("update put_away set content = ? where kind = ? and row_id = ?", where)
+
+
 def _signal(conn: Connection, _: Texts, row: Row, new: Row) -> None:
     """Anew, not changed: what is counted of files hears of rows that come and go."""
     where = (row["document_id"], row["kind"], row["value"])
@@ -200,4 +207,4 @@ def _signal(conn: Connection, _: Texts, row: Row, new: Row) -> None:
     conn.execute(put, (row["document_id"], row["kind"], new["value"], row["times"]))
 
 
-_WRITE = {"events": _event, "observations": _observation, "attic": _attic, "signals": _signal}
+_WRITE = {"events": _event, "observations": _observation, "attic": _attic, "put_away": _away, "signals": _signal}

@@ -28,6 +28,7 @@ _TOOL = "tool_name! toolName tool_input:any toolInput:any tool_response:any tool
 _TOOL += " tool_use_id toolUseId"
 _PROMPT, _MESSAGE = "prompt userPrompt user_prompt", "last_assistant_message lastAssistantMessage"
 _CONTEXT = "cwd project projects"
+_SCOPE = "ids:ids session project before:date after:date source matching now:flag"
 TAKES = {
     "POST /sessions/{id}/init": f"{_PROMPT} cwd project",
     "POST /sessions/{id}/observations": f"{_TOOL} cwd project",
@@ -77,6 +78,8 @@ TAKES = {
     "POST /api/project/{id}/merge": "into:id from:id ?dry_run:flag",
     "GET /api/line": "cwd",
     "GET /api/logs": f"lines:1-10000 level:{'|'.join(LEVELS)} text before:date",
+    "POST /api/forget": _SCOPE,
+    "POST /api/forget/preview": _SCOPE,
     "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
     "POST /api/open": "path",
     "GET /open": "code",
