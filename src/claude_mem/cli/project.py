@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ from claude_mem import process, projects
 from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
-from claude_mem.errors import Misuse, NotFound
+from claude_mem.errors import MemError, Misuse, NotFound
 
+RESTART_SECONDS = 10.0
 MERGE_SECONDS = 120.0  # with a hundred thousand memories it takes a while
 ACTIONS = {
     "list": "all of them",
@@ -55,7 +58,9 @@ def project(options: argparse.Namespace) -> int:
             return 0
         case "merge":
             return _merge(client, found["id"], _named(client, items, options.other)["id"], options)
-    return _switched(client.post(f"/api/project/{found['id']}/{options.what}")["switch"], found["name"])
+    answer = client.post(f"/api/project/{found['id']}/{options.what}")
+    _wait_for_it(client, answer)
+    return _switched(answer["switch"], found["name"])
 
 
 def _named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str, Any]:
@@ -110,6 +115,16 @@ def _show(found: dict[str, Any], options: argparse.Namespace) -> int:
     for step in found["open"]:
         output.line(f"open      {step}")
     return _switched(found["switch"], found["name"])
+
+
+def _wait_for_it(client: Client, answer: dict[str, Any]) -> None:
+    """Until the worker has opened anew with the setting: what comes next has to find it so."""
+    deadline = time.monotonic() + RESTART_SECONDS
+    while answer["restarts"] and time.monotonic() < deadline:
+        with suppress(MemError):  # it may not answer in between
+            if client.get("/api/health")["started_at"] != answer["started_at"]:
+                return
+        time.sleep(0.02)
 
 
 def _switched(switch: dict[str, Any], name: str) -> int:
