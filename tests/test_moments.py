@@ -44,8 +44,10 @@ def known(lab: Lab) -> Lab:
     (lab.project / "src").mkdir()
     (lab.project / "src" / "basket.py").write_text("def total(): ...\n")
     work(lab)
-    lab.start()
+    client = lab.start()
     lab.wait_digested()
+    while client.get("/api/index")["busy"]:  # its files are told from the index
+        time.sleep(0.02)
     return lab
 
 

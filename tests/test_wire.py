@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -143,12 +143,16 @@ def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 def listening(pid: int) -> set[str]:
     """The addresses at which a process listens, of every family, as the kernel tells them."""
-    inodes = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if "socket:" in str(link.readlink())}
+    sockets: set[str] = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if "socket:" in str(target := link.readlink()):
+                sockets.add(target.name)
     found = set()
     for family in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
             local, state, inode = line.split()[1], line.split()[3], line.split()[9]
-            if f"socket:[{inode}]" in inodes and (state == "0A" or family.startswith("udp")):
+            if f"socket:[{inode}]" in sockets and (state == "0A" or family.startswith("udp")):
                 found.add(f"{family} {local}")
     return found
 

@@ -131,6 +131,7 @@ def test_search_from_the_keyboard_alone(page: Page) -> None:
     expect(card).to_contain_text("voucher")
     expect(card.locator("mark").first).to_be_visible()
     expect(card.locator(".why")).to_contain_text("Found by")
+    expect(page.get_by_text("for “expired vouch”")).to_be_visible()  # what is there now is the answer to all of it
     page.keyboard.press("ArrowDown")
     expect(page.locator(".feed .card h3 a").first).to_be_focused()
     page.keyboard.press("ArrowDown")

@@ -7,6 +7,7 @@ fail, and if it ever does, something was lost or doubled. What is past keeping w
 from __future__ import annotations
 
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.savepoint import savepoint
 
 # Events of a turn that is over but not digested wait for a job; if that job is dead, they are set aside, visibly. Only
 # such turns are looked at one by one: all others' events are just counted, and there may be a million.
@@ -36,6 +37,12 @@ _NOT_STORED = """
 
 
 def totals(conn: Connection, *, in_spool: int) -> Row:
+    """All of it of one moment: what is committed between two questions would be counted in one of them only."""
+    with savepoint(conn):
+        return _totals(conn, in_spool=in_spool)
+
+
+def _totals(conn: Connection, *, in_spool: int) -> Row:
     receipts = rows(conn, _NOT_STORED)
     places = one(conn, _PLACES)
     assert places is not None
