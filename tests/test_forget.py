@@ -19,6 +19,8 @@ from claude_mem.config import Config, load
 from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.needles import Needle
 from claude_mem.pipeline import backfill, context, recall
+from claude_mem.providers.local import LocalCompressor
+from claude_mem.records import Digest, Turn
 from claude_mem.store import audit, backup, foreign, forgetting, migrate, retention, scopes, stones
 from claude_mem.store.database import rows, value
 from claude_mem.store.scopes import Scope
@@ -399,6 +401,27 @@ def test_whoever_dies_while_forgetting_goes_on_at_the_next_start(told: Lab) -> N
     assert audited(told) == []
 
 
+def test_a_digest_that_was_under_way_does_not_bring_it_back(lab: Lab) -> None:
+    """The turn was read before, and what was made of it would be written after."""
+
+    class Slow(LocalCompressor):
+        async def compress(self, turn: Turn) -> Digest:
+            made = await super().compress(turn)
+            if any(WORD in draft.narrative + draft.title for draft in made.observations) or WORD in str(made.summary):
+                await service.forgetter.forget(Scope(matching=WORD), Progress(erased=True))
+            return made
+
+    async def do() -> None:
+        await service.work_off()
+        service.close()
+
+    spool_session(lab, "lit", secret=WORD)
+    service = Service(load(lab.env()), compressor=Slow())
+    asyncio.run(do())
+    assert traces(lab.data) == []
+    assert audited(lab) == []
+
+
 # --- softly ----------------------------------------------------------------------------------------------------------
 
 
@@ -535,3 +558,7 @@ def test_the_command_forgets_by_scope_and_undoes_by_number(told: Lab) -> None:
     assert "undone: F1" in told.mem("forget", "--undo", "F1").stdout
     assert len(client.get("/api/sessions")["items"]) == 2
     assert told.mem("forget", "--matching", "nothing says this", "--yes", ok=False).returncode == 1
+    assert told.mem("forget", "--before", "2020-01-31", "--yes", ok=False).returncode == 1
+    shown = told.mem("forget", "--after", "2020-01-31", "--before", "2099-01-31T12:00", ok=False).stderr
+    assert "16 events, 2 sessions" in shown
+    assert told.mem("forget", "--before", "yesterday", ok=False).returncode == 2

@@ -106,10 +106,9 @@ def clean_logs(config: Config, words: Words) -> int:
 
 
 def _silenced(line: str, words: Words) -> str:
-    if not words.in_line(line):
-        return line
     head = _HEAD.match(line)
-    return f"{head[0]}{GONE}" if head else GONE
+    begin = head.end() if head else 0  # who says it and when is ours
+    return f"{line[:begin]}{GONE}" if words.in_line(line[begin:]) else line
 
 
 @contextmanager
