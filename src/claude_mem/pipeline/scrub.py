@@ -166,7 +166,7 @@ def _files(config: Config) -> Iterator[Path]:
 def _clean_file(path: Path, *, write: bool) -> bool:
     """A log that is being written is changed in its place, since its writer goes on with the file that it has."""
     is_log = path.parent.name == "logs"
-    with _paused_log() if is_log else nullcontext():
+    with paused_log() if is_log else nullcontext():
         text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
         new = redact(text) if is_log else ingest.clean_aside(text)
         if new == text or not write:
@@ -179,7 +179,8 @@ def _clean_file(path: Path, *, write: bool) -> bool:
 
 
 @contextmanager
-def _paused_log() -> Iterator[None]:
+def paused_log() -> Iterator[None]:
+    """While a log is rewritten, nobody writes to it."""
     handlers = logging.getLogger().handlers
     for handler in handlers:
         handler.acquire()

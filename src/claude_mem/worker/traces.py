@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from claude_mem import ids, projects, spool
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, speaks_of
+from claude_mem.pipeline.scrub import paused_log
 from claude_mem.store import backup, foreign, forgetting, marks
 from claude_mem.store.database import Connection, rows
 from claude_mem.store.scopes import Found, Scope, find
@@ -95,12 +94,12 @@ def clean_logs(config: Config, words: Words) -> int:
     """Entries that speak of it lose what they say; how many. The log that is being written keeps its file."""
     gone = 0
     for path in _plain(config.log_file.parent):
-        with _quiet():
+        with paused_log():
             text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
             kept = [_silenced(line, words) for line in text.split("\n")]
             count = sum(line.endswith(GONE) for line in kept) - sum(line.endswith(GONE) for line in text.split("\n"))
             if count:
-                _overwrite(path, "\n".join(kept).encode("utf-8", "surrogateescape"))
+                spool.overwrite(path, "\n".join(kept).encode("utf-8", "surrogateescape"))
                 gone += count
     return gone
 
@@ -109,27 +108,6 @@ def _silenced(line: str, words: Words) -> str:
     head = _HEAD.match(line)
     begin = head.end() if head else 0  # who says it and when is ours
     return f"{line[:begin]}{GONE}" if words.in_line(line[begin:]) else line
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    handlers = logging.getLogger().handlers
-    for handler in handlers:
-        handler.acquire()
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.release()
-
-
-def _overwrite(path: Path, data: bytes) -> None:
-    """In its place: whoever has it open goes on at its end."""
-    with path.open("r+b") as file:
-        file.write(data)
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def clean_small(config: Config, words: Words) -> int:
@@ -146,7 +124,7 @@ def shred(path: Path) -> None:
     """Overwritten, unless it has another name too, and then removed."""
     try:
         if path.stat().st_nlink == 1:
-            _overwrite(path, bytes(path.stat().st_size))
+            spool.overwrite(path, bytes(path.stat().st_size))
     except OSError:
         pass  # what can't be written can still be removed
     path.unlink(missing_ok=True)
