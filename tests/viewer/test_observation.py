@@ -139,6 +139,7 @@ def test_merging_with_what_a_search_finds(page: Page, memory: Lab) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Observation {second} is forgotten")
     expect(page.locator("#view")).to_contain_text(f"merged into observation {first}")
     page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Parcels leave at noon.")  # the other has an Undo as well
     page.locator(".past").get_by_role("button", name="Undo").click()
     expect(page.locator(".prose")).to_have_text("Parcels leave at noon.")
     assert _item(memory, second)["title"] == "Parcels to islands leave on Fridays."

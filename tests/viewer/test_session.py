@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -25,10 +26,25 @@ def say(memory: Lab, event: str, **fields: Any) -> None:
     hook.nudge(str(memory.data))
 
 
+def told_at_start(memory: Lab, session_id: str) -> None:
+    """As the hook asks at a session's start, but with all the patience that a busy machine needs."""
+    given = {"session_id": session_id, "hook_event_name": "SessionStart", "cwd": str(memory.project)}
+    record = f"command session-start\nhost claude\nproject_dir {memory.project}\n\n{json.dumps(given)}"
+    worker = memory.client().worker
+    answer = httpx2.post(
+        f"http://127.0.0.1:{worker.port}/api/context/inject",
+        content=record.encode(),
+        headers={"Authorization": f"Bearer {worker.token}", "Content-Type": "application/octet-stream"},
+        timeout=30,
+    )
+    assert answer.status_code == 200
+
+
 @pytest.fixture(scope="module")
 def long_session(memory: Lab) -> int:
     """One of 34 turns; its start was told by the worker, one turn is private, one prompt is very long."""
-    memory.hook("SessionStart", session_id="long", source="startup")
+    memory.spool("SessionStart", session_id="long", source="startup")
+    told_at_start(memory, "long")
     for turn in range(1, 35):
         who = {"session_id": "long", "prompt_id": f"l{turn}"}
         if turn == 3:

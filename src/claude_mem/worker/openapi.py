@@ -78,6 +78,8 @@ TAKES = {
     "POST /api/project/{id}/merge": "into:id from:id ?dry_run:flag",
     "GET /api/line": "cwd",
     "GET /api/logs": f"lines:1-10000 level:{'|'.join(LEVELS)} text before:date",
+    "GET /api/audit/log": "limit:0-100000",
+    "POST /api/scrub": "dry_run:flag",
     "POST /api/forget": _SCOPE,
     "POST /api/forget/preview": _SCOPE,
     "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
