@@ -59,10 +59,10 @@ async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path |
 async def _said(service: Service, prompt: str, session: str) -> tuple[str, str]:
     """What is said at the prompt, and what was said at the start."""
     who: Any = {"host": "claude", "content_session_id": session}
-    start, upto = await service.start_context(resolve(ROOT), **who, source="startup")
-    await service.informed(**who, upto=upto, start=start)
+    start, upto = await service.teller.start_context(resolve(ROOT), **who, source="startup")
+    await service.teller.informed(**who, upto=upto, start=start)
     moment = Moment(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)
-    return (await service.speak(moment)).text, start.text
+    return (await service.teller.speak(moment)).text, start.text
 
 
 def _hidden(text: str, gold: set[str], repository: list[str], given: list[str]) -> float:

@@ -127,7 +127,7 @@ def main() -> int:
 def _note(figures: list[Figure]) -> None:
     """For the page that `make proof` writes."""
     if folder := os.environ.get("CLAUDE_MEM_PROOF"):
-        about = {"unit": "", "command": "python bench/soak.py", "note": "", "date": time.strftime("%Y-%m-%d")}
+        about = {"of": ["R10"], "command": "python bench/soak.py", "note": "", "date": time.strftime("%Y-%m-%d")}
         lines = [
             {
                 **about,

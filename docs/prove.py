@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
 FOUND = DOCS.parent / "build" / "proof"
+RESULTS = DOCS.parent / "bench" / "results"
 # The suites in the order of what they promise; one that is not named here comes last, under its own name.
 TITLES = {
     "kills": "Nothing is lost and nothing is twice, whoever is killed when",
-    "chores": "Killed at its chores: index, context, checkpoint, backup, forgetting",
     "powerloss": "A power cut loses nothing that was acknowledged",
     "io_errors": "A disk that fails, fills up or goes read-only",
     "processes": "One worker, whatever else lies around; when it stops, everything stops",
-    "clocks": "Clocks that jump",
+    "clock": "Clocks that jump",
+    "store": "Upgrades",
     "damage": "A damaged database is noticed, set aside and replaced",
     "keeping": "Backups that are proven, and how long things are kept",
     "soak": "A heavy day in ten minutes",
+    "crowd": "A hundred sessions at once",
+    "faults": "Providers that fail",
+    "spending": "What is spent",
+    "bench": "What it costs the user (from `make bench`)",
     "port": "The port: who is let in",
     "wire": "The port: odd requests, and the five clients beside them",
     "box": "Other users of the machine",
@@ -29,12 +36,11 @@ TITLES = {
     "fuzz_atheris": "Inputs found by coverage",
     "secrets": "Secrets",
     "scrub": "Secrets that were stored before the rules knew them",
-    "withheld": "Files whose content is never kept",
     "poison": "What came from outside gives no orders",
     "forget": "Forgotten means gone",
     "audit": "What was done is on record",
     "egress": "Whom we talk to",
-    "viewer": "The viewer",
+    "xss": "The viewer",
 }
 NOT_COVERED = """\
 - The machine it ran on: two cores of a virtual machine with a fast virtual disk. Times depend on it; counts do not.
@@ -44,25 +50,67 @@ NOT_COVERED = """\
   for what an agent then does with it.
 - What was sent to a provider can't be recalled; file-system snapshots and copies of your own are not ours.
 - Twenty-four hours of soaking are pressed into ten minutes; leaks that need a calendar to show would not show."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Goal:
+    name: str
+    promise: str
+    figure: str
+    why: str = ""
 
 
 def main() -> int:
+    given = tomllib.loads((DOCS / "goals.toml").read_text("utf-8"))
+    parts = {part["title"]: [Goal(name, **about) for name, about in part["goals"].items()] for part in given["part"]}
     found = {path.stem: _records(path) for path in sorted(FOUND.glob("*.json"))}
     if not found:
         sys.exit(f"{FOUND} holds no figures; `make proof` makes them")
-    (DOCS / "proof.md").write_text("\n".join(_page(found)) + "\n", "utf-8")
-    missed = sum(not record["ok"] for records in found.values() for record in records)
-    sys.stdout.write(f"docs/proof.md: {sum(map(len, found.values()))} figures, {missed} missed\n")
+    found["bench"] = [_benched(**figure) for figure in given["figure"]]
+    (DOCS / "proof.md").write_text("\n".join(_page(parts, found)) + "\n", "utf-8")
+    every = [record for records in found.values() for record in records]
+    open_ = [goal.name for goals in parts.values() for goal in goals if _state(goal, every) != "reached"]
+    missed = sum(not record["ok"] for record in every)
+    sys.stdout.write(f"docs/proof.md: {len(every)} figures, {missed} missed; goals not reached: {open_ or 'none'}\n")
     return int(missed > 0)
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
-    """The last of each name: a suite may have been run again."""
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-    return list({record["name"]: record for record in lines}.values())
+# --- what was measured -----------------------------------------------------------------------------------------------
 
 
-def _page(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+def _records(path: Path) -> list[Record]:
+    """The last of each name, for a suite may have been run again; but those that are tallied are added up."""
+    kept: dict[str, Record] = {}
+    for record in map(json.loads, path.read_text("utf-8").splitlines()):
+        if record.get("tally") and (before := kept.get(record["name"])):
+            record["measured"] += before["measured"]
+            record["ok"] &= before["ok"]
+        kept[record["name"]] = record
+    return list(kept.values())
+
+
+def _benched(of: str, file: str, name: str, most: float | None = None, least: float | None = None) -> Record:
+    told = json.loads((RESULTS / f"{file}.json").read_text("utf-8"))
+    (figure,) = [figure for figure in told["figures"] if figure["name"] == name]
+    ok = figure["value"] >= least if least is not None else most is not None and figure["value"] <= most
+    return {
+        "name": name, "of": of.split(), "goal": f"≤ {most:g}" if least is None else f"≥ {least:g}", "ok": ok,
+        "measured": figure["value"], "unit": figure["unit"], "note": "", "command": "make bench", "date": told["date"][:10],
+    }  # fmt: skip
+
+
+def _state(goal: Goal, every: list[Record]) -> str:
+    about = [record for record in every if goal.name in record["of"]]
+    if not about:
+        return "not measured"
+    return "reached" if all(record["ok"] for record in about) and not goal.why else "in part"
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def _page(parts: dict[str, list[Goal]], found: dict[str, list[Record]]) -> Iterator[str]:
     every = [record for records in found.values() for record in records]
     missed = [record for record in every if not record["ok"]]
     dates = sorted({record["date"] for record in every})
@@ -70,11 +118,19 @@ def _page(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     yield ""
     yield "What is promised, and what was measured. Written by `make proof`, which runs every suite named here and fails if a"
     yield f"figure is missed. {len(every)} figures, {len(missed)} missed; measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+    for title, goals in parts.items():
+        yield f"\n## {title}\n\n| | promise | figure that was set | |\n|---|---|---|---|"
+        for goal in goals:
+            yield f"| {goal.name} | {_cell(goal.promise)} | {_cell(goal.figure)} | {_verdict(goal, every)} |"
+    yield "\n# The figures"
     for suite in sorted(found, key=_order):
         yield f"\n## {TITLES.get(suite, suite.replace('_', ' '))}\n"
-        yield "| what | goal | measured | |\n|---|---|--:|---|"
+        yield "| for | what | goal | measured | |\n|---|---|---|--:|---|"
         for record in found[suite]:
-            yield f"| {_cell(record['name'])} | {_cell(record['goal'])} | {_measured(record)} | {_verdict(record)} |"
+            yield (
+                f"| {' '.join(record['of'])} | {_cell(record['name'])} | {_cell(record['goal'])} | {_measured(record)} |"
+                f" {_remark(record)} |"
+            )
         for command in dict.fromkeys(record["command"] for record in found[suite]):
             yield f"\n`{command}`"
     yield f"\n## What is not covered\n\n{NOT_COVERED}"
@@ -84,13 +140,28 @@ def _order(suite: str) -> tuple[int, str]:
     return (list(TITLES).index(suite) if suite in TITLES else len(TITLES), suite)
 
 
-def _measured(record: dict[str, Any]) -> str:
-    value = record["measured"]
-    shown = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else _cell(value)
-    return f"{shown} {_cell(record['unit'])}".strip()
+def _verdict(goal: Goal, every: list[Record]) -> str:
+    state = _state(goal, every)
+    if state == "reached":
+        return state
+    short = [
+        f"{record['name']}: {_measured(record)}" for record in every if goal.name in record["of"] and not record["ok"]
+    ]
+    reasons = "; ".join([*map(_cell, short), *([_cell(goal.why)] if goal.why else [])])
+    return f"**{state}**" + (f": {reasons}" if reasons else "")
 
 
-def _verdict(record: dict[str, Any]) -> str:
+def _measured(record: Record) -> str:
+    return f"{_shown(record['measured'])} {_cell(record['unit'])}".strip()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{_shown(each)} {name}" for name, each in value.items())
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else _cell(value)
+
+
+def _remark(record: Record) -> str:
     return " ".join(part for part in ("" if record["ok"] else "**missed**", _cell(record["note"])) if part)
 
 

@@ -30,7 +30,9 @@ def main(name: str, seconds: str) -> int:
         sys.stderr.write((done.stdout + done.stderr)[-20_000:])
         return 1
     unit = f"of {runs[1]} (atheris, {seconds} s)"
-    proof.record(f"T19 {name}: inputs that broke it", goal="I8: 0", measured=0, ok=True, unit=unit, command="make fuzz")
+    proof.record(
+        f"{name}: inputs that broke it", of="I8", goal="0", measured=0, ok=True, unit=unit, command="make fuzz"
+    )
     sys.stdout.write(f"{name}: {runs[1]} inputs in {seconds} s, none broke it\n")
     return 0
 

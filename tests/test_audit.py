@@ -70,7 +70,7 @@ def test_every_tampering_with_any_line_is_noticed(chain: AuditLog, tmp_path: Pat
             for path, content in original.items():
                 path.write_bytes(content)
     proof.record(
-        "audit log: tamperings noticed", goal="100 % (P6)", measured=f"{seen} of {tried}", ok=seen == tried, command=COMMAND,
+        "audit log: tamperings noticed", of="P6", goal="100 %", measured=f"{seen} of {tried}", ok=seen == tried, command=COMMAND,
         note="a line changed, changed with its own hash made right, removed, doubled, moved, or the end cut off there",
     )  # fmt: skip
     assert seen == tried == 72
@@ -164,7 +164,7 @@ def test_every_request_is_on_record_before_it_leaves(provider: Provider, tmp_pat
     assert auditlog.verify(tmp_path / "data", head) == (head.n, [])
     assert all(WORD.encode() not in path.read_bytes() for path in auditlog.files(tmp_path / "data"))
     proof.record(
-        "requests on record before they leave", goal="100 % (P6)", measured=f"{recorded} of {len(provider.seen)}", ok=True,
+        "requests on record before they leave", of="P6", goal="100 %", measured=f"{recorded} of {len(provider.seen)}", ok=True,
         command=COMMAND, note="the provider reads the audit log when the request comes in and compares SHA-256",
     )  # fmt: skip
 

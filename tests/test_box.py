@@ -95,7 +95,7 @@ def test_every_file_is_its_owners_alone_under_any_umask(lab: Lab, umask: int) ->
     } <= names
     assert loose(lab.data) == {}
     proof.record(
-        f"T21 files others could open, umask {umask:03o}", goal="S5: 0", measured=0, ok=True,
+        f"files others could open, umask {umask:03o}", of="S5", goal="0", measured=0, ok=True,
         unit=f"of {len(list(lab.data.rglob('*')))} files and folders",
     )  # fmt: skip
 
@@ -162,7 +162,7 @@ def test_another_user_gets_nothing(public: Lab) -> None:
     assert done.stderr == ""
     assert done.stdout.split("\n") == ["HTTP/1.1 401", ""]
     proof.record(
-        "T21 files that another user could read or write", goal="S5: 0, and 401 at the port", measured=0, ok=True,
+        "files that another user could read or write", of="S5", goal="0, and 401 at the port", measured=0, ok=True,
         unit=f"of {len(names)}, as uid {NOBODY}",
     )  # fmt: skip
 
@@ -336,7 +336,7 @@ def test_a_stranger_with_the_number_of_a_worker_is_not_signalled(
     assert done.returncode == 1
     assert f"not by process {stranger.pid}" in done.stderr
     assert stranger.poll() is None
-    proof.record(f"T21b strangers signalled by `{command}`", goal="S6: 0", measured=0, ok=True, unit="of 1")
+    proof.record(f"strangers signalled by `{command}`", of="S6", goal="0", measured=0, ok=True, unit="of 1")
 
 
 def test_our_own_worker_is_ended_even_if_it_does_not_listen(lab: Lab) -> None:

@@ -61,7 +61,7 @@ def said(service: Service, prompt: str) -> str:
     """What is said at a prompt."""
     index(service.db)
     moment = Moment(host="claude", content_session_id="s", cwd="", event="UserPromptSubmit", text=prompt)
-    speech: moments.Speech = asyncio.run(service.at_prompt(moment, 1))
+    speech: moments.Speech = asyncio.run(service.teller.at_prompt(moment, 1))
     return speech.text
 
 

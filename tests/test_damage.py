@@ -103,7 +103,7 @@ def test_flipped_bits_are_noticed_or_make_no_difference(whole: Path, tmp_path: P
     share = found.count("noticed") / FLIPS
     ok = share >= 0.90 and "missed" not in found
     proof.record(
-        "R4 single-bit flips anywhere noticed", goal="≥ 90 %, the rest without effect", measured=round(100 * share, 1),
+        "single-bit flips anywhere noticed", of="R4", goal="≥ 90 %, the rest without effect", measured=round(100 * share, 1),
         unit="%", ok=ok, command=COMMAND, note=f"{FLIPS} flips; {found.count('missed')} changed an answer unnoticed",
     )  # fmt: skip
     assert "missed" not in found
@@ -115,7 +115,7 @@ def test_flipped_bits_in_what_is_kept_are_noticed(whole: Path, tmp_path: Path) -
     found = [outcome(whole, wounds.flip_in_what_is_kept, tmp_path, "", chance) for _ in range(FLIPS)]
     share = found.count("noticed") / FLIPS
     proof.record(
-        "R4 single-bit flips in live content noticed", goal="≥ 99 %", measured=round(100 * share, 1), unit="%",
+        "single-bit flips in live content noticed", of="R4", goal="≥ 99 %", measured=round(100 * share, 1), unit="%",
         ok=share >= 0.99, command=COMMAND, note=f"{FLIPS} flips in events, prompts, summaries and observations",
     )  # fmt: skip
     assert share >= 0.99
@@ -143,7 +143,7 @@ def test_every_other_damage_is_noticed_or_makes_no_difference(
     right, chance = wounds.seen(source, tmp_path / "seen"), random.Random(5)
     found = [outcome(source, wound, tmp_path, right, chance) for _ in range(OTHERS)]
     proof.record(
-        f"R4 {name}", goal="noticed, or no difference", measured=found.count("missed"), unit="missed",
+        f"{name}", of="R4", goal="noticed, or no difference", measured=found.count("missed"), unit="missed",
         ok="missed" not in found, command=COMMAND,
         note=f"{OTHERS} cases: {found.count('noticed')} noticed, {found.count('no difference')} without effect",
     )  # fmt: skip
@@ -183,7 +183,7 @@ def test_busy_locked_full_and_failing_are_not_damage(whole: Path, tmp_path: Path
     assert not config.quarantine.exists()
     for error in (apsw.FullError(), apsw.IOError(), apsw.LockedError(), apsw.CantOpenError(), OSError(28, "full")):
         assert not damage.is_damage(error)
-    proof.record("R4 lock errors taken for damage", goal="0 of 200", measured=0, ok=True, command=COMMAND)
+    proof.record("lock errors taken for damage", of="R4", goal="0 of 200", measured=0, ok=True, command=COMMAND)
 
 
 def test_a_row_that_changes_is_sealed_again_and_one_that_goes_leaves_none(whole: Path, tmp_path: Path) -> None:
@@ -361,7 +361,9 @@ def test_the_worker_mends_it_beside_its_work_and_loses_no_event(lab: Lab) -> Non
     assert "was damaged" not in json.dumps(lab.hook("SessionStart", source="startup", session_id="after"))
     assert "damaged" in lab.mem("status").stdout
     assert "quarantine" in lab.mem("doctor", ok=False).stdout
-    proof.record("R4 events lost of those captured during the repair", goal="0", measured=0, ok=True, command=COMMAND)
+    proof.record(
+        "events lost of those captured during the repair", of="R4", goal="0", measured=0, ok=True, command=COMMAND
+    )
 
 
 def test_damage_that_is_met_at_work_leads_to_a_close_look(whole: Path, tmp_path: Path) -> None:
@@ -454,7 +456,7 @@ def test_a_database_of_200_mb_is_back_within_half_a_minute(whole: Path, tmp_path
     opening.opened(config).close()
     took = time.monotonic() - begun
     proof.record(
-        "R4 a damaged database of 200 MB is back", goal="≤ 30 s", measured=round(took, 1), unit="s", ok=took <= 30,
+        "a damaged database of 200 MB is back", of="R4", goal="≤ 30 s", measured=round(took, 1), unit="s", ok=took <= 30,
         command=COMMAND, note=f"{size >> 20} MB: looked at closely, set aside, restored, checked, salvaged, opened",
     )  # fmt: skip
     assert repair.listing(config.quarantine)[0].ended_at

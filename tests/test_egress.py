@@ -56,7 +56,7 @@ def test_without_a_model_nobody_outside_is_talked_to(tmp_path: Path) -> None:
     assert told["told"] and told["found"] and told["page"] == 200
     outside = {address for address in talked or () if address != ("127.0.0.1", told["worker"])}
     proof.record(
-        "outbound connections without a model", goal="0 (P5)", measured=len(outside), ok=not outside,
+        "outbound connections without a model", of="P5", goal="0", measured=len(outside), ok=not outside,
         command="pytest tests/test_egress.py", note=f"hook, worker, start, search, viewer page; {how}",
     )  # fmt: skip
     assert outside == set()
@@ -69,7 +69,7 @@ def test_with_a_model_only_its_address_is_talked_to(tmp_path: Path) -> None:
     ours = {("127.0.0.1", told["worker"]), ("127.0.0.1", told["provider"])}
     outside = set() if talked is None else talked - ours
     proof.record(
-        "outbound connections beside the provider's", goal="0 (P5)", measured=len(outside), ok=not outside,
+        "outbound connections beside the provider's", of="P5", goal="0", measured=len(outside), ok=not outside,
         command="pytest tests/test_egress.py", note=how,
     )  # fmt: skip
     assert talked is None or ("127.0.0.1", told["provider"]) in talked

@@ -179,7 +179,7 @@ def test_forgetting_for_good_leaves_not_a_byte_in_any_file(lab: Lab) -> None:
     seconds = time.perf_counter() - begun
     left = traces(lab.data)
     proof.record(
-        "forget --now: traces in any file", goal="0 (P3)", measured=len(left), ok=not left, command=COMMAND,
+        "forget --now: traces in any file", of="P3", goal="0", measured=len(left), ok=not left, command=COMMAND,
         note=f"raw, lower case, base64, UTF-16; {len(list(lab.data.rglob('*')))} files; {seconds:.2f} s by the command",
     )  # fmt: skip
     assert left == []
@@ -211,7 +211,7 @@ def test_a_thousand_records_are_erased_with_every_copy(config: Config) -> None:
     assert traces(config.data_dir) == []
     note = f"with index, one backup and a look at every file afterwards; {cpu:.2f} s of one core"
     proof.record(
-        "forget --now: 1,000 records", goal="≤ 5 s (P3)", measured=round(seconds, 2), unit="s", ok=seconds <= 5,
+        "forget --now: 1,000 records", of="P3", goal="≤ 5 s", measured=round(seconds, 2), unit="s", ok=seconds <= 5,
         command=f"CLAUDE_MEM_PROOF=build/proof {COMMAND}", note=note,
     )  # fmt: skip
 
@@ -310,7 +310,9 @@ def test_what_was_erased_comes_back_by_no_door(lab: Lab, door: str, scope: dict[
     assert audited(lab) == []
     if door == "restore":
         assert known(lab) == before
-    proof.record(f"resurrections by {door}", goal="0 (P3)", measured=0, ok=True, command=COMMAND, note=f"after {scope}")
+    proof.record(
+        f"resurrections by {door}", of="P3", goal="0", measured=0, ok=True, command=COMMAND, note=f"after {scope}"
+    )
 
 
 async def _copied(service: Service) -> backup.Copy:

@@ -160,7 +160,7 @@ def test_the_disk_fails_at_every_call(made: Lab, error: type[apsw.Error], lastin
     assert runs > (50 if STEP == 1 else 4)
     measured = {"call indexes": runs, "lost": 0, "corrupt": 0}
     what = f"{error.__name__} {'from' if lasting else 'at'} every call index of SQLite"
-    proof.record(what, goal="R14/T4: 0 lost, 0 corrupt", measured=measured, ok=True, command="make test-crash")
+    proof.record(what, of="R14", goal="0 lost, 0 corrupt", measured=measured, ok=True, command="make test-crash")
 
 
 def _work_off() -> None:
@@ -200,7 +200,12 @@ def test_the_disk_fails_at_any_call_of_a_whole_run(lab: Lab, tmp_path_factory: p
     assert runs > 3
     measured = {"call indexes": runs - 1, "lost": 0, "corrupt": 0}
     proof.record(
-        "IOError in a whole run", goal="R14/T4: the same memory", measured=measured, ok=True, command="make test-crash"
+        "IOError in a whole run",
+        of="R14",
+        goal="the same memory",
+        measured=measured,
+        ok=True,
+        command="make test-crash",
     )
 
 

@@ -83,7 +83,12 @@ def test_raw_events_go_after_their_days_and_the_account_adds_up(lab: Lab) -> Non
         assert await count(service, "observations") > 0
         assert await service.keeper.check(now=now) == []
         proof.record(
-            "P4 raw events older than their days after the daily job", goal="0", measured=0, ok=True, command=COMMAND
+            "raw events older than their days after the daily job",
+            of="P4",
+            goal="0",
+            measured=0,
+            ok=True,
+            command=COMMAND,
         )
 
     inside(config, do)
@@ -236,7 +241,12 @@ def test_dead_letters_are_kept_thirty_days_and_then_counted_as_expired(lab: Lab)
         assert await count(service, "jobs where dead") == 0
         assert await count(service, "receipts where outcome != 'stored'") == 0
         proof.record(
-            "P4 dead letters older than 30 days after the daily job", goal="0", measured=0, ok=True, command=COMMAND
+            "dead letters older than 30 days after the daily job",
+            of="P4",
+            goal="0",
+            measured=0,
+            ok=True,
+            command=COMMAND,
         )
 
     inside(settings(lab), do)
@@ -256,7 +266,9 @@ def test_lines_of_the_log_are_kept_fourteen_days(tmp_path: Path) -> None:
     oldlogs.trim(tmp_path, before=now - 14 * DAY)
     assert (tmp_path / "worker.log").read_text() == line(13) + line(1)
     assert not (tmp_path / "worker.log.1").exists()
-    proof.record("P4 log lines older than 14 days after the daily job", goal="0", measured=0, ok=True, command=COMMAND)
+    proof.record(
+        "log lines older than 14 days after the daily job", of="P4", goal="0", measured=0, ok=True, command=COMMAND
+    )
 
 
 # --- backups ---------------------------------------------------------------------------------------------------------
@@ -483,7 +495,7 @@ def test_on_a_full_disk_nothing_breaks_and_work_goes_on_by_itself_when_there_is_
     assert done.returncode == 0, done.stderr[-3000:]
     took = float(done.stdout.split()[-1])
     proof.record(
-        "R14 work goes on after space returns", goal="≤ 10 s", measured=took, unit="s", ok=took <= 10, command=COMMAND,
+        "work goes on after space returns", of="R14", goal="≤ 10 s", measured=took, unit="s", ok=took <= 10, command=COMMAND,
         note="a tmpfs of 24 MB filled to the last byte; hook exit 0, account adds up, every row checked",
     )  # fmt: skip
     assert took <= 10

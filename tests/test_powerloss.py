@@ -113,8 +113,8 @@ def test_a_power_cut_loses_nothing_that_was_committed(lab: Lab, synchronous: str
         return
     assert (found.losses, found.corrupt) == (0, 0)
     measured = {"images": found.images, "lost": found.losses, "corrupt": found.corrupt}
-    goal = "R2b: 0 lost, 0 corrupt in 1,000 images"
-    proof.record("power loss, database", goal=goal, measured=measured, ok=True, command="make test-crash")
+    goal = "0 lost, 0 corrupt in 1,000 images"
+    proof.record("power loss, database", of="R2b", goal=goal, measured=measured, ok=True, command="make test-crash")
 
 
 # --- the spool -------------------------------------------------------------------------------------------------------
@@ -173,5 +173,7 @@ def test_a_power_cut_loses_nothing_that_a_hook_has_answered_for(
         return
     assert (lost, half) == (0, 0)
     measured = {"images": 4 * events, "lost": lost, "half": half}
-    goal = "R2b: 0 lost, 0 half written"
-    proof.record(f"power loss, spool ({how})", goal=goal, measured=measured, ok=True, command="make test-crash")
+    goal = "0 lost, 0 half written"
+    proof.record(
+        f"power loss, spool ({how})", of="R2b", goal=goal, measured=measured, ok=True, command="make test-crash"
+    )

@@ -63,8 +63,10 @@ def test_of_all_who_start_at_once_exactly_one_works(lab: Lab) -> None:
         os.kill(worker.pid, signal.SIGKILL if race % 2 else signal.SIGTERM)
         assert winner.wait() == (-signal.SIGKILL if race % 2 else 0)
     measured = {"races": RACES, "of": RIVALS, "exactly one": RACES}
-    goal = "R3: exactly 1 of 50 in 50 of 50 races"
-    proof.record("workers that start at once", goal=goal, measured=measured, ok=True, command="make test-crash")
+    goal = "exactly 1 of 50 in 50 of 50 races"
+    proof.record(
+        "workers that start at once", of="R3", goal=goal, measured=measured, ok=True, command="make test-crash"
+    )
 
 
 def test_however_a_worker_ends_nothing_of_it_is_left(lab: Lab) -> None:
@@ -94,8 +96,10 @@ def test_however_a_worker_ends_nothing_of_it_is_left(lab: Lab) -> None:
     assert lab.drain() == 0
     assert [row[0] for row in lab.rows("select event_id from events order by seq")] == names
     measured = {"lives": LIVES, "killed": cut, "left over": 0, "slowest end in seconds": round(slowest, 2)}
-    goal = "R12: 0 descendants within 2 s, 200 cycles"
-    proof.record("what is left of a worker", goal=goal, measured=measured, ok=slowest <= 2, command="make test-crash")
+    goal = "0 descendants within 2 s, 200 cycles"
+    proof.record(
+        "what is left of a worker", of="R12", goal=goal, measured=measured, ok=slowest <= 2, command="make test-crash"
+    )
 
 
 def test_a_stopped_worker_is_replaced_within_seconds_and_there_are_never_two(lab: Lab) -> None:
@@ -121,7 +125,7 @@ def test_a_stopped_worker_is_replaced_within_seconds_and_there_are_never_two(lab
     assert lab.wait_digested()["stored"] == 1
     measured = round(taken, 2)
     proof.record(
-        "a stopped worker is replaced", goal="T5: takeover within 5 s", measured=measured, unit="s", ok=taken <= 5,
+        "a stopped worker is replaced", of="R3", goal="takeover within 5 s", measured=measured, unit="s", ok=taken <= 5,
         command="make test-crash",
     )  # fmt: skip
 
@@ -213,6 +217,6 @@ def test_where_a_dead_worker_listened_a_stranger_is_told_nothing(lab: Lab, kind:
         assert heard == []
     measured = round(taken, 2)
     proof.record(
-        f"start over what is stale ({kind})", goal="R3: within 2 s, by itself", measured=measured, unit="s",
+        f"start over what is stale ({kind})", of="R3", goal="within 2 s, by itself", measured=measured, unit="s",
         ok=taken <= 2, command="make test-crash",
     )  # fmt: skip

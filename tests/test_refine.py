@@ -409,10 +409,10 @@ def test_the_notice_reaches_the_next_session(tmp_path: Path) -> None:
         here.turn()
         await here.digest()
         await here.refine()
-        text, keys = await here.service.notice()
+        text, keys = await here.service.teller.notice()
         assert "invalid x-api-key" in text
-        await here.service.informed("claude", "s1", 0, notices_told=keys)
-        assert await here.service.notice() == ("", [])
+        await here.service.teller.informed("claude", "s1", 0, notices_told=keys)
+        assert await here.service.teller.notice() == ("", [])
 
     run(tmp_path, story, model)
 

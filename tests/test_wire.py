@@ -95,7 +95,7 @@ def test_no_shape_of_a_request_slips_through(lab: Lab) -> None:
     assert said(worker, second + "Host: evil\r\n{token}\r\n", answers=2) == [200, 403]
     assert said(worker, second + "{host}\r\n", answers=2) == [200, 401]
     proof.record(
-        "T20 raw requests: shapes that got through", goal="S1: 0", measured=0, ok=True,
+        "raw requests: shapes that got through", of="S1 S2", goal="0", measured=0, ok=True,
         unit=f"of {len(SHAPES) + 2} (two Hosts, none, whole addresses, smuggling, upgrades, trailers)",
     )  # fmt: skip
 
@@ -167,7 +167,7 @@ def test_it_listens_on_the_loopback_address_and_nowhere_else(lab: Lab) -> None:
         with pytest.raises(OSError):
             socket.create_connection((address, worker.port), timeout=2)
     proof.record(
-        "T20 loopback: sockets that listen", goal="S3: 127.0.0.1 only", measured=1, ok=True,
+        "sockets that listen", of="S3", goal="127.0.0.1 only", measured=1, ok=True,
         unit=f"(127.0.0.1); {len(others)} other address(es) of this machine refuse",
     )  # fmt: skip
 
@@ -272,8 +272,9 @@ def test_all_five_clients_get_in_and_go_on_with_another_token(lab: Lab) -> None:
     assert any(told(lab) for _ in range(20))
     assert Browser(lab).sees() == 200
     proof.record(
-        "T20 token rotation: failed calls of a client that lives on",
-        goal="S4: ≤ 1 each",
+        "token rotation: failed calls of a client that lives on",
+        of="S4",
+        goal="≤ 1 each",
         measured=list(after.values()).count(False),
         ok=True,
         note="command line, MCP bridge and hook read worker.json anew; the old token, cookie and stream end at once",

@@ -184,7 +184,7 @@ def test_a_compressor_that_fails_for_ever_is_visible_and_can_be_retried(config: 
             await service.work_off()
         totals = await service.totals()
         assert totals["set_aside_by"] == {"dead_job": 2}
-        assert "doctor" in (await service.notice())[0]
+        assert "doctor" in (await service.teller.notice())[0]
         service.close()
 
     asyncio.run(go())

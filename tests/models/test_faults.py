@@ -492,23 +492,23 @@ def test_a_person_is_told_once_why_and_what_to_do(
     async def story(scene: Scene) -> None:
         service = scene.here.service
         await scene.digest("s1", "s2")
-        assert (await service.notice())[0] == ""
+        assert (await service.teller.notice())[0] == ""
         await scene.pass_time(6)
-        said, keys = await service.notice()
+        said, keys = await service.teller.notice()
         assert said.count("claude-mem:") == 1
         assert "kept without it" in said
         assert "doctor" in said if verdict is Verdict.AUTH else "by itself" in said
-        await service.informed("claude", "s3", 0, notices_told=keys)
-        assert (await service.notice())[0] == ""
+        await service.teller.informed("claude", "s3", 0, notices_told=keys)
+        assert (await service.teller.notice())[0] == ""
         await scene.pass_time(6)
-        assert (await service.notice())[0] == "", "it is no news that it still fails"
+        assert (await service.teller.notice())[0] == "", "it is no news that it still fails"
         server.then(Say(GOOD))
         await scene.pass_time(ROUNDS)
         assert await scene.here.rows("select * from notices") == []
         server.then(behaviour)
         await scene.digest("s4")
         await scene.pass_time()
-        assert (await service.notice())[0].count("claude-mem:") == 1, "after it had been well, it is news"
+        assert (await service.teller.notice())[0].count("claude-mem:") == 1, "after it had been well, it is news"
         await scene.here.check_account()
 
     with Server(behaviour) as server:

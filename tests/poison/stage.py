@@ -154,7 +154,7 @@ async def told(here: Place, scene: Scene) -> list[str]:
     service, folder = here.service, here.lab.folder / scene.name
     project = projects.resolve(str(folder), excluded=())
     texts = [
-        (await service.start_context(project, host="claude", content_session_id=f"{scene.name}-{n}", source=source))[0].text
+        (await service.teller.start_context(project, host="claude", content_session_id=f"{scene.name}-{n}", source=source))[0].text
         for n, source in enumerate(("startup", "resume"))
     ]  # fmt: skip
     error = f"E   ValueError: {' '.join(' '.join(scene.parts).split())}"
@@ -169,8 +169,10 @@ async def told(here: Place, scene: Scene) -> list[str]:
         ("PostToolUseFailure", error),
     )):  # fmt: skip
         who = {"host": "claude", "content_session_id": f"{scene.name}-m{number}", "cwd": str(folder)}
-        service.heard.of("claude", f"{scene.name}-m{number}").names.add("start")  # as if the start had told nothing
-        texts.append((await service.speak(Moment(**who, event=event, text=text))).text)
+        service.teller.heard.of("claude", f"{scene.name}-m{number}").names.add(
+            "start"
+        )  # as if the start had told nothing
+        texts.append((await service.teller.speak(Moment(**who, event=event, text=text))).text)
     return [text for text in texts if text]
 
 

@@ -18,7 +18,8 @@ from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
 from claude_mem.text import map_strings
 from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id
-from claude_mem.worker.service import Service, keepable
+from claude_mem.worker.saving import keepable
+from claude_mem.worker.service import Service
 
 MOST_RELATED = 8
 AT_ONCE = 200

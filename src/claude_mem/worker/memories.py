@@ -14,7 +14,8 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import first_sentence, storable
 from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id, text_in
-from claude_mem.worker.service import Service, keepable
+from claude_mem.worker.saving import keepable
+from claude_mem.worker.service import Service
 
 
 def listing(select: Callable[..., list[Row]]) -> Handler:

@@ -191,7 +191,7 @@ async def preview(service: Service, request: Request) -> Any:
     budget = _tried(request, stored, "context_tokens")
     most = _tried(request, stored, "context_observations")
     found = await service.db.read(_bare, project_id)
-    start = await service.start_of(project_id, found["name"], budget=budget, most=most)
+    start = await service.teller.start_of(project_id, found["name"], budget=budget, most=most)
     return {
         "project": {"id": project_id, "name": found["name"]},
         "text": start.text,

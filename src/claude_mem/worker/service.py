@@ -7,30 +7,23 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids, modes, privacy, quarantine, suspicion
-from claude_mem import projects as projects_
+from claude_mem import ids, modes
 from claude_mem.auditlog import Fact
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.hosts.payload import Moment
-from claude_mem.origins import BURST, BURST_MS, EXTERNAL, SUSPECT, TRUSTED
-from claude_mem.pipeline import context, ingest, moments, recall
+from claude_mem.pipeline import ingest, recall
 from claude_mem.pipeline.backfill import backfill
 from claude_mem.pipeline.bring import bring
 from claude_mem.pipeline.compress import compress
-from claude_mem.pipeline.context import Composed
 from claude_mem.pipeline.index import Indexer
-from claude_mem.pipeline.moments import Speech
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
@@ -41,42 +34,35 @@ from claude_mem.providers.base import Compressor
 from claude_mem.providers.chain import Chain
 from claude_mem.providers.embedding import Embedder
 from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import Job, News, Outcome, Session
-from claude_mem.redact import redact
+from claude_mem.records import Job, News, Outcome
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import (
     account,
     backfills,
     backup,
-    breakers,
     corrections,
     damage,
     events,
     foreign,
     jobs,
-    notices,
-    observations,
     projects,
     provenance,
     sessions,
-    tellings,
     timeline,
-    told,
-    turns,
 )
-from claude_mem.store.database import Connection, Database, Row, ours
+from claude_mem.store.database import Database, Row, ours
 from claude_mem.store.jobs import Order
 from claude_mem.store.scopes import Scope
 from claude_mem.store.search import Filter
-from claude_mem.store.tellings import Telling
 from claude_mem.store.timeline import Anchor
-from claude_mem.text import storable, tokens
+from claude_mem.worker import saving, sweeps
 from claude_mem.worker.clock import Clock
 from claude_mem.worker.forgetter import Forgetter, Progress
 from claude_mem.worker.keeper import POLL_SECONDS, Keeper
 from claude_mem.worker.recorder import Recorder
 from claude_mem.worker.runner import Runner, wait_any
 from claude_mem.worker.stream import Stream
+from claude_mem.worker.teller import Teller
 from claude_mem.worker.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -85,7 +71,6 @@ DRAIN_POLL_SECONDS = 2.0
 SWEEP_SECONDS = 30.0
 STALE_TEMP_SECONDS = 600.0
 SETTLE_SECONDS = 0.1
-MOST_SESSIONS = 500
 REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
@@ -94,29 +79,6 @@ PAST_REST_SECONDS = 0.5
 OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
 TROUBLE_SECONDS = 2.0
 FILES_AT_ONCE = 500
-
-
-@dataclass(slots=True)
-class Ears:
-    """What one session has been told. `loaded`: what the database knows of it is among the names."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    names: set[str] = field(default_factory=set)
-    loaded: bool = False
-
-
-class Heard:
-    """What sessions have been told, known at once and without waiting for the database."""
-
-    def __init__(self) -> None:
-        self.sessions: OrderedDict[tuple[str, str], Ears] = OrderedDict()
-
-    def of(self, host: str, content_session_id: str) -> Ears:
-        entry = self.sessions.setdefault((host, content_session_id), Ears())
-        self.sessions.move_to_end((host, content_session_id))
-        while len(self.sessions) > MOST_SESSIONS:
-            self.sessions.popitem(last=False)
-        return entry
 
 
 class Service:
@@ -146,7 +108,6 @@ class Service:
         )
         self.db.make_room = self.keeper.ballast.release
         self.stream = Stream()
-        self.heard = Heard()
         self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
@@ -159,19 +120,23 @@ class Service:
         self.index_wake = asyncio.Event()
         self.recorder = Recorder(self.db, config.data_dir)
         self.refiner.leaving = self.recorder.leaving
+        self.teller = Teller(self.db, config, self.indexer, self.recorder, self.icons, ready=self._caught_up)
         self.watch = Watch(self.db, self.spool, self.recorder)
         self.forgetter = Forgetter(
             self.db, config, drain=self.drain_once, after=self._forgotten, tidy=self._tidy, record=self.record
         )
         self.keeper.copying = self.scrubber.copying = self.forgetter.lock
-        digest = partial(
-            compress, db=self.db, compressor=compressor or LocalCompressor(), refining=self.refiner.possible
-        )
+        self._open_lanes(compressor or LocalCompressor())
+        failpoint("serve.opened")
+
+    def _open_lanes(self, compressor: Compressor) -> None:
+        """Who does which jobs. What is in one lane waits for what is before it there, and for nothing in another."""
+        digest = partial(compress, db=self.db, compressor=compressor, refining=self.refiner.possible)
         stages = {
-            "reconcile": partial(reconcile, db=self.db, config=config),
-            jobs.IMPORT: partial(bring, db=self.db, config=config),
+            "reconcile": partial(reconcile, db=self.db, config=self.config),
+            jobs.IMPORT: partial(bring, db=self.db, config=self.config),
             "compress": digest,
-            "render": partial(render, db=self.db, config=config, icons=self.icons),
+            "render": partial(render, db=self.db, config=self.config, icons=self.icons),
         }
         self.runner = Runner(self.db, stages, self.tell)
         # A lane of its own: a slow model must not hold up a memory. The newest first: it is the likeliest to be read.
@@ -182,11 +147,10 @@ class Service:
         self.past = tuple(
             Runner(self.db, {kind: stage}, self._tell_past, order=Order.SUBJECT, gate=self._others_first)
             for kind, stage in (
-                (jobs.BACKFILL, partial(backfill, db=self.db, config=config)),
+                (jobs.BACKFILL, partial(backfill, db=self.db, config=self.config)),
                 (jobs.PAST, partial(digest, past=True)),
             )
         )
-        failpoint("serve.opened")
 
     def close(self) -> None:
         self.stream.close()
@@ -262,7 +226,7 @@ class Service:
         await self.db.write(jobs.release_all, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
         await self.sweep_gone()  # first: a turn whose agent is gone is over, and its last words count
-        await self.db.write(_ask_grown, now=now)
+        await self.db.write(sweeps.ask_grown, now=now)
 
     async def work_off(self) -> None:
         """Everything that waits, then return: `claude-mem drain`, and the tests."""
@@ -317,9 +281,9 @@ class Service:
         """Close what nobody will close any more."""
         if back := self.clock.set_back():
             log.warning("the clock was set back by %d seconds", back // 1000)
-            await self.db.write(_set_back, by=back)
+            await self.db.write(sweeps.set_back, by=back)
         now = ids.now()
-        closed = await self.db.write(_close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
+        closed = await self.db.write(sweeps.close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
         closed += await self.sweep_gone()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
         await self._sweep_attic(now)
@@ -337,8 +301,8 @@ class Service:
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
-        left = [session for session in await self.db.read(sessions.unfinished) if _is_gone(session)]
-        closed = await self.db.write(_close_gone, [session.id for session in left], now=ids.now()) if left else 0
+        left = [session for session in await self.db.read(sessions.unfinished) if sweeps.is_gone(session)]
+        closed = await self.db.write(sweeps.close_gone, [session.id for session in left], now=ids.now()) if left else 0
         if closed:
             self.runner.wake.set()
         return closed
@@ -376,6 +340,11 @@ class Service:
             await asyncio.sleep(0.004)
         return True
 
+    async def _caught_up(self) -> None:
+        """As far as that can be had at once: whoever waits for it is about to start a session."""
+        await self.sweep_gone()
+        await self.settle(SETTLE_SECONDS)
+
     async def taken(self, event_id: str, seconds: float) -> Outcome | None:
         """What became of an event, as soon as that is known."""
         deadline = time.monotonic() + seconds
@@ -389,131 +358,10 @@ class Service:
         self.wake.set()
         return event_id
 
-    async def start_context(
-        self, project: Project, *, host: str, content_session_id: str, source: str
-    ) -> tuple[Composed, int]:
-        """What a session of this project is told when it starts, and up to which observation it is told everything."""
-        await self.sweep_gone()
-        await self.settle(SETTLE_SECONDS)
-        upto = await self.db.read(observations.newest_id)
-        session = await self.db.read(sessions.find, host, content_session_id)
-        if source == "fork":
-            return Composed(""), upto  # it begins with a copy of another session, and with what that one was told
-        return await self._start_text(project, session if source == "resume" else None), upto
-
-    async def informed(
-        self,
-        host: str,
-        content_session_id: str,
-        upto: int,
-        *,
-        start: Composed = context.NOTHING,
-        anew: bool = True,
-        notices_told: Sequence[str] = (),
-    ) -> None:
-        """The session has been told everything up to that observation, some in words; the person these notices."""
-        marks = ["start", *start.told]
-        ears = self.heard.of(host, content_session_id)
-        if anew:  # its conversation is empty, or was compacted: what it was told before is gone
-            ears.names, ears.loaded = set(), True
-        ears.names.update(marks)
-        failpoint("inject.noted")
-        said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
-        write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
-        await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
-        if start.text:
-            await self._record_telling(host, content_session_id, said)
-
-    async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
-        """All that is known, or to a session that comes back only what it has not been told."""
-        limit, budget = self.config.context_observations, self.config.context_tokens
-        if resumed is not None:
-            after, own = resumed.informed_upto, resumed.id
-            gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
-            news = await self.db.read(gather, [resumed.project_id])
-            return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
-        project_id = await self.db.read(projects.find, project)
-        return await self.start_of(project_id, project.name, budget=budget, most=limit)
-
-    async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
-        """What a new session of this project is told at its start."""
-        known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
-        known = known or context.Known(name, (), None, 0)
-        return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
-
-    async def speak(self, moment: Moment) -> Speech:
-        """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
-        once must not be told the same."""
-        project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
-        project_id = await self.db.read(projects.find, project) if project.enabled else None
-        row = await self.db.read(projects.get, project_id) if project_id else None
-        if row is None or not moment.text.strip():
-            return moments.SILENCE
-        ears = self.heard.of(moment.host, moment.content_session_id)
-        async with ears.lock:
-            speech = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], ears)))
-            ears.names.update(speech.told)
-        return speech
-
-    async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
-        if moment.kind == "file":
-            return await self.db.read(moments.at_file, moment, project, told=known, icons=self.icons)
-        session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
-        own = session.id if session else 0
-        if moment.kind == "failure":
-            at_failure = partial(moments.at_failure, told=known, icons=self.icons, session_id=own)
-            return await self.db.read(at_failure, moment, project["id"])
-        return await self.at_prompt(moment, project["id"], known, session_id=own)
-
-    async def at_prompt(
-        self, moment: Moment, project_id: int, known: frozenset[str] = frozenset(), *, session_id: int = 0
-    ) -> Speech:
-        return await moments.at_prompt(
-            moment,
-            project_id,
-            db=self.db,
-            indexer=self.indexer,
-            told=known,
-            icons=self.icons,
-            session_id=session_id,
-        )
-
-    async def _told(self, moment: Moment, project_id: int, ears: Ears) -> set[str]:
-        """What the session has been told. If the hook had to take its start from the disk, it was about this."""
-        if not ears.loaded:
-            ears.names |= await self.db.read(told.of, moment.host, moment.content_session_id)
-            ears.loaded = True
-        if "start" not in ears.names:
-            limit, budget = self.config.context_observations, self.config.context_tokens
-            start = await self.db.read(context.gather, [project_id], limit=limit)
-            if start:
-                ears.names.update((await asyncio.to_thread(context.compose, start, budget_tokens=budget)).told)
-            ears.names.add("start")
-        return ears.names
-
-    async def spoken(self, moment: Moment, speech: Speech) -> None:
-        """Noted after the answer: a writer that is busy must not cost the session its memory."""
-        await self.db.write(_note_speech, moment, speech, now=ids.now())
-        said = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(speech.text), names=speech.told)
-        await self._record_telling(moment.host, moment.content_session_id, said)
-
-    async def _record_telling(self, host: str, content_session_id: str, said: Telling) -> None:
-        """Numbers of what was told. Of a file only that there was one: its name may say something."""
-        session = await self.db.read(sessions.find, host, content_session_id)
-        numbers = [name for name in said.names if name[1:].isdigit()]
-        await self.record(
-            "injection",
-            moment=said.moment,
-            session=session.id if session else None,
-            names=numbers,
-            others=len(said.names) - len(numbers),
-            tokens=said.tokens,
-        )
-
     async def save(self, project: Project, title: str, text: str, *, by: str = "user") -> tuple[int, str]:
         """Something that is to be remembered, by itself and for good; said by a person, or by an agent. Its number and,
         if it has to wait for a person's word, why."""
-        project_id, row_id, why = await self.db.write(_save, project, title, text, by)
+        project_id, row_id, why = await self.db.write(saving.save, project, title, text, by)
         self.stream.publish([News("new_observation", {"id": row_id, "session_id": None, "title": title})])
         await self.render_again([project_id])
         return row_id, why
@@ -594,19 +442,6 @@ class Service:
     async def totals(self) -> Row:
         return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
 
-    async def notice(self) -> tuple[str, list[str]]:
-        """What a person should know, or nothing; and which notices that tells."""
-        untold = await self.db.read(notices.untold)
-        said = list(untold.values())
-        if lost := (await self.totals())["set_aside_by"].get("dead_job"):
-            said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
-        return " ".join(said), list(untold)
-
-    async def greeting(self, project: Project) -> tuple[str, list[str]]:
-        """Likewise, once a day."""
-        said = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
-        return said, [notices.GREETING] if said else []
-
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
         if telling:
@@ -630,144 +465,9 @@ def _embedder(config: Config) -> Embedder | None:
     return embed.load(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
 
 
-def keepable(text: str) -> str:
-    """What a person or an agent wants kept, without its private parts and secrets."""
-    return redact(privacy.strip(storable(text)))
-
-
-def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
-    return context.compose_news(news, budget_tokens=budget, icons=icons)
-
-
-def _save(conn: Connection, project: Project, title: str, text: str, by: str) -> tuple[int, int, str]:
-    now = ids.now()
-    known = [] if project.root else projects.by_name(conn, project.name)
-    project_id = known[0] if known else projects.know(conn, project, "", now=now)
-    key = f"saved:{ids.new()}"
-    trust, why = _trust(conn, project_id, f"{title}\n{text}", by, now=now)
-    words = {"title": title, "text": text, "key": key}
-    saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
-    if why == "burst":
-        observations.hold_saved(conn, project_id, since=now - BURST_MS)
-    return project_id, saved, quarantine.why(trust, why) if trust not in TRUSTED else ""
-
-
-def _trust(conn: Connection, project_id: int, words: str, by: str, *, now: int) -> tuple[str, str]:
-    """Whose word it is. An agent that has just read something from outside may have been told to save this; and nobody
-    has five things to save at once."""
-    if rule := suspicion.rule(words, by_user=by == "user"):
-        return SUSPECT, rule
-    if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_id=project_id):
-        return EXTERNAL, "what was read just before"
-    if by == "agent" and observations.count_saved(conn, project_id, since=now - BURST_MS) >= BURST - 1:
-        return SUSPECT, "burst"
-    return by, ""
-
-
-# --- what is noted after an answer ---------------------------------------------------------------------------
-
-
-def _note_start(
-    conn: Connection,
-    who: tuple[str, str],
-    said: Telling | None,
-    *,
-    marks: Sequence[str],
-    anew: bool,
-    upto: int,
-    notices_told: Sequence[str],
-    now: int,
-) -> None:
-    if anew:
-        told.forget(conn, *who)
-    told.note(conn, *who, marks, moment="start", now=now)
-    if said:
-        tellings.note(conn, *who, said)
-    if session := sessions.find(conn, *who):
-        sessions.informed(conn, session.id, upto)
-    notices.told(conn, notices_told, now=now)
-    if notices.GREETING in notices_told:
-        notices.greeted(conn, now=now)
-
-
-def _note_speech(conn: Connection, moment: Moment, speech: Speech, *, now: int) -> None:
-    who = (moment.host, moment.content_session_id)
-    told.note(conn, *who, speech.told, moment=moment.kind, now=now)
-    said = Telling(
-        moment=moment.kind, at=now, tokens=tokens(speech.text), names=speech.told, about=moments.about(speech)
-    )
-    tellings.note(conn, *who, said)
-
-
-# --- what a sweep writes -------------------------------------------------------------------------------------
-
-
-def _ask_grown(conn: Connection, *, now: int) -> None:
-    for session in sessions.unfinished(conn):
-        try:
-            grown = Path(session.transcript_path).stat().st_size > session.transcript_offset
-        except OSError:
-            continue
-        if session.transcript_path and grown:
-            ingest.ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now, also="agents")
-
-
-def _set_back(conn: Connection, *, by: int) -> None:
-    jobs.set_back(conn, by=by)
-    breakers.set_back(conn, by=by)
-
-
-def _close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:
-    silent = turns.silent(conn, before=now - silence_ms)
-    for turn in silent:
-        turns.close(conn, turn["id"], by="silence", at=turn["last_at"])
-        ingest.ask_reconcile(conn, turn["session_id"], events.newest(conn, turn["session_id"]), now=now, also="agents")
-        failpoint("sweep.closed")
-    return len(silent)
-
-
-def _close_gone(conn: Connection, session_ids: list[int], *, now: int) -> int:
-    closed = 0
-    for session_id in session_ids:
-        session = sessions.get(conn, session_id)
-        if turns.close_open(conn, session_id, by="host_gone", at=session.last_event_at):
-            ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now, also="agents")
-            closed += 1
-    return closed
-
-
-def _is_gone(session: Session) -> bool:
-    """Has the agent's process ended? A number that was given to another process only means that we wait longer."""
-    if not session.host_pid:
-        return False
-    try:
-        os.kill(session.host_pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass  # it lives, but is not ours
-    return False
-
-
 def make_fifo(data_dir: Path) -> int:
     """Where hooks nudge us. Opened for both ends, so that it neither blocks nor ends when a hook closes it."""
     path = data_dir / "worker.fifo"
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _greeting(conn: Connection, project: Project, *, now: int) -> str:
-    """One line a day for the person: that it works, and what for."""
-    before = notices.greeted_at(conn)
-    if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
-        return ""
-    project_id = projects.find(conn, project)
-    known, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
-    if not known:
-        return "" if before else "claude-mem is on: what is done here will be known to the next session."
-    more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
-    return (
-        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
-        f" {'them' if known != 1 else 'it'}."
-    )

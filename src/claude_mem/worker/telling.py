@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 async def inject(service: Service, request: Request) -> Any:
     """GET: as text, by `cwd=` or by name: `project=` or `projects=` (the last is the session's own)."""
     if cwd := request.query_params.get("cwd", ""):
-        start, _ = await service.start_context(
+        start, _ = await service.teller.start_context(
             projects.resolve(cwd, excluded=service.config.excluded_projects),
             host="",
             content_session_id="",
@@ -63,12 +63,14 @@ async def inject_start(service: Service, request: Request) -> Any:
     if not project.enabled:
         return Response(answers.nod(event.host), media_type="application/json")
     who = {"host": event.host, "content_session_id": storable(event.content_session_id)}
-    start, upto = await service.start_context(project, **who, source=event.body.source)
-    greeting, greeted = await service.greeting(project) if of(event.host).greets else ("", [])
-    notice, keys = await service.notice()
+    start, upto = await service.teller.start_context(project, **who, source=event.body.source)
+    greeting, greeted = await service.teller.greeting(project) if of(event.host).greets else ("", [])
+    notice, keys = await service.teller.notice()
     note, anew = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        told = partial(service.informed, **who, upto=upto, anew=anew, start=start, notices_told=[*greeted, *keys])
+        told = partial(
+            service.teller.informed, **who, upto=upto, anew=anew, start=start, notices_told=[*greeted, *keys]
+        )
         note = BackgroundTask(_after, told)
     failpoint("inject.composed")
     answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
@@ -78,9 +80,9 @@ async def inject_start(service: Service, request: Request) -> Any:
 async def speak(service: Service, request: Request) -> Any:
     """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
     moment = payload.moment(spool.parse(ids.new(), await raw(request)))
-    speech = await service.speak(moment)
+    speech = await service.teller.speak(moment)
     heard = speech.told and not await request.is_disconnected()
-    note = BackgroundTask(_after, partial(service.spoken, moment, speech)) if heard else None
+    note = BackgroundTask(_after, partial(service.teller.spoken, moment, speech)) if heard else None
     answer = answers.answer(moment.host, moment.event, speech.text)
     return Response(answer, media_type="application/json", background=note)
 
@@ -105,7 +107,7 @@ async def semantic(service: Service, request: Request) -> Any:
     await service.indexer.catch_up()
     hits = await recall.find(service.db, service.indexer, question)
     moment = payload.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
-    said = [await service.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
+    said = [await service.teller.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
     text = "\n".join(speech.text for speech in said if speech.text)
     return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
 

@@ -28,7 +28,8 @@ from claude_mem.store import search as documents
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
 from claude_mem.text import first_sentence, local, milliseconds, shorten, storable, tokens
-from claude_mem.worker.service import Service, keepable
+from claude_mem.worker.saving import keepable
+from claude_mem.worker.service import Service
 
 MOST_CHARS = 60_000  # of one answer: hosts cut at about 25,000 tokens
 MOST_PARTS = 20  # of one turn's text

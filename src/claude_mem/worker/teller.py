@@ -1,0 +1,264 @@
+"""What a session is told: at its start, at a prompt, before a file, after a failure. And that it was told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+
+from claude_mem import ids
+from claude_mem import projects as projects_
+from claude_mem.config import Config
+from claude_mem.failpoints import failpoint
+from claude_mem.hosts.payload import Moment
+from claude_mem.pipeline import context, moments
+from claude_mem.pipeline.context import Composed
+from claude_mem.pipeline.index import Indexer
+from claude_mem.pipeline.moments import Speech
+from claude_mem.projects import Project
+from claude_mem.records import Session
+from claude_mem.store import account, notices, observations, projects, sessions, tellings, told
+from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.tellings import Telling
+from claude_mem.text import tokens
+from claude_mem.worker.recorder import Recorder
+
+MOST_SESSIONS = 500
+
+
+@dataclass(slots=True)
+class Ears:
+    """What one session has been told. `loaded`: what the database knows of it is among the names."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    names: set[str] = field(default_factory=set)
+    loaded: bool = False
+
+
+class Heard:
+    """What sessions have been told, known at once and without waiting for the database."""
+
+    def __init__(self) -> None:
+        self.sessions: OrderedDict[tuple[str, str], Ears] = OrderedDict()
+
+    def of(self, host: str, content_session_id: str) -> Ears:
+        entry = self.sessions.setdefault((host, content_session_id), Ears())
+        self.sessions.move_to_end((host, content_session_id))
+        while len(self.sessions) > MOST_SESSIONS:
+            self.sessions.popitem(last=False)
+        return entry
+
+
+class Teller:
+    """`ready` is awaited before a session is told what is known: what was just captured should be among it."""
+
+    def __init__(
+        self,
+        db: Database,
+        config: Config,
+        indexer: Indexer,
+        recorder: Recorder,
+        icons: context.Icons,
+        *,
+        ready: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.db, self.config, self.indexer, self.recorder, self.icons = db, config, indexer, recorder, icons
+        self.ready = ready
+        self.heard = Heard()
+
+    # --- at its start ----------------------------------------------------------------------------------------
+
+    async def start_context(
+        self, project: Project, *, host: str, content_session_id: str, source: str
+    ) -> tuple[Composed, int]:
+        """What a session of this project is told when it starts, and up to which observation it is told everything."""
+        await self.ready()
+        upto = await self.db.read(observations.newest_id)
+        session = await self.db.read(sessions.find, host, content_session_id)
+        if source == "fork":
+            return Composed(""), upto  # it begins with a copy of another session, and with what that one was told
+        return await self._start_text(project, session if source == "resume" else None), upto
+
+    async def informed(
+        self,
+        host: str,
+        content_session_id: str,
+        upto: int,
+        *,
+        start: Composed = context.NOTHING,
+        anew: bool = True,
+        notices_told: Sequence[str] = (),
+    ) -> None:
+        """The session has been told everything up to that observation, some in words; the person these notices."""
+        marks = ["start", *start.told]
+        ears = self.heard.of(host, content_session_id)
+        if anew:  # its conversation is empty, or was compacted: what it was told before is gone
+            ears.names, ears.loaded = set(), True
+        ears.names.update(marks)
+        failpoint("inject.noted")
+        said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
+        write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
+        await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
+        if start.text:
+            await self._record_telling(host, content_session_id, said)
+
+    async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
+        """All that is known, or to a session that comes back only what it has not been told."""
+        limit, budget = self.config.context_observations, self.config.context_tokens
+        if resumed is not None:
+            after, own = resumed.informed_upto, resumed.id
+            gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
+            news = await self.db.read(gather, [resumed.project_id])
+            return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
+        project_id = await self.db.read(projects.find, project)
+        return await self.start_of(project_id, project.name, budget=budget, most=limit)
+
+    async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
+        """What a new session of this project is told at its start."""
+        known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
+        known = known or context.Known(name, (), None, 0)
+        return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
+
+    # --- later -----------------------------------------------------------------------------------------------
+
+    async def speak(self, moment: Moment) -> Speech:
+        """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
+        once must not be told the same."""
+        project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
+        project_id = await self.db.read(projects.find, project) if project.enabled else None
+        row = await self.db.read(projects.get, project_id) if project_id else None
+        if row is None or not moment.text.strip():
+            return moments.SILENCE
+        ears = self.heard.of(moment.host, moment.content_session_id)
+        async with ears.lock:
+            speech = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], ears)))
+            ears.names.update(speech.told)
+        return speech
+
+    async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
+        if moment.kind == "file":
+            return await self.db.read(moments.at_file, moment, project, told=known, icons=self.icons)
+        session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
+        own = session.id if session else 0
+        if moment.kind == "failure":
+            at_failure = partial(moments.at_failure, told=known, icons=self.icons, session_id=own)
+            return await self.db.read(at_failure, moment, project["id"])
+        return await self.at_prompt(moment, project["id"], known, session_id=own)
+
+    async def at_prompt(
+        self, moment: Moment, project_id: int, known: frozenset[str] = frozenset(), *, session_id: int = 0
+    ) -> Speech:
+        return await moments.at_prompt(
+            moment,
+            project_id,
+            db=self.db,
+            indexer=self.indexer,
+            told=known,
+            icons=self.icons,
+            session_id=session_id,
+        )
+
+    async def _told(self, moment: Moment, project_id: int, ears: Ears) -> set[str]:
+        """What the session has been told. If the hook had to take its start from the disk, it was about this."""
+        if not ears.loaded:
+            ears.names |= await self.db.read(told.of, moment.host, moment.content_session_id)
+            ears.loaded = True
+        if "start" not in ears.names:
+            limit, budget = self.config.context_observations, self.config.context_tokens
+            start = await self.db.read(context.gather, [project_id], limit=limit)
+            if start:
+                ears.names.update((await asyncio.to_thread(context.compose, start, budget_tokens=budget)).told)
+            ears.names.add("start")
+        return ears.names
+
+    async def spoken(self, moment: Moment, speech: Speech) -> None:
+        """Noted after the answer: a writer that is busy must not cost the session its memory."""
+        await self.db.write(_note_speech, moment, speech, now=ids.now())
+        said = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(speech.text), names=speech.told)
+        await self._record_telling(moment.host, moment.content_session_id, said)
+
+    async def _record_telling(self, host: str, content_session_id: str, said: Telling) -> None:
+        """Numbers of what was told. Of a file only that there was one: its name may say something."""
+        session = await self.db.read(sessions.find, host, content_session_id)
+        numbers = [name for name in said.names if name[1:].isdigit()]
+        await self.recorder.note(
+            "injection",
+            moment=said.moment,
+            session=session.id if session else None,
+            names=numbers,
+            others=len(said.names) - len(numbers),
+            tokens=said.tokens,
+        )
+
+    # --- for the person --------------------------------------------------------------------------------------
+
+    async def notice(self) -> tuple[str, list[str]]:
+        """What a person should know, or nothing; and which notices that tells."""
+        untold = await self.db.read(notices.untold)
+        said = list(untold.values())
+        if lost := (await self.db.read(account.totals, in_spool=0))["set_aside_by"].get("dead_job"):
+            said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
+        return " ".join(said), list(untold)
+
+    async def greeting(self, project: Project) -> tuple[str, list[str]]:
+        """Likewise, once a day."""
+        said = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
+        return said, [notices.GREETING] if said else []
+
+
+def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
+    return context.compose_news(news, budget_tokens=budget, icons=icons)
+
+
+# --- what is noted after an answer ---------------------------------------------------------------------------
+
+
+def _note_start(
+    conn: Connection,
+    who: tuple[str, str],
+    said: Telling | None,
+    *,
+    marks: Sequence[str],
+    anew: bool,
+    upto: int,
+    notices_told: Sequence[str],
+    now: int,
+) -> None:
+    if anew:
+        told.forget(conn, *who)
+    told.note(conn, *who, marks, moment="start", now=now)
+    if said:
+        tellings.note(conn, *who, said)
+    if session := sessions.find(conn, *who):
+        sessions.informed(conn, session.id, upto)
+    notices.told(conn, notices_told, now=now)
+    if notices.GREETING in notices_told:
+        notices.greeted(conn, now=now)
+
+
+def _note_speech(conn: Connection, moment: Moment, speech: Speech, *, now: int) -> None:
+    who = (moment.host, moment.content_session_id)
+    told.note(conn, *who, speech.told, moment=moment.kind, now=now)
+    said = Telling(
+        moment=moment.kind, at=now, tokens=tokens(speech.text), names=speech.told, about=moments.about(speech)
+    )
+    tellings.note(conn, *who, said)
+
+
+def _greeting(conn: Connection, project: Project, *, now: int) -> str:
+    """One line a day for the person: that it works, and what for."""
+    before = notices.greeted_at(conn)
+    if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
+        return ""
+    project_id = projects.find(conn, project)
+    known, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
+    if not known:
+        return "" if before else "claude-mem is on: what is done here will be known to the next session."
+    more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
+    return (
+        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if known != 1 else 'it'}."
+    )
