@@ -42,6 +42,7 @@ def test_a_project_is_seen_from_above_by_day_by_session_and_by_file(page: Page, 
     page.locator(".plot .lane").last.click()
     page.wait_for_url("**/session/*")
     page.go_back()
+    expect(page.locator(".plot .lane").first).to_be_visible()  # when it is drawn, the tabs listen
 
     page.get_by_role("tab", name="Timeline").press("ArrowLeft")
     expect(page.get_by_role("tab", name="Files")).to_be_focused()
