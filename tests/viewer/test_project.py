@@ -40,7 +40,7 @@ def test_a_project_is_seen_from_above_by_day_by_session_and_by_file(page: Page, 
     page.get_by_role("button", name="Later ›").click()
     expect(page.locator(".plot .lane")).to_have_count(2)
     page.locator(".plot .lane").last.click()
-    page.wait_for_url("**/session/*")
+    expect(page.locator(".story")).to_be_visible()
     page.go_back()
     expect(page.locator(".plot .lane").first).to_be_visible()  # when it is drawn, the tabs listen
 
