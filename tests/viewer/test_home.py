@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from claude_mem import hook
 from tests.lab import Lab
@@ -148,8 +148,16 @@ def test_search_from_the_keyboard_alone(page: Page) -> None:
 def test_enter_never_opens_what_an_older_question_found(page: Page) -> None:
     page.goto("/search?q=voucher")
     expect(page.locator(".feed .card").first).to_be_visible()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/search?*", hold, times=1)  # the answer takes its time
     page.get_by_role("searchbox").fill("border of Chile")
     page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=border+of+Chile")
+    held[0].continue_()
     expect(page.locator(".feed .card").first).to_contain_text("border", ignore_case=True)
     assert page.url.endswith("/search?q=border+of+Chile")
 

@@ -1,7 +1,7 @@
 // The frame: which view is shown, where the keyboard goes, and whether the worker is heard.
 
 import { Failure, get, listen } from "./api.js";
-import { clear, debounce } from "./dom.js";
+import { clear, debounce, latest } from "./dom.js";
 import { empty, marked, tell } from "./parts.js";
 
 const VIEWS = [
@@ -124,11 +124,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-const search = debounce(() => {
+const search = latest(() => {
+  if (document.activeElement !== $("find")) return; // whoever typed has gone elsewhere meanwhile
   const query = route().name === "search" ? route().query : new URLSearchParams();
   query.set("q", $("find").value);
-  go(`/search?${query}`, { replace: route().name === "search" });
-}, 60);
+  return go(`/search?${query}`, { replace: route().name === "search" });
+});
 $("find").addEventListener("input", search);
 $("find").form.addEventListener("submit", (event) => {
   event.preventDefault();

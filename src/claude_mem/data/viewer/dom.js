@@ -37,3 +37,21 @@ export function debounce(fn, ms) {
     timer = setTimeout(fn, ms, ...given);
   };
 }
+
+/** `fn` at once; asked for again before it is done, once more afterwards. Nobody waits who need not, and none pile up. */
+export function latest(fn) {
+  let busy = false, again = false;
+  return async () => {
+    again = true;
+    if (busy) return;
+    busy = true;
+    try {
+      while (again) {
+        again = false;
+        await fn();
+      }
+    } finally {
+      busy = false;
+    }
+  };
+}
