@@ -59,6 +59,14 @@ def test_a_chain_that_nobody_touched_holds_over_several_files(chain: AuditLog, t
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in auditlog.files(tmp_path))
 
 
+def test_a_line_that_was_never_whole_leaves_the_chain_whole(chain: AuditLog, tmp_path: Path) -> None:
+    with (tmp_path / auditlog.NAME).open("ab") as file:
+        file.write(b'{"n":13,"at":1')  # killed here: what it was to tell of did not happen
+    log = AuditLog(tmp_path, chain.head)
+    log.append("transfer", bytes=13)
+    assert auditlog.verify(tmp_path, log.head) == (13, [])
+
+
 def test_every_tampering_with_any_line_is_noticed(chain: AuditLog, tmp_path: Path) -> None:
     original = {path: path.read_bytes() for path in auditlog.files(tmp_path)}
     seen = tried = 0
@@ -169,6 +177,15 @@ def test_every_request_is_on_record_before_it_leaves(provider: Provider, tmp_pat
     )  # fmt: skip
 
 
+def test_a_memory_of_prompts_alone_is_sound(lab: Lab) -> None:
+    lab.spool("UserPromptSubmit", prompt="Where does the river begin?", prompt_id="p1")
+    lab.data.chmod(0o700)
+    digest(lab)
+    found = work(lab, lambda service: watch.thorough(service.db, service.config, service.spool))
+    assert lab.rows("select count(*) from documents where kind = 'prompt'") == [(1,)]
+    assert [item for item in found if not item.ok] == []
+
+
 def test_what_cannot_be_recorded_is_not_sent(provider: Provider, tmp_path: Path) -> None:
     async def do() -> list[dict[str, Any]]:
         async with place(tmp_path, chain=False, settings=settings(provider)) as here:
@@ -247,7 +264,9 @@ DAMAGE = {
     " select 'claude', 'x', 'start', h.at + 1, 1, json_array('o' || h.observation_id) from history h"
     " where h.what = 'forgotten'",
     "hashes": "update observations set narrative = 'another' where id = (select max(id) from observations where not forgotten)",
-    "index": "delete from documents where kind = 'observation'",
+    "indexed": "update documents set row_id = -row_id where kind = 'observation'",
+    "index": "insert into words (words, rowid, title, body, hints, around)"
+    " select 'delete', id, title, body, hints, around from passages limit 3",
     "database": "update observations set project_id = 99 where id = 1",
     "tombstones": "insert into tombstones values (mark('session', 'claude', 'dark'), 1, 0, 9000000000000000)",
     "audit log": "insert into audit_head values (1, 99, 'x') on conflict do update set n = 99",

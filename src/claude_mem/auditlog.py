@@ -8,7 +8,6 @@ has grown large is put beside under the number of its first line, and the chain 
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import msgspec
 
 from claude_mem import ids
 from claude_mem.errors import CannotDo
-from claude_mem.spool import sync_folder
+from claude_mem.spool import append_private
 
 NAME = "audit.jsonl"
 MOST_BYTES = 8 << 20
@@ -58,7 +57,7 @@ class AuditLog:
             line["hash"] = digest(line)
             try:
                 self._rotate()
-                _write(self.path, msgspec.json.encode(line) + b"\n")
+                append_private(self.path, msgspec.json.encode(line) + b"\n")
             except OSError as error:
                 raise CannotDo(f"{self.path} can't be written: {error.strerror}", hint="nothing was sent") from error
             self.head = Head(line["n"], line["hash"])
@@ -73,19 +72,6 @@ class AuditLog:
             with self.path.open("rb") as file:
                 first = _parsed(file.readline()) or {"n": 0}
             self.path.rename(self.path.with_name(f"audit-{first['n']:09d}.jsonl"))
-
-
-def _write(path: Path, line: bytes) -> None:
-    new = not path.exists()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    try:
-        if os.write(fd, line) != len(line):
-            raise OSError(28, "no space left on the disk")
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    if new:
-        sync_folder(path.parent)
 
 
 def digest(line: dict[str, Any]) -> str:

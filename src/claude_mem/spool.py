@@ -6,6 +6,7 @@ names, commits, and only then removes them: a crash costs a second look, never a
 
 from __future__ import annotations
 
+import io
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from claude_mem.errors import BadRecord
 
 MAX_BYTES = hook.MAX_PAYLOAD + (1 << 16)
 ASIDE_BYTES = 1 << 20
+LOOK_BACK = 1 << 16
 LONGEST_DELAY_NS = 60 * 10**9  # no hook lives that long: the clock was set, or the file is a copy
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -127,12 +129,56 @@ def _modified(entry: os.DirEntry[str], now: float) -> float:
         return now  # its hook has just finished it
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Replace a file that only its owner may read, all at once."""
+def write_private(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Replace a file that only its owner may read, all at once. `sync`: and its content outlives a power cut."""
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     temp.rename(path)
+
+
+def append_private(path: Path, lines: bytes) -> None:
+    """At the end of a file that only its owner may read: all of it, safe when this returns, or nothing. What a crash
+    has left there of a line goes: it would swallow the next one."""
+    new = not path.exists()
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "rb+", buffering=0) as file:
+        end = _whole_lines(file)
+        file.truncate(end)
+        try:
+            left = memoryview(lines)
+            while left:
+                left = left[file.write(left) or 0 :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+    if new:
+        sync_folder(path.parent)
+
+
+def _whole_lines(file: io.FileIO) -> int:
+    """Where the last whole line of a file ends."""
+    at = file.seek(0, os.SEEK_END)
+    while at:
+        begin = max(0, at - LOOK_BACK)
+        file.seek(begin)
+        found = file.read(at - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    return 0
+
+
+def changed_at(path: Path) -> float:
+    """When it was last written; 0 if it has gone meanwhile. Of a link, the link: it may lead nowhere."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ The quick checks run along indexes and are done all the time; the thorough ones 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import apsw
@@ -17,6 +17,9 @@ from claude_mem.store.observations import fingerprint
 
 PLACES = ("stored", "queued", "set_aside", "filtered")
 AT_ONCE = 200
+INDEXED = {
+    "observation": "observations", "prompt": "user_prompts", "summary": "session_summaries", "turn": "turns",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +132,15 @@ def altered(conn: Connection, after: int, limit: int = AT_ONCE) -> tuple[int, li
 # --- thorough --------------------------------------------------------------------------------------------------------
 
 
-def thorough(conn: Connection) -> Iterator[Finding]:
-    """On the connection that may write: SQLite lets no other check the index."""
-    for check in (_hashes, _seals, _index, _pages, _gone):
-        yield check(conn)
+def thorough(conn: Connection) -> list[Finding]:
+    return [check(conn) for check in (_hashes, _seals, _rows_of_index, _pages, _gone)]
+
+
+def index(conn: Connection) -> Finding:
+    """On the connection that may write: SQLite lets no other check it."""
+    right = _catches(lambda: search.check(conn))
+    said = "says what the texts say" if right else "does not say what the texts say"
+    return Finding("index", right, said, "" if right else _INDEX)
 
 
 def _hashes(conn: Connection) -> Finding:
@@ -150,20 +158,22 @@ def _seals(conn: Connection) -> Finding:
     return Finding("seals", not wrong, f"{len(wrong):,} rows are not what they were", hint)
 
 
-def _index(conn: Connection) -> Finding:
+def _rows_of_index(conn: Connection) -> Finding:
+    alone = " union all ".join(
+        f"select d.id from documents d where d.kind = '{kind}'"
+        f" and not exists (select 1 from {table} r where r.id = d.row_id)"
+        for kind, table in INDEXED.items()
+    )
     counts = {
-        "without their row": "select count(*) from documents d where not exists (select 1 from observations o"
-        " where d.kind != 'observation' or o.id = d.row_id) or (d.kind = 'prompt' and not exists"
-        " (select 1 from user_prompts p where p.id = d.row_id)) or (d.kind = 'summary' and not exists"
-        " (select 1 from session_summaries s where s.id = d.row_id))",
+        "without their row": f"select count(*) from ({alone})",
         "not indexed and not owed": "select count(*) from observations o where not forgotten and verdict != 'wrong'"
         " and not exists (select 1 from documents d where d.kind = 'observation' and d.row_id = o.id)"
         " and not exists (select 1 from stale s where s.kind = 'observation' and s.row_id = o.id)",
     }
     found = {name: int(value(conn, sql)) for name, sql in counts.items()}
     said = [f"{n:,} {name}" for name, n in found.items()]
-    right = not any(found.values()) and _catches(lambda: search.check(conn))
-    return Finding("index", right, ", ".join(said), "" if right else _INDEX)
+    right = not any(found.values())
+    return Finding("indexed", right, ", ".join(said), "" if right else _INDEX)
 
 
 def _pages(conn: Connection) -> Finding:

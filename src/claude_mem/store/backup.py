@@ -21,7 +21,7 @@ import apsw
 from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
 from claude_mem.failpoints import failpoint
-from claude_mem.spool import sync_folder
+from claude_mem.spool import changed_at, sync_folder
 from claude_mem.store import foreign, jobs, migrate, observations, seals, search
 from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
@@ -178,9 +178,9 @@ def broken_seals(conn: Connection) -> list[str]:
 
 def listing(folder: Path) -> list[dict[str, Any]]:
     """Newest first. What an older version left is there too."""
-    found = [path for path in folder.glob("*.db") if path.name.startswith(OURS)]
+    found = [path for path in folder.glob("*.db") if path.name.startswith(OURS) and path.is_file()]
     about = [
-        {"name": path.name, "made_at": int(path.stat().st_mtime * 1000), "size": path.stat().st_size, **_version(path)}
+        {"name": path.name, "made_at": int(changed_at(path) * 1000), "size": path.stat().st_size, **_version(path)}
         for path in found
     ]
     return sorted(about, key=lambda row: (-row["made_at"], row["name"]))
@@ -254,7 +254,7 @@ def superfluous(folder: Path, *, good: Collection[str]) -> list[Path]:
     daily = sorted(folder.glob(f"{DAILY}*.db"), reverse=True)  # their names tell their time
     keep = {*_newest_of(daily, "%Y-%m-%d", DAYS), *_newest_of(daily, "%G-%V", WEEKS)}
     keep |= set([path for path in daily if path.name in good][:1] or daily[:1])
-    before = sorted(_migrations(folder), key=lambda path: -path.stat().st_mtime)
+    before = sorted(_migrations(folder), key=lambda path: -changed_at(path))
     return [path for path in daily if path not in keep] + before[MIGRATIONS:]
 
 
@@ -273,7 +273,7 @@ def _newest_of(daily: list[Path], period: str, most: int) -> list[Path]:
 def expendable(folder: Path, *, good: Collection[str]) -> list[Path]:
     """What may go when there is no room, the oldest first: whatever we made by ourselves, but for the newest good."""
     made = [path for path in folder.glob("*.db") if path.name.startswith(DAILY) or path in _migrations(folder)]
-    made.sort(key=lambda path: path.stat().st_mtime)
+    made.sort(key=changed_at)
     newest = next((path for path in reversed(made) if path.name in good), made[-1] if made else None)
     return [path for path in made if path != newest]
 

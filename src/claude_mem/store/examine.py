@@ -80,6 +80,7 @@ def _looking(path: Path, halted: Halted) -> Iterator[Connection]:
     conn = open_reader(path)
     conn.set_progress_handler(halted, STEPS)
     try:
+        conn.execute("begin")  # one moment of it: a row that is changed meanwhile would not fit its seal
         yield conn
     except apsw.InterruptError as error:
         raise Hurried from error

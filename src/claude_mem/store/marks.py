@@ -5,13 +5,17 @@ The key is made once, lies in the data directory and is readable by its owner al
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+
+from claude_mem.errors import CannotDo
+from claude_mem.spool import sync_folder, write_private
 
 KEY_FILE = "forget.key"
 KEY_BYTES = 32
@@ -34,14 +38,29 @@ def attach(conn: apsw.Connection, folder: Path) -> None:
     conn.create_scalar_function("mark", marker(folder), -1, deterministic=True)
 
 
+def check(folder: Path) -> None:
+    """Before anything is taken in: an event is not to blame for a key that can't be read."""
+    if (folder / KEY_FILE).exists():
+        _key(folder / KEY_FILE)
+
+
 def _key(path: Path) -> bytes:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        return bytes.fromhex(path.read_text("ascii").strip())
-    fresh = secrets.token_bytes(KEY_BYTES)
-    with os.fdopen(fd, "w") as file:
-        file.write(fresh.hex())
-        file.flush()
-        os.fsync(file.fileno())
-    return fresh
+    if not path.exists():
+        fresh = secrets.token_bytes(KEY_BYTES)
+        write_private(path, (_line(fresh) + "\n").encode() * 2, sync=True)
+        sync_folder(path.parent)
+        return fresh
+    for line in path.read_bytes().decode("ascii", "replace").split("\n"):
+        with contextlib.suppress(ValueError):
+            key = bytes.fromhex(line.partition(" ")[0])
+            if len(key) == KEY_BYTES and line in (key.hex(), _line(key)):  # of an earlier version, without its sum
+                return key
+    raise CannotDo(
+        f"{path} is damaged, so what was forgotten is not known again",
+        hint="put back a copy of it; or remove it, then a restore or a back-fill can bring back what was forgotten",
+    )
+
+
+def _line(key: bytes) -> str:
+    """Twice in the file, each with a sum: one flipped bit costs nothing."""
+    return f"{key.hex()} {hashlib.sha256(key).hexdigest()[:16]}"

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -20,8 +20,8 @@ import msgspec
 from claude_mem import hook, ids
 from claude_mem.errors import MemError
 from claude_mem.failpoints import failpoint
-from claude_mem.spool import sync_folder, write_private
-from claude_mem.store import backup, checks, damage, foreign, notices
+from claude_mem.spool import changed_at, sync_folder, write_private
+from claude_mem.store import backup, checks, damage, foreign, notices, stones
 from claude_mem.store import salvage as salvage_
 from claude_mem.store.database import Connection, Database
 
@@ -52,8 +52,10 @@ def listing(quarantine: Path) -> list[Repair]:
     for path in sorted(quarantine.glob(f"*/{ABOUT}"), reverse=True):
         try:
             about = msgspec.json.decode(path.read_bytes(), type=Repair)
-        except (OSError, msgspec.MsgspecError):
+        except OSError:
             continue
+        except msgspec.MsgspecError:  # a power cut took the note, not what it is about
+            about = Repair(problem="the note of it was lost", begun_at=int(changed_at(path) * 1000))
         about.folder = str(path.parent)
         found.append(about)
     return found
@@ -99,7 +101,7 @@ def _begin(quarantine: Path, problem: str) -> Repair:
 
 
 def _write(about: Repair) -> None:
-    write_private(Path(about.folder) / ABOUT, msgspec.json.encode(about))
+    write_private(Path(about.folder) / ABOUT, msgspec.json.encode(about), sync=True)
     sync_folder(Path(about.folder))
 
 
@@ -114,13 +116,15 @@ def _move(database: Path, folder: Path) -> None:
 
 
 def _replace(database: Path, kept: Path, *, backups: Path, about: Repair) -> None:
-    with _good(kept, backups, near=database.parent) as (fresh, name):
+    with _readable(kept) as damaged, _good(kept, damaged, backups, near=database.parent) as (fresh, name):
         about.backup = name
         db = Database(fresh, backups=fresh.parent)
         try:
-            if kept.is_file():
-                _salvage(kept, db, about)
+            if damaged is not None and salvage_.is_kin(damaged, fresh):
+                found = db.write_freely(lambda conn: salvage_.salvage(damaged, conn, now=ids.now()))
+                about.taken, about.lost = dict(found.taken), dict(found.lost)
             db.write_now(_note, about)
+            db.write_now(stones.unlearn, stones.kept(database.parent))
         finally:
             db.close()
         failpoint("repair.salvaged")
@@ -136,21 +140,22 @@ def _note(conn: Connection, about: Repair) -> None:
 
 
 @contextmanager
-def _good(kept: Path, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]]:
+def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]]:
     """A sound database to go on with, apart from all others, and the name of what it was made of: the damaged one, if
-    all that it lost was the end of its log; the newest backup that is good; or none, and it is empty."""
-    copies = sorted(backups.glob("*.db"), key=lambda path: -path.stat().st_mtime)
-    for source in ([kept] if _is_ours(kept) else []) + copies:
-        try:
-            prepared = backup.prepared(source, near)
-            fresh = prepared.__enter__()
-        except (MemError, apsw.Error, OSError):
-            continue
-        try:
+    all that it lost was the end of its log; the newest good backup, one of another history only if there is no other;
+    or none, and it is empty."""
+    copies = sorted(backups.glob("*.db"), key=lambda path: -changed_at(path))
+    tries = [(source, True) for source in ([kept] if _is_ours(kept) else []) + copies]
+    for source, only_kin in [*tries, *((source, False) for source in copies)]:
+        with ExitStack() as stack:
+            try:
+                fresh = stack.enter_context(backup.prepared(source, near))
+            except (MemError, apsw.Error, OSError):
+                continue
+            if only_kin and damaged is not None and not salvage_.is_kin(damaged, fresh):
+                continue
             yield fresh, ITSELF if source == kept else source.name
-        finally:
-            prepared.__exit__(None, None, None)
-        return
+            return
     folder = near / f"{backup.RESTORING}{os.getpid()}"
     hook.make_private(str(folder))
     try:
@@ -166,17 +171,12 @@ def _is_ours(kept: Path) -> bool:
         return False
 
 
-def _salvage(kept: Path, db: Database, about: Repair) -> None:
-    with _readable(kept) as damaged:
-        if damaged is None:
-            return
-        found = db.write_freely(lambda conn: salvage_.salvage(damaged, conn, now=ids.now()))
-    about.taken, about.lost = dict(found.taken), dict(found.lost)
-
-
 @contextmanager
 def _readable(kept: Path) -> Iterator[Connection | None]:
     """A copy: SQLite writes notes beside what it reads, and a header may have to be mended first."""
+    if not kept.is_file():
+        yield None
+        return
     folder = kept.parent / f"{SALVAGING}{time.time_ns():x}"
     hook.make_private(str(folder))
     conn: Connection | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from claude_mem.store import jobs, seals
-from claude_mem.store.database import Connection, Row, rows, value
+from claude_mem.store.database import Connection, Row, open_reader, rows, value
 
 # Made again by the indexer, by triggers and by checks; `words` and its tables are the index itself.
 DERIVED = (
@@ -23,6 +23,10 @@ DERIVED = (
     "checks",
 )  # fmt: skip
 GROWING = ("events", "ledger", "tellings")  # rows that are added and hardly ever changed: only new ones are looked at
+# What a row is called by whoever made it, beside the number that we gave it.
+NAMED = {
+    "sdk_sessions": ("id", "content_session_id"), "events": ("seq", "event_id"), "observations": ("id", "key"),
+}  # fmt: skip
 PAGE = 500
 MOST_PROBES = 20_000
 
@@ -58,6 +62,24 @@ def reading(path: Path) -> Connection:
     conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     conn.pragma("cell_size_check", "on")
     return conn
+
+
+def is_kin(damaged: Connection, fresh: Path) -> bool:
+    """Is the one an earlier state of the other? After a backup was put back by hand, two histories have different rows
+    under the same numbers; rows of both must not be mixed."""
+    conn = open_reader(fresh)
+    try:
+        return all(_agrees(damaged, conn, table, *names) for table, names in NAMED.items())
+    finally:
+        conn.close()
+
+
+def _agrees(damaged: Connection, conn: Connection, table: str, number: str, name: str) -> bool:
+    """Of the newest rows of the one, those that can be read in the other are the same."""
+    newest = rows(conn, f"select {number} as id, {name} as name from {table} order by {number} desc limit {PAGE}")
+    theirs = Reader(damaged, Shape(table, (number, name), (number,), number))
+    known = {row[number]: row[name] for row in theirs.read(newest[-1]["id"] - 1 if newest else 0)}
+    return all(known.get(row["id"], row["name"]) == row["name"] for row in newest)
 
 
 def _tables(conn: Connection) -> list[str]:

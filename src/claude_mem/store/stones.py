@@ -7,14 +7,13 @@ is put back learns from it what was forgotten since, and forgets it again before
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from claude_mem.records import Event, kind
-from claude_mem.spool import sync_folder
+from claude_mem.spool import append_private
 from claude_mem.store.database import Connection, rows, value
 
 FILE = "forgotten.jsonl"
@@ -81,13 +80,7 @@ class Stone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def keep(folder: Path, stones: Iterable[Stone]) -> None:
     """Into the file, safe before anything is deleted: whoever dies in between is reminded at the next start."""
-    path = folder / FILE
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "ab") as file:
-        file.write(b"".join(msgspec.json.encode(stone) + b"\n" for stone in stones))
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(folder)
+    append_private(folder / FILE, b"".join(msgspec.json.encode(stone) + b"\n" for stone in stones))
 
 
 def kept(folder: Path) -> list[Stone]:
@@ -120,6 +113,14 @@ def missing(conn: Connection, stones: Sequence[Stone]) -> list[Stone]:
     """Those that this database does not know: it is an older one that was put back."""
     known = {(row["mark"], row["forgetting_id"]) for row in rows(conn, "select mark, forgetting_id from tombstones")}
     return [stone for stone in stones if (stone.mark, stone.n) not in known]
+
+
+def unlearn(conn: Connection, stones: Iterable[Stone]) -> None:
+    """As if this database had never heard of them: whoever opens it forgets by them again. For one that was put
+    together of an older one and what could be read of another."""
+    conn.executemany(
+        "delete from tombstones where mark = ? and forgetting_id = ?", [(stone.mark, stone.n) for stone in stones]
+    )
 
 
 def lift(conn: Connection, n: int) -> None:

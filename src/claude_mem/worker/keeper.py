@@ -15,7 +15,7 @@ from pathlib import Path
 from claude_mem import ids
 from claude_mem.config import Config
 from claude_mem.errors import MemError
-from claude_mem.spool import Spool
+from claude_mem.spool import Spool, changed_at
 from claude_mem.store import backup, checks, examine, jobs, notices, retention, seals, search
 from claude_mem.store.backup import Copy
 from claude_mem.store.database import Connection, Database, rows, value
@@ -246,8 +246,8 @@ class Keeper:
             if not gone or self.stopping():
                 break
         for path in self.spool.aside.iterdir():  # what is left of one that was killed between the two
-            when = ids.at(path.name) or int(path.stat().st_mtime * 1000)
-            if when < before and path.is_file() and not await self.db.read(_has_receipt, path.name):
+            when = ids.at(path.name) or int(changed_at(path) * 1000)
+            if when < before and not path.is_dir() and not await self.db.read(_has_receipt, path.name):
                 path.unlink(missing_ok=True)
 
     # --- the quota -------------------------------------------------------------------------------------------

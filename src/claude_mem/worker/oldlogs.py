@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from claude_mem.spool import changed_at
 
 
 def trim(folder: Path, *, before: int) -> None:
     """A file in which nothing is newer goes as a whole."""
     limit = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before / 1000))
     for path in folder.glob("*.log*"):
-        if path.stat().st_mtime * 1000 < before:
+        if changed_at(path) * 1000 < before:
             path.unlink(missing_ok=True)
-        elif _begins_before(path, limit):
-            _cut(path, limit)
+        else:
+            with suppress(FileNotFoundError):  # it was renamed meanwhile, and is seen to tomorrow; or leads nowhere
+                if _begins_before(path, limit):
+                    _cut(path, limit)
 
 
 def _begins_before(path: Path, limit: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
+from collections.abc import Sequence
 
+from claude_mem import ids
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, Damaged
 from claude_mem.store import examine, repair
@@ -14,8 +15,8 @@ from claude_mem.worker.service import Service
 
 log = logging.getLogger(__name__)
 
-MOST, WITHIN_SECONDS = 3, 3600.0  # a disk that damages everything is not mended by more backups
-_times: deque[float] = deque(maxlen=MOST)
+MOST, WITHIN_MS = 3, 3_600_000  # a disk that damages everything is not mended by more backups
+_alarms: deque[int] = deque(maxlen=MOST)  # that a close look did not confirm
 
 
 def opened(config: Config) -> Service:
@@ -29,18 +30,17 @@ def opened(config: Config) -> Service:
         return Service(config)
 
 
-def _count(problem: str) -> None:
-    now = time.monotonic()
-    if len(_times) == MOST and now - _times[0] < WITHIN_SECONDS:
+def _check_often(times: Sequence[int], problem: str) -> None:
+    if sum(ids.now() - at < WITHIN_MS for at in times) >= MOST:
         raise CannotDo(
             f"the database was damaged {MOST} times within an hour: {problem}",
             hint="the disk may be failing; move CLAUDE_MEM_DATA_DIR to another one. Events wait in the spool",
         )
-    _times.append(now)
 
 
 def mend(config: Config, problem: str) -> None:
-    _count(problem)
+    # By what lies there, not by what this process has seen: a hook would start the next one.
+    _check_often([done.ended_at for done in repair.listing(config.quarantine)], problem)
     log.error("the database is damaged and set aside: %s", problem)
     done = repair.mend(ours(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem)
     log.error("%s", repair.said(done))
@@ -54,5 +54,6 @@ def look_again(config: Config, problem: str) -> None:
     if found:
         mend(config, found[0])
     else:
-        _count(problem)
+        _check_often(_alarms, problem)
+        _alarms.append(ids.now())
         log.error("damage was met, and a close look finds none: %s", problem)

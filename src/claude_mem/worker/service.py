@@ -45,6 +45,7 @@ from claude_mem.store import (
     events,
     foreign,
     jobs,
+    marks,
     projects,
     provenance,
     sessions,
@@ -102,6 +103,7 @@ class Service:
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
+        marks.check(config.data_dir)
         self.db = Database(ours(config.database), backups=config.backups)
         self.keeper = Keeper(
             self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at

@@ -12,7 +12,7 @@ from claude_mem.config import Config
 from claude_mem.spool import Spool
 from claude_mem.store import audit
 from claude_mem.store.audit import Finding
-from claude_mem.store.database import Connection, Database, Row
+from claude_mem.store.database import Database, Row
 from claude_mem.worker.recorder import Recorder
 
 
@@ -28,11 +28,7 @@ async def thorough(db: Database, config: Config, spool: Spool) -> list[Finding]:
     said = f"{count:,} lines, {'the chain holds' if not wrong else wrong[0]}"
     chain = Finding("audit log", not wrong, said, "someone or something changed it" if wrong else "")
     modes = await asyncio.to_thread(loose, config)
-    return [*quick, *await db.write(_thorough), chain, modes]
-
-
-def _thorough(conn: Connection) -> list[Finding]:
-    return list(audit.thorough(conn))
+    return [*quick, *await db.read(audit.thorough), await db.write(audit.index), chain, modes]
 
 
 def loose(config: Config) -> Finding:

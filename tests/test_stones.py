@@ -1,0 +1,110 @@
+"""What keeps the forgotten away outlives torn writes, flipped bits and repairs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from claude_mem import ids
+from claude_mem.config import load
+from claude_mem.errors import CannotDo
+from claude_mem.spool import append_private
+from claude_mem.store import marks, stones
+from claude_mem.store.stones import Stone
+from claude_mem.worker import opening
+from claude_mem.worker.service import Service
+from tests.lab import Lab
+from tests.test_forget import WORD, audited, digest, forget, found, spool_session, work
+
+
+def test_a_line_that_was_cut_off_does_not_swallow_the_next(tmp_path: Path) -> None:
+    stones.keep(tmp_path, [Stone(1, "a")])
+    with (tmp_path / stones.FILE).open("ab") as file:
+        file.write(b'{"n":2,"mark":"half of')  # killed here
+    stones.keep(tmp_path, [Stone(3, "c"), Stone(4, "d")])
+    assert [stone.n for stone in stones.kept(tmp_path)] == [1, 3, 4]
+    assert (tmp_path / stones.FILE).read_bytes().count(b"\n") == 3
+
+
+@pytest.mark.parametrize("before", [b"", b"one\n", b"x" * 200_000 + b"\n", b"one\n" + b"y" * 200_000, b"z" * 200_000])
+def test_what_does_not_fit_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(before)
+    whole = before[: before.rfind(b"\n") + 1]
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(os, "fsync", full)
+        append_private(path, b"two\n")
+    assert path.read_bytes() == whole
+    append_private(path, b"two\n")
+    assert path.read_bytes() == whole + b"two\n"
+
+
+def test_a_flipped_bit_in_the_key_changes_nothing(tmp_path: Path) -> None:
+    before = marks.marker(tmp_path)("event", "x")
+    path = tmp_path / marks.KEY_FILE
+    assert path.stat().st_mode & 0o777 == 0o600
+    content = path.read_bytes()
+    for place in range(0, len(content), 5):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        marks.check(tmp_path)
+        assert marks.marker(tmp_path)("event", "x") == before, place
+
+
+def test_a_key_of_an_earlier_version_is_still_read(tmp_path: Path) -> None:
+    (tmp_path / marks.KEY_FILE).write_text("ab" * 32)
+    old = marks.marker(tmp_path)("event", "x")
+    (tmp_path / marks.KEY_FILE).write_text("ab" * 32 + "\n")
+    assert marks.marker(tmp_path)("event", "x") == old
+
+
+@pytest.mark.parametrize("content", [b"", b"ab", b"\xff" * 64, b"not hexadecimal\n" * 2, b"ab" * 31 + b"\n"])
+def test_no_event_is_blamed_for_a_key_that_cannot_be_read(lab: Lab, content: bytes) -> None:
+    spool_session(lab, "lit", secret=WORD)
+    digest(lab)
+    forget(lab, session="lit")
+    (lab.data / marks.KEY_FILE).write_bytes(content)
+    spool_session(lab, "dark")
+    with pytest.raises(CannotDo, match=r"forget\.key is damaged"):
+        digest(lab)
+    assert len(list((lab.data / "spool").iterdir())) == 8
+    (lab.data / marks.KEY_FILE).unlink()
+    digest(lab)
+    assert lab.rows("select count(*) from receipts where outcome = 'set_aside'") == [(0,)]
+
+
+def test_a_repair_does_not_bring_back_what_was_forgotten_since_the_backup(lab: Lab) -> None:
+    spool_session(lab, "lit", secret=WORD)
+    spool_session(lab, "dark")
+    digest(lab)
+    assert work(lab, _backed_up) == ""
+    forget(lab, session="lit")
+    work(lab, lambda service: service.keeper.seal())
+    config = load(lab.env())
+    conn = apsw.Connection(str(config.database))
+    conn.execute("pragma wal_checkpoint(truncate)")
+    conn.close()
+    content = bytearray(config.database.read_bytes())
+    content[content.find(b"harbour of dark is open")] ^= 1
+    config.database.write_bytes(content)
+    opening.look_again(config, "met")
+    digest(lab)
+    assert found(lab, WORD) == []
+    assert lab.rows(f"select count(*) from events where instr(body, '{WORD}')") == [(0,)]
+    assert audited(lab) == []
+    digest(lab)
+    assert found(lab, WORD) == []
+
+
+async def _backed_up(service: Service) -> Any:
+    await service.keeper.seal()
+    return await service.keeper.back_up(now=ids.now())
