@@ -13,7 +13,7 @@ from claude_mem import hook, ids
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, rare_words
-from claude_mem.store import events, forgetting, projects, scopes, stones
+from claude_mem.store import checks, events, forgetting, projects, scopes, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Database, Row
 from claude_mem.store.scopes import Found, Scope
@@ -175,6 +175,8 @@ class Forgetter:
             progress.doing = f"backup {path.name}"
             outcome = await asyncio.to_thread(_clean_copy, path, self.config, scope, made, words)
             progress.copies.setdefault(outcome, []).append(path.name)
+            if outcome != "kept":  # what was proven is not what is there now
+                await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
         if words.needle is not None:
             progress.doing = "looking for what is left"
             progress.left = await asyncio.to_thread(traces.left, self.config, words.needle)
