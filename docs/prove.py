@@ -20,7 +20,7 @@ TITLES = {
     "io_errors": "A disk that fails, fills up or goes read-only",
     "processes": "One worker, whatever else lies around; when it stops, everything stops",
     "clock": "Clocks that jump",
-    "store": "Upgrades",
+    "upgrades": "Upgrades",
     "damage": "A damaged database is noticed, set aside and replaced",
     "keeping": "Backups that are proven, and how long things are kept",
     "soak": "A heavy day in ten minutes",
@@ -156,6 +156,8 @@ def _measured(record: Record) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return _shown(len(set(value)))  # names that were tallied: how many different ones
     if isinstance(value, dict):
         return ", ".join(f"{_shown(each)} {name}" for name, each in value.items())
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else _cell(value)

@@ -15,7 +15,6 @@ import apsw
 import pytest
 
 from claude_mem.errors import TooNew
-from claude_mem.store import migrate
 from claude_mem.store.database import Database
 from tests import proof, upgrading
 from tests.lab import Lab

@@ -242,7 +242,7 @@ def main() -> None:
         if kills % 10 == 1:
             wrong += [f"statement {nth}: {each}" for each in place.wrong_before()]
         nth += step
-    print(kills, *wrong, sep="\n")
+    sys.stdout.write("\n".join([str(kills), *wrong]) + "\n")
 
 
 if __name__ == "__main__":

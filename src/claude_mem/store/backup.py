@@ -249,8 +249,8 @@ def drill(made: Copy, near: Path, *, halted: Halted = never) -> str:
 
 
 def unproven(folder: Path, *, drilled: Collection[str]) -> list[Path]:
-    """Copies that were never put back for a try, or have changed since; the oldest first. What was kept before a restore
-    may be damaged, and for that reason: it is no backup."""
+    """Copies that were never put back for a try, or have changed since; the oldest first. What was kept before a
+    restore may be damaged, and for that reason: it is no backup."""
     made = [*_migrations(folder), *folder.glob(f"{PREFIX}*.db"), *folder.glob(f"{DAILY}*.db")]
     return sorted((path for path in made if path.name not in drilled), key=lambda path: path.stat().st_mtime)
 
