@@ -652,7 +652,6 @@ class TestItself:
         data, file = tmp_path / "data", tmp_path / "claude.env"
         folder = data / "observer"
         folder.mkdir(parents=True, mode=0o700)
-        (data / "worker.starting").touch()  # no hook starts a worker
         file.write_text("CLAUDE_MEM_INTERNAL=\nANTHROPIC_API_KEY=k\n")
         env = environment(os.environ, str(file), max_tokens=900)
         for _ in range(count):
@@ -663,6 +662,7 @@ class TestItself:
             command=ITSELF, note=f"{count:,} × the {len(OURS)} hooks of a session, in the folder and environment of ours",
         )  # fmt: skip
         assert own == 0
+        (data / "worker.starting").touch()  # no hook starts a worker
         self.observe(folder, data, {name: value for name, value in env.items() if name != "CLAUDE_MEM_INTERNAL"})
         assert len(spooled(data)) == len(OURS), "else the mark is not what kept them away"
         self.second_guard(data, count)

@@ -18,10 +18,12 @@ from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Database, Row
 from claude_mem.store.scopes import Found, Scope
 from claude_mem.store.stones import Stone
-from claude_mem.worker import traces
+from claude_mem.worker import room, traces
 from claude_mem.worker.traces import Words
 
 log = logging.getLogger(__name__)
+
+FEW_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class Forgetter:
 
     async def forget(self, scope: Scope, progress: Progress) -> None:
         async with self.lock:
+            self._see_to_room()
             await self._drain()
             now, erase = ids.now(), progress.erased
             found = await self.db.read(scopes.find, scope, erase=erase)
@@ -119,6 +122,11 @@ class Forgetter:
             progress.doing = ""
         told = {"number": progress.number, "counts": progress.counts, "copies": _many(progress)}
         await self.record("erased" if erase else "forgotten", **told)
+
+    def _see_to_room(self) -> None:
+        """The stones and the copies are files of their own, for which no full database gives the ballast up."""
+        if room.free(self.config.data_dir) < FEW_BYTES:
+            self.db.make_room()
 
     async def _drain(self) -> None:
         """What waits may be of it."""
