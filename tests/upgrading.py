@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from claude_mem.config import Config
-from claude_mem.store import backup, corrections, examine, migrate
+from claude_mem.store import backup, corrections, database, examine, migrate
 from claude_mem.store.database import Connection, Database
 from claude_mem.worker.service import Service
 from tests import wounds
@@ -125,7 +125,7 @@ def _hash(conn: Connection, table: str, names: list[str]) -> str:
 def count(path: Path) -> int:
     conn = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        return sum(int(conn.execute(f"select count(*) from {table}").fetchall()[0][0]) for table in tables(conn))
+        return sum(len(list(conn.execute(f"select 1 from {table}"))) for table in tables(conn))
     finally:
         conn.close()
 
@@ -208,8 +208,6 @@ def _killed_at(place: Place, nth: int) -> bool:
 
 
 def _count_down(nth: int) -> None:
-    from claude_mem.store import database
-
     left, right = nth, migrate.migrate
 
     def trace(*_: Any) -> bool:
@@ -224,7 +222,7 @@ def _count_down(nth: int) -> None:
         right(conn, backups=backups)
         conn.exec_trace = None
 
-    database.migrate = traced
+    vars(database)["migrate"] = traced
 
 
 def main() -> None:
