@@ -371,15 +371,18 @@ def test_a_secret_that_was_told_is_in_no_file_and_in_no_request(tmp_path: Path) 
         sent = "\n".join([*(seen.everything for seen in server.requests), *embedder.given])
     assert server.requests
     assert vectors
-    assert [
-        secret for secret in canaries.all for form in forms(secret).values() if form.decode("utf-8", "replace") in sent
-    ] == []
     left = found_in(tmp_path / "data", canaries.all)
-    assert left == []
-    assert list((tmp_path / "data" / "spool").iterdir()) == []
+    left += [
+        ("sent", secret)
+        for secret in canaries.all
+        for form in forms(secret).values()
+        if form.decode("utf-8", "replace") in sent
+    ]
     about = f"{len(canaries.all)} canaries in prompt, tool, transcript, last words, broken record; 7 forms; {len(server.requests)} requests"
     about += f", {vectors} vectors of {len(embedder.given)} texts"
-    note("canary bytes in files, vectors and requests", goal="0", measured=0, ok=not left, note=about)
+    note("canary bytes in files, vectors and requests", goal="0", measured=len(left), ok=not left, note=about)
+    assert left == []
+    assert list((tmp_path / "data" / "spool").iterdir()) == []
 
 
 def plant_by_hand(lab: Lab, client: Client, canaries: Canaries) -> None:

@@ -84,7 +84,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def note(name: str, goal: str, measured: Any, ok: bool, *, of: str = "R6") -> None:
-    proof.record(name, of=of, goal=goal, measured=measured, ok=ok, tally=True, command=COMMAND)
+    proof.record(name, of=of, goal=goal, measured=measured, ok=ok, tally=of == "R6", command=COMMAND)
 
 
 class Clock:
