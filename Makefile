@@ -40,14 +40,18 @@ test-crash-long: test-crash
 # docs/proof.md is written, also where one of them was missed.
 PROOF_SUITES := $(wildcard $(addprefix tests/,test_port.py test_wire.py test_box.py test_schema.py test_fuzz.py \
   test_damage.py test_keeping.py test_secrets.py test_withheld.py test_scrub.py poison test_forget.py test_audit.py \
-  test_egress.py))
+  test_egress.py \
+  test_upgrades.py test_disk.py models/test_faults.py models/test_spending.py))
+# Of these suites only what has figures: the rest of them is in `make test`.
+PROOF_TESTS := tests/models/test_conformance.py tests/models/test_claude.py
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
-proof: $(READY)
+proof: $(READY) client
 	rm -rf build/proof
 	missed=0; \
 	$(MAKE) fuzz || missed=1; \
 	$(MAKE) test-crash || missed=1; \
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 $(PROOF_SUITES) || missed=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 -k "no_key_and_no_address or itself" $(PROOF_TESTS) || missed=1; \
 	$(BIN)/python bench/soak.py || missed=1; \
 	$(BIN)/python docs/prove.py && exit $$missed
 

@@ -18,15 +18,18 @@ TITLES = {
     "kills": "Nothing is lost and nothing is twice, whoever is killed when",
     "powerloss": "A power cut loses nothing that was acknowledged",
     "io_errors": "A disk that fails, fills up or goes read-only",
+    "disk": "Real disks that fill up or go read-only under a worker",
     "processes": "One worker, whatever else lies around; when it stops, everything stops",
     "clock": "Clocks that jump",
-    "store": "Upgrades",
+    "upgrades": "Upgrades",
     "damage": "A damaged database is noticed, set aside and replaced",
     "keeping": "Backups that are proven, and how long things are kept",
     "soak": "A heavy day in ten minutes",
     "crowd": "A hundred sessions at once",
     "faults": "Providers that fail",
     "spending": "What is spent",
+    "conformance": "Whose key is used",
+    "claude": "It does not observe itself",
     "bench": "What it costs the user (from `make bench`)",
     "port": "The port: who is let in",
     "wire": "The port: odd requests, and the five clients beside them",
@@ -156,6 +159,8 @@ def _measured(record: Record) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return _shown(len(set(value)))  # names that were tallied: how many different ones
     if isinstance(value, dict):
         return ", ".join(f"{_shown(each)} {name}" for name, each in value.items())
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else _cell(value)

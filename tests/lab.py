@@ -148,8 +148,8 @@ class Lab:
         for _ in range(200):
             process.stop(self.data)
             if not self.processes():
-                for worker in self.workers:
-                    worker.wait()
+                while self.workers:
+                    self.workers.pop().wait()
                 return
             time.sleep(0.02)
         raise AssertionError(f"still running: {self.processes()}")

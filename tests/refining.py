@@ -11,6 +11,7 @@ from claude_mem import ids
 from claude_mem.config import load
 from claude_mem.providers.base import Model
 from claude_mem.providers.chain import Chain
+from claude_mem.providers.embedding import Embedder
 from claude_mem.store import ledger, notices, observations
 from claude_mem.store.database import Connection
 from claude_mem.worker.service import Service
@@ -104,13 +105,17 @@ def _make_due(conn: Connection, within: int) -> None:
 
 @asynccontextmanager
 async def place(
-    folder: Path, *models: Model, chain: bool = True, settings: Mapping[str, str] | None = None
+    folder: Path,
+    *models: Model,
+    chain: bool = True,
+    settings: Mapping[str, str] | None = None,
+    embedder: Embedder | None = None,
 ) -> AsyncIterator[Place]:
     """With `chain=False` the models are those of the settings."""
     lab = Lab(folder)
     env = lab.env(**{f"CLAUDE_MEM_{name.upper()}": value for name, value in (settings or {}).items()})
     config = load(env)
-    service = Service(config, chain=Chain(config, models=models) if chain else None)
+    service = Service(config, chain=Chain(config, models=models) if chain else None, embedder=embedder)
     try:
         yield Place(lab, service)
     finally:

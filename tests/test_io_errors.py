@@ -233,8 +233,13 @@ def test_a_worker_says_why_it_waits_for_the_disk_and_goes_on_by_itself(
 
     with failing(NEVER, lasting=True, error=error) as counter:
         asyncio.run(go(counter))
-    assert made.rows("select tool_use_id from events") == [("c1",)]
-    assert made.rows("pragma quick_check") == [("ok",)]
+    stored, sound = made.rows("select tool_use_id from events"), made.rows("pragma quick_check")
+    ok = stored == [("c1",)] and sound == [("ok",)]
+    proof.record(
+        "kinds of trouble that a worker waits out, saying why, and then goes on by itself", of="R14", goal="3", measured=1,
+        ok=ok, tally=True, command="make test-crash", note="I/O error, full, read-only, said by the disk to a running worker",
+    )  # fmt: skip
+    assert ok, (stored, sound)
 
 
 async def _until(ready: Callable[[], bool]) -> None:

@@ -25,7 +25,7 @@ from claude_mem.worker import oldlogs, room
 from claude_mem.worker.keeper import DAY, HOUR, MINUTE
 from claude_mem.worker.room import Ballast
 from claude_mem.worker.service import Service
-from tests import proof, wounds
+from tests import proof, upgrading, wounds
 from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests.test_backfill import Old, write_old
@@ -292,6 +292,81 @@ def test_every_day_on_which_something_happened_has_a_backup_that_was_proven(lab:
         await service.work_off()
         await keeper.step(now=start + 31 * HOUR)
         assert len(backup.listing(service.config.backups)) == 2
+
+    inside(settings(lab), do)
+
+
+def test_week_after_week_the_newest_proven_backup_is_less_than_a_day_old(lab: Lab) -> None:
+    """Hour by hour, with something new in each."""
+    hours = 14 * 24 + 1 if proof.long() else 30
+    ages, seen = [], set[str]()
+
+    async def do(service: Service) -> dict[str, bool]:
+        start, first = service.started_at, 0
+        for hour in range(1, hours):
+            now = start + hour * HOUR
+            lab.spool("UserPromptSubmit", prompt=f"In hour {hour}", session_id=f"h{hour}")
+            await service.work_off()
+            drills = await service.db.read(checks.drills)
+            ages.append((now - max((drill["at"] for drill in drills.values() if drill["ok"]), default=now)) / HOUR)
+            await service.keeper.step(now=now)
+            seen.update(row["name"] for row in backup.listing(service.config.backups))
+            first = first or len(seen)
+        assert first, "the first one comes at once"
+        drills = await service.db.read(checks.drills)
+        return {row["name"]: drills[row["name"]]["ok"] for row in backup.listing(service.config.backups)}
+
+    kept = inside(settings(lab), do)
+    days, oldest = (hours - 1) / 24, max(ages)
+    ok = oldest <= 24 and len(seen) >= int(days) and all(kept.values())
+    about = f"{days:.0f} days by the hour: {len(seen)} backups, each put back for a try; {len(kept)} kept"
+    proof.record(
+        "age of the newest proven backup, at most", of="R5", goal="≤ 24 h", measured=round(oldest, 1), unit="h", ok=ok,
+        note=about, command=COMMAND,
+    )  # fmt: skip
+    assert ok, about
+
+
+@pytest.mark.parametrize("number", range(1, upgrading.NEWEST) if proof.long() else [1])
+def test_the_backup_made_before_a_migration_is_proven_too(lab: Lab, number: int) -> None:
+    wounds.tell(lab, sessions=1)
+    config = settings(lab)
+    inside(config, totals)
+    upgrading.earlier(config.database, number, lab.folder / "old.db").replace(config.database)
+
+    async def do(service: Service) -> None:
+        name = f"before-{upgrading.NEWEST:04d}.db"
+        assert [row["name"] for row in backup.listing(config.backups)] == [name]
+        await service.keeper.step(now=service.started_at + 11 * MINUTE)
+        drills = await service.db.read(checks.drills)
+        ok = drills.get(name, {}).get("ok", False) and len(drills) == len(backup.listing(config.backups)) == 2
+        proof.record(
+            "backups made before a migration and proven", of="R5", goal=str(upgrading.NEWEST - 1), measured=1, ok=ok,
+            tally=True, command=COMMAND, note="one for each earlier version",
+        )  # fmt: skip
+        assert ok, drills
+
+    inside(config, do)
+
+
+def test_every_copy_is_proven_once_and_again_when_it_was_changed(lab: Lab) -> None:
+    wounds.tell(lab, sessions=1)
+
+    async def do(service: Service) -> None:
+        config, now = service.config, ids.now()
+        good, bad = (Path(backup.make(service.db.path, config.backups).path) for _ in range(2))
+        bad.write_bytes(bad.read_bytes()[: 20 * 4096])
+        await service.keeper.prove(now=now)
+        drills = await service.db.read(checks.drills)
+        assert {name: drill["ok"] for name, drill in drills.items()} == {good.name: True, bad.name: False}
+        assert await service.db.read(checks.proven) == {good.name}
+        assert bad.name in (await service.db.read(notices.untold))[f"drill:{bad.name}"]
+        await service.keeper.prove(now=now + 1)
+        assert (await service.db.read(checks.drills))[good.name]["at"] == now  # not again
+        await service.erase(1)
+        assert good.name not in await service.db.read(checks.drills)
+        await service.keeper.prove(now=now + 2)
+        assert (await service.db.read(checks.drills))[good.name]["at"] == now + 2
 
     inside(settings(lab), do)
 

@@ -10,10 +10,10 @@ import base64
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,11 @@ from tests.refining import place
 from tests.secret_corpus import Maker
 from tests.test_mcp import ask as ask_tool
 from tests.test_portable import observation
+from tests.test_recall import FakeEmbedder
 from tests.test_reconcile import Transcript
+
+if TYPE_CHECKING:
+    from claude_mem.providers.embedding import Vectors
 
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_secrets.py"
 
@@ -329,18 +333,34 @@ def plant_turn(lab: Lab, canaries: Canaries, transcript: Transcript) -> None:
     lab.spool("Stop", at=int(transcript.clock * 1000) + 5, last_assistant_message=f"Done. {canaries.text()}", **where)
 
 
+class Attentive(FakeEmbedder):
+    """Remembers every text it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    def embed(self, given: Sequence[str]) -> Vectors:
+        self.given += given
+        return super().embed(given)
+
+
 def test_a_secret_that_was_told_is_in_no_file_and_in_no_request(tmp_path: Path) -> None:
-    """A model that repeats what it was told can't give away what it never got."""
-    canaries = Canaries()
+    """A model that repeats what it was told can't give away what it never got; nor can one that makes vectors."""
+    pytest.importorskip("numpy", reason="the extra `vectors` is not installed")
+    canaries, embedder, vectors = Canaries(), Attentive(), 0
 
     async def all_of_it(server: Server) -> None:
+        nonlocal vectors
         settings = {"provider": "anthropic", "anthropic_api_key": "k", "anthropic_base_url": server.url}
-        async with place(tmp_path, chain=False, settings=settings) as there:
+        async with place(tmp_path, chain=False, settings=settings, embedder=embedder) as there:
             plant_turn(there.lab, canaries, Transcript(tmp_path / "talk.jsonl"))
             there.lab.raw_spool(b"command save\nhost claude\n\n{broken " + canaries.text().encode())
             await there.digest()
             assert await there.refine() >= 1
             await there.digest()
+            while await there.service.indexer.step():
+                pass
+            ((vectors,),) = [tuple(row.values()) for row in await there.rows("select count(*) from vectors")]
             assert (await there.service.totals())["set_aside"] == 1
             # With its log and all else as it is while the worker runs.
             assert found_in(there.lab.data, canaries.all) == []
@@ -348,16 +368,21 @@ def test_a_secret_that_was_told_is_in_no_file_and_in_no_request(tmp_path: Path) 
     echo = "<observation><type>change</type><title>Echo</title><narrative>{}</narrative></observation>"
     with Server(Mirror(lambda seen: echo.format(seen.prompt))) as server:
         asyncio.run(all_of_it(server))
-        sent = "\n".join(seen.everything for seen in server.requests)
+        sent = "\n".join([*(seen.everything for seen in server.requests), *embedder.given])
     assert server.requests
-    assert [
-        secret for secret in canaries.all for form in forms(secret).values() if form.decode("utf-8", "replace") in sent
-    ] == []
+    assert vectors
     left = found_in(tmp_path / "data", canaries.all)
+    left += [
+        ("sent", secret)
+        for secret in canaries.all
+        for form in forms(secret).values()
+        if form.decode("utf-8", "replace") in sent
+    ]
+    about = f"{len(canaries.all)} canaries in prompt, tool, transcript, last words, broken record; 7 forms; {len(server.requests)} requests"
+    about += f", {vectors} vectors of {len(embedder.given)} texts"
+    note("canary bytes in files, vectors and requests", goal="0", measured=len(left), ok=not left, note=about)
     assert left == []
     assert list((tmp_path / "data" / "spool").iterdir()) == []
-    about = f"{len(canaries.all)} canaries in prompt, tool, transcript, last words, broken record; 7 forms; {len(server.requests)} requests"
-    note("canary bytes in files and requests", goal="0", measured=0, ok=not left, note=about)
 
 
 def plant_by_hand(lab: Lab, client: Client, canaries: Canaries) -> None:

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import apsw
 import pytest
 import uvloop
 
@@ -30,10 +32,12 @@ from claude_mem.providers import claude, claude_child
 from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.claude import Claude, environment, forget_sessions, read_env_file, usable
 from claude_mem.providers.claude_child import Ask, Heard, Line, blame
+from tests import forks, proof
 from tests.amounts import LONG
 from tests.client.harness import alive, find_client, running, wait_for
 from tests.client.model_server import Handler, Hold, Json, ModelServer, Text, message, usage
 from tests.client.model_server import Reply as Scripted
+from tests.lab import HOOK
 
 T = TypeVar("T")
 BINARY, NO_CLIENT = find_client()
@@ -600,6 +604,115 @@ class TestNumbers:
         assert len(lab.server.requests) == count
         assert list(lab.home.rglob("*.jsonl")) == []
         return seconds
+
+
+# --- it does not observe itself --------------------------------------------------------------------------------------
+
+OURS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "Stop": "summary",
+    "SessionEnd": "cleanup",
+}  # of a session
+ITSELF = "CLAUDE_MEM_PROOF=build/proof pytest tests/models/test_claude.py -k itself"
+
+
+def hook_of(event: str, data: Path) -> list[str]:
+    """As the installer writes it: the folder is part of the command, for the environment may be anyone's."""
+    return [*HOOK, OURS[event], str(data)]
+
+
+def spooled(data: Path) -> list[Path]:
+    return list(data.glob("spool/*"))
+
+
+class TestItself:
+    def observe(self, folder: Path, data: Path, env: dict[str, str]) -> None:
+        """All that our hooks would be told of one compression, with what the client was given."""
+        for event in OURS:
+            told = {
+                "session_id": "own",
+                "hook_event_name": event,
+                "cwd": str(folder),
+                "prompt": MARKER,
+                "source": "startup",
+            }
+            done = subprocess.run(
+                hook_of(event, data),
+                input=json.dumps(told).encode(),
+                cwd=folder,
+                env=env,
+                capture_output=True,
+                check=True,
+            )
+            assert done.stdout == b'{"continue": true, "suppressOutput": true}'
+
+    def test_itself_it_never_observes(self, tmp_path: Path) -> None:
+        count = 1000 if proof.long() else 3
+        data, file = tmp_path / "data", tmp_path / "claude.env"
+        folder = data / "observer"
+        folder.mkdir(parents=True, mode=0o700)
+        file.write_text("CLAUDE_MEM_INTERNAL=\nANTHROPIC_API_KEY=k\n")
+        env = environment(os.environ, str(file), max_tokens=900)
+        for _ in range(count):
+            self.observe(folder, data, env)
+        own = len(spooled(data))
+        proof.record(
+            "events of its own that the hooks captured", of="R9", goal="0 in 1,000 compressions", measured=own, ok=not own,
+            command=ITSELF, note=f"{count:,} × the {len(OURS)} hooks of a session, in the folder and environment of ours",
+        )  # fmt: skip
+        assert own == 0
+        (data / "worker.starting").touch()  # no hook starts a worker
+        self.observe(folder, data, {name: value for name, value in env.items() if name != "CLAUDE_MEM_INTERNAL"})
+        assert len(spooled(data)) == len(OURS), "else the mark is not what kept them away"
+        self.second_guard(data, count)
+
+    def second_guard(self, data: Path, count: int) -> None:
+        """What came into the spool all the same is known by its folder."""
+        (record,) = [path.read_bytes() for path in spooled(data) if b"command new" in path.read_bytes()]
+        for number in range(count):
+            (data / "spool" / f"{time.time_ns():016x}-{number:08x}").write_bytes(record)
+        drained = forks.run(["drain"], {"PATH": os.environ["PATH"], "CLAUDE_MEM_DATA_DIR": str(data)})
+        assert drained.returncode == 0, drained.stderr
+        conn = apsw.Connection(str(data / "claude-mem.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        ((events, filtered),) = conn.execute(
+            "select (select count(*) from events), (select count(*) from receipts where rule = 'observer')"
+        )
+        conn.close()
+        proof.record(
+            "events of its own that were kept, had they been captured", of="R9", goal="0", measured=events, ok=not events,
+            command=ITSELF, note=f"{filtered:,} told apart by their folder",
+        )  # fmt: skip
+        assert (events, filtered) == (0, count + len(OURS))
+
+
+class TestItselfForReal:
+    pytestmark = real
+
+    def test_itself_the_real_client_has_no_hook_of_ours(self, lab: Lab, tmp_path: Path) -> None:
+        """Though they are installed for this user."""
+        data, count = tmp_path / "data", 60 if proof.long() else 1
+        data.mkdir()
+        (data / "worker.starting").touch()
+        hooks = {
+            event: [{"hooks": [{"type": "command", "command": shlex.join(hook_of(event, data)), "timeout": 5}]}]
+            for event in OURS
+        }
+        (lab.home / ".claude").mkdir(exist_ok=True)
+        (lab.home / ".claude" / "settings.json").write_text(json.dumps({"hooks": hooks}))
+
+        async def scene() -> list[Verdict]:
+            model = lab.claude()
+            return [(await model.ask(request(), captured=ignored)).verdict for _ in range(count)]
+
+        assert run(scene()) == [Verdict.OK] * count
+        own = len(spooled(data))
+        proof.record(
+            "events of its own, with the real client and our hooks installed", of="R9", goal="0", measured=own, ok=not own,
+            command=ITSELF, note=f"{count} compressions through the Agent SDK",
+        )  # fmt: skip
+        assert own == 0
+        assert len(lab.server.requests) == count
 
 
 # --- can it be used --------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from claude_mem.providers.chain import Chain
 from claude_mem.providers.fake import Fake
 from claude_mem.providers.http import Http
 from claude_mem.providers.openai import PRESETS, OpenAI, Preset
+from tests import proof
 from tests.client.harness import wait_for
 from tests.client.model_server import Text, strings
 from tests.models import test_claude as claude
@@ -630,6 +631,7 @@ def test_a_key_that_the_provider_repeats_is_not_carried_on(dialect: str, key: st
 # --- whose key, whose address ----------------------------------------------------------------------------------------
 
 FOREIGN = "foreign-secret"
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/models/test_conformance.py -k no_key_and_no_address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -682,6 +684,10 @@ class Around:
             for name, value in zip(ours, values, strict=True)
         ]
         toml = [f'{name.lower()} = "{value}"' for name, value in zip(ours, values, strict=True)]
+        settings = json.dumps({"env": dict(zip(ours, values, strict=True)), "apiKeyHelper": f"echo {FOREIGN}"})
+        for folder in (self.project / ".claude", self.home / ".claude"):
+            folder.mkdir()
+            (folder / "settings.json").write_text(settings)
         (self.project / ".claude-mem").mkdir()
         for name in (".env", ".env.local", ".envrc"):
             (self.project / name).write_text("\n".join(env) + "\n")
@@ -745,7 +751,18 @@ def test_no_key_and_no_address_but_those_of_our_settings(
         # An address with TLS goes by another proxy variable. Nobody speaks TLS here, but the trap would see a CONNECT.
         secure = {"PROVIDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": named.url.replace("http:", "https:")}
         scenes.append((Verdict.TRANSIENT, secure))
-        assert run(all_by_settings([env for _, env in scenes], monkeypatch)) == [verdict for verdict, _ in scenes]
+        verdicts = run(all_by_settings([env for _, env in scenes], monkeypatch))
+        shown = [seen for seen in (*usual.requests, *named.requests) if FOREIGN in seen.everything]
+        caught = len(around.trap.requests) + len(shown)
+        proof.record(
+            "variants of environment, .env and settings full of others' keys and addresses", of="R8", goal="40", measured=1,
+            ok=not caught, tally=True, command=COMMAND,
+        )  # fmt: skip
+        proof.record(
+            "requests with a foreign key, or to a foreign address", of="R8", goal="0", measured=caught, ok=not caught,
+            tally=True, command=COMMAND, note=f"{len(scenes)} settings of ours in each variant",
+        )  # fmt: skip
+        assert verdicts == [verdict for verdict, _ in scenes]
         assert around.trap.requests == []
         assert [(len(server.asked), len(server.requests)) for server in (usual, named)] == [(2, 2), (2, 2)]
         assert [keys_in(seen) for seen in usual.asked] == [{"x-api-key": KEY}, {"authorization": f"Bearer {KEY}"}]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from claude_mem import process
+from tests import proof
 from tests.lab import Lab
 from tests.models.server import Hang, Hold, Say, Server, Trickle
 from tests.refining import GOOD, spool_turn
@@ -121,7 +122,12 @@ def test_a_daily_cap_is_not_overrun_by_being_killed(lab: Lab) -> None:
         lab.mem("start", **env)
         wait(lambda: _told(lab))
         lab.mem("stop")
-        assert sum(tokens for _, _, tokens in ledger(lab)) <= 14_000
+        over = max(sum(tokens for _, _, tokens in ledger(lab)) - 14_000, 0)
+        proof.record(
+            "tokens beyond a daily cap, the worker killed again and again", of="R7", goal="0", measured=over, ok=not over,
+            command="CLAUDE_MEM_PROOF=build/proof pytest tests/models/test_spending.py",
+        )  # fmt: skip
+        assert over == 0
         assert len(server.asked) == len(ledger(lab)) < 6
         assert lab.rows("select count(*) from observations") == [(6,)]
 

@@ -23,7 +23,7 @@ from claude_mem.pipeline.index import Indexer
 from claude_mem.records import Body
 from claude_mem.redact import redact
 from claude_mem.spool import overwrite, write_private
-from claude_mem.store import backup, foreign, jobs, projects, scrub
+from claude_mem.store import backup, checks, foreign, jobs, projects, scrub
 from claude_mem.store.database import Connection, Database, Row
 from claude_mem.store.scrub import TABLES, Clean, Texts
 
@@ -134,6 +134,8 @@ class Scrubber:
             async with self.copying:
                 changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
+            if changed and not progress.dry_run:  # what was proven is not what is there now
+                await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
         except (MemError, OSError) as problem:
             progress.kept.append(f"{path.name}: {problem}")
 

@@ -248,6 +248,23 @@ def drill(made: Copy, near: Path, *, halted: Halted = never) -> str:
     return f"the numbers of {', '.join(wrong)} differ" if wrong else ""
 
 
+def unproven(folder: Path, *, drilled: Collection[str]) -> list[Path]:
+    """Copies that were never put back for a try, or have changed since; the oldest first. What was kept before a
+    restore may be damaged, and for that reason: it is no backup."""
+    made = [*_migrations(folder), *folder.glob(f"{PREFIX}*.db"), *folder.glob(f"{DAILY}*.db")]
+    return sorted((path for path in made if path.name not in drilled), key=lambda path: path.stat().st_mtime)
+
+
+def prove(path: Path, near: Path, *, halted: Halted = never) -> str:
+    """The drill of one that was not made just now: what it has itself is what must come back."""
+    try:
+        with foreign.reading(path) as conn:
+            counts = count(conn)
+    except (MemError, apsw.Error, OSError) as problem:
+        return str(problem) or type(problem).__name__
+    return drill(Copy(str(path), path.stat().st_size, counts), near, halted=halted)
+
+
 def superfluous(folder: Path, *, good: Collection[str]) -> list[Path]:
     """What the rotation lets go: of the daily ones all but the newest of each of seven days and of four weeks, of those
     made before migrations all but three. Never one that a person made, and never the only good one."""

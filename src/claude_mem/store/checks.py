@@ -21,5 +21,10 @@ def drills(conn: Connection) -> dict[str, Row]:
     return {row.pop("name").removeprefix(DRILL): {**row, "ok": bool(row["ok"])} for row in found}
 
 
+def proven(conn: Connection) -> set[str]:
+    """The backups that have stood their drill, by name."""
+    return {name for name, drill in drills(conn).items() if drill["ok"]}
+
+
 def drop(conn: Connection, name: str) -> None:
     conn.execute("delete from checks where name = ?", (name,))

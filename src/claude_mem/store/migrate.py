@@ -41,8 +41,10 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     todo = [(number, sql) for number, sql in wanted if number > have]
     if todo and have:
         backup(conn, backups / f"before-{newest:04d}.db")
-    for number, sql in todo:
-        with savepoint(conn):
+    with savepoint(
+        conn
+    ):  # all or none: of a version in between, the next start would make a backup in place of that one
+        for number, sql in todo:
             conn.execute(sql)
             conn.pragma("user_version", number)
             _note_schema(conn, number)

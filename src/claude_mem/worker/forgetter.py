@@ -13,15 +13,17 @@ from claude_mem import hook, ids
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, rare_words
-from claude_mem.store import events, forgetting, projects, scopes, stones
+from claude_mem.store import checks, events, forgetting, projects, scopes, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Database, Row
 from claude_mem.store.scopes import Found, Scope
 from claude_mem.store.stones import Stone
-from claude_mem.worker import traces
+from claude_mem.worker import room, traces
 from claude_mem.worker.traces import Words
 
 log = logging.getLogger(__name__)
+
+FEW_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class Forgetter:
 
     async def forget(self, scope: Scope, progress: Progress) -> None:
         async with self.lock:
+            self._see_to_room()
             await self._drain()
             now, erase = ids.now(), progress.erased
             found = await self.db.read(scopes.find, scope, erase=erase)
@@ -119,6 +122,11 @@ class Forgetter:
             progress.doing = ""
         told = {"number": progress.number, "counts": progress.counts, "copies": _many(progress)}
         await self.record("erased" if erase else "forgotten", **told)
+
+    def _see_to_room(self) -> None:
+        """The stones and the copies are files of their own, for which no full database gives the ballast up."""
+        if room.free(self.config.data_dir) < FEW_BYTES:
+            self.db.make_room()
 
     async def _drain(self) -> None:
         """What waits may be of it."""
@@ -175,6 +183,8 @@ class Forgetter:
             progress.doing = f"backup {path.name}"
             outcome = await asyncio.to_thread(_clean_copy, path, self.config, scope, made, words)
             progress.copies.setdefault(outcome, []).append(path.name)
+            if outcome != "kept":  # what was proven is not what is there now
+                await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
         if words.needle is not None:
             progress.doing = "looking for what is left"
             progress.left = await asyncio.to_thread(traces.left, self.config, words.needle)

@@ -30,6 +30,7 @@ REST_SECONDS = 0.01
 SEALS_AT_ONCE = 300
 START_SECONDS = 20.0  # that long the look at the start may take
 SETTLED_MS = 10 * MINUTE  # a worker that has run so long stays: time for what is heavy
+BACKUP_MS = 23 * HOUR  # so that none is older than a day when the next one has been proven
 NEARLY_FULL = 200 << 20
 QUOTA_AGAIN = 0.95  # of the quota: so far down it goes when it is exceeded
 MOST_STEPS = 200  # of one thing in a row
@@ -99,6 +100,7 @@ class Keeper:
             await self.check(now=now)
         if await self.backup_is_due(now):
             await self.back_up(now=now)
+        await self.prove(now=now)
 
     async def _tell_missed(self, now: int) -> None:
         self.missed.make()
@@ -168,7 +170,11 @@ class Keeper:
         if now - self.done.backup_failed < HOUR:
             return False
         last = await self.db.read(checks.get, "backup")
-        if last is not None and last["ok"] and (now - last["at"] < DAY or last["text"] == await self.db.read(_state)):
+        if (
+            last is not None
+            and last["ok"]
+            and (now - last["at"] < BACKUP_MS or last["text"] == await self.db.read(_state))
+        ):
             return False
         return bool(await self.db.read(_state))
 
@@ -205,8 +211,26 @@ class Keeper:
         self.db.write_now(checks.note, f"{checks.DRILL}{Path(made.path).name}", ok=True, text=_counted(made), now=now)
         return ""
 
+    async def prove(self, *, now: int) -> None:
+        """The copies that were made otherwise, each once: before a migration, by hand, or by one that was killed."""
+        drilled = await self.db.read(checks.drills)
+        for path in await asyncio.to_thread(backup.unproven, self.config.backups, drilled=drilled):
+            if room.free(self.config.data_dir) < 2 * path.stat().st_size + NEARLY_FULL:
+                return
+            async with self.copying:
+                problem = await asyncio.to_thread(backup.prove, path, self.config.backups, halted=self.stopping)
+            if self.stopping():
+                return
+            await self.db.write(checks.note, f"{checks.DRILL}{path.name}", ok=not problem, text=problem, now=now)
+            if problem:
+                log.error("the backup %s can't be restored: %s", path.name, problem)
+                text = (
+                    f"claude-mem's backup {path.name} can't be restored: {problem}. `claude-mem backup` makes another."
+                )
+                await self.db.write(notices.put, f"drill:{path.name}", text, now=now)
+
     async def rotate(self) -> list[str]:
-        good = await self.db.read(checks.drills)
+        good = await self.db.read(checks.proven)
         extra = await asyncio.to_thread(backup.superfluous, self.config.backups, good=good)
         return [await self._drop_backup(path) for path in extra]
 
@@ -287,7 +311,7 @@ class Keeper:
         return gone
 
     async def _drop_backups_down_to(self, target: int) -> int:
-        good, dropped = await self.db.read(checks.drills), 0
+        good, dropped = await self.db.read(checks.proven), 0
         for path in await asyncio.to_thread(backup.expendable, self.config.backups, good=good):
             if await asyncio.to_thread(self.used) <= target:
                 break
