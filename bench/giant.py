@@ -84,8 +84,8 @@ def _worker(home: Home) -> list[Figure]:
     Client.of(home.data).get("/api/search", query="some text")  # whatever it opens at a first question
     before = _resident(home, "VmRSS")
     status = _post(home, GIANT)
-    for output in (_text(), _lines()):
-        _take_in(home, output)
+    for seed, output in enumerate((_text(), _lines())):
+        _take_in(home, output, seed=seed)
     rise = _resident(home, "VmHWM") - before
     return [
         Figure("50 MB for the worker: other answers than 413", int(status != 413), "", 1, at_most(0)),
@@ -122,9 +122,9 @@ def _lines() -> object:
     return {"filenames": [f"src/package/module_{number:06d}.py" for number in range(200_000)]}
 
 
-def _take_in(home: Home, output: object) -> None:
-    session = Session(home.project, home.data / "none", seed=3)
-    fields = json.loads(session.tool("Glob").payload)
+def _take_in(home: Home, output: object, *, seed: int) -> None:
+    session = Session(home.project, home.data / "none", seed=seed)
+    fields = json.loads(session.tool("Bash").payload)
     stored = home.ask("/api/stats")["events"]["stored"]
     Spool(home.spool, home.data / "aside").put(
         {"command": "save", "host": "claude"}, json.dumps({**fields, "tool_response": output}).encode()
