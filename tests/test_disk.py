@@ -7,6 +7,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,8 +93,12 @@ def test_of_an_event_made_of_very_many_texts_a_mebibyte_is_kept_at_most(lab: Lab
     names = [f"src/package/module_{number:06d}.py" for number in range(50_000)]
     many = {f"key {number}": ["some text"] * 50 for number in range(1_000)}
     lab.spool("PostToolUse", tool_name="Glob", tool_use_id="a", tool_input={"pattern": "*"}, tool_response={"f": names})
-    lab.spool("PostToolUse", tool_name="mcp__x", tool_use_id="b", tool_input={"path": "a.py", **many}, tool_response=many)
-    lab.spool("PostToolUse", tool_name="Bash", tool_use_id="c", tool_input={"command": "x"}, tool_response="ü" * 400_000)
+    lab.spool(
+        "PostToolUse", tool_name="mcp__x", tool_use_id="b", tool_input={"path": "a.py", **many}, tool_response=many
+    )
+    lab.spool(
+        "PostToolUse", tool_name="Bash", tool_use_id="c", tool_input={"command": "x"}, tool_response="ü" * 400_000
+    )
     assert all(path.stat().st_size > 1 << 20 for path in (lab.data / "spool").iterdir())
     lab.drain()
     kept = lab.rows("select tool_use_id, body from events order by tool_use_id")
@@ -136,7 +141,7 @@ def test_the_quota_holds_on_a_real_file(lab: Lab) -> None:
         note=f"quota of {QUOTA_MB:,} MB{', the default' if QUOTA_MB == 2048 else ''}", command=COMMAND,
     )  # fmt: skip
     assert before > 1.1
-    assert 0.9 <= after <= 1.0
+    assert (0.9 if QUOTA_MB == 2048 else 0.8) <= after <= 1.0  # of little, the log's own room is a good part
     assert abs(again - after) < 0.01  # what is within it is left alone
 
 
@@ -193,7 +198,7 @@ def test_nothing_is_written_outside_our_folder(lab: Lab) -> None:
     before = dict(_outside(lab))
     for event, fields in _session():
         _run([*HOOK, COMMANDS[event]], env, places["work"], {"session_id": "s1", "hook_event_name": event, **fields})
-    _wait_for_memories(lab)
+    lab.wait_digested()
     pid = process.holder(lab.data)
     written = {path for path in _open_for_writing(pid or 0) if not Path(path).is_relative_to(lab.data)}
     for line in COMMANDLINE:
@@ -226,17 +231,36 @@ def _run(argv: list[str], env: dict[str, str], cwd: Path, payload: dict[str, Any
     assert done.returncode in (0, 1), (argv, done.stderr)
 
 
-def _wait_for_memories(lab: Lab) -> None:
-    lab.wait_digested()
-
-
 def _outside(lab: Lab) -> Iterator[tuple[str, tuple[int, int]]]:
     for folder, folders, files in os.walk(lab.folder):
         if Path(folder) == lab.folder:
             folders[:] = [name for name in folders if name != lab.data.name]
         for name in (*folders, *files):
-            about = os.lstat(os.path.join(folder, name))
-            yield os.path.join(folder, name), (about.st_size if name in files else 0, about.st_mtime_ns)
+            about, is_file = os.lstat(os.path.join(folder, name)), name in files
+            yield os.path.join(folder, name), (about.st_size, about.st_mtime_ns) if is_file else (0, 0)
+
+
+PACK = """
+import asyncio, sys
+from pathlib import Path
+from claude_mem.store.database import Database
+db = Database(Path(sys.argv[1]), backups=Path(sys.argv[1]).parent / "backups")
+db.write_now(lambda conn: conn.execute("create table big as with recursive n(i) as (select 1 union all select i + 1 from n"
+             " where i < 8000) select i, randomblob(1000) as x from n"))
+asyncio.run(db.pack())
+db.close()
+"""
+
+
+def test_nor_is_what_sqlite_puts_down_while_it_packs(lab: Lab) -> None:
+    """Its place for that is the system's for temporary files, unless it is told another."""
+    place = lab.folder / "tmp"
+    place.mkdir()
+    os.utime(place, (1, 1))
+    argv = [sys.executable, "-c", PACK, str(lab.data / "claude-mem.db")]
+    subprocess.run(argv, env=lab.env(TMPDIR=str(place)), check=True, timeout=60)
+    assert place.stat().st_mtime == 1
+    assert (lab.data / "claude-mem.db").stat().st_size > 8_000_000
 
 
 def _open_for_writing(pid: int) -> Iterator[str]:
