@@ -354,6 +354,9 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
         if isinstance(event.body, Stopped) and turn is not None:
             turns.close(conn, turn.id, by="stop", at=event.at)
         return Outcome("filtered", "private")
+    if turn is not None and item.source != "transcript" and _read_before(conn, turn.id, event.body):
+        ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+        return Outcome("filtered", "duplicate")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
     if item.source == "transcript":  # whoever reads one sees to the rest itself
         if turn is not None:
@@ -369,6 +372,11 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     if isinstance(event.body, SubagentStopped):
         ask_reconcile(conn, session.id, seq, now=now, also=f"agent-{event.body.agent_id}")
     return STORED
+
+
+def _read_before(conn: Connection, turn_id: int, body: Body) -> bool:
+    """A Stop that waited so long in the spool that its words were read from the transcript meanwhile."""
+    return isinstance(body, Stopped) and bool(body.message) and events.was_read(conn, turn_id, body.message)
 
 
 def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
