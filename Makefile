@@ -41,7 +41,7 @@ test-crash-long: test-crash
 PROOF_SUITES := $(wildcard $(addprefix tests/,test_port.py test_wire.py test_box.py test_schema.py test_fuzz.py \
   test_damage.py test_keeping.py test_secrets.py test_withheld.py test_scrub.py poison test_forget.py test_audit.py \
   test_egress.py \
-  test_disk.py))
+  test_room.py))
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
 proof: $(READY)
 	rm -rf build/proof

@@ -23,7 +23,7 @@ TITLES = {
     "store": "Upgrades",
     "damage": "A damaged database is noticed, set aside and replaced",
     "keeping": "Backups that are proven, and how long things are kept",
-    "disk": "Room on the disk",
+    "room": "Room on the disk",
     "soak": "A heavy day in ten minutes",
     "crowd": "A hundred sessions at once",
     "faults": "Providers that fail",

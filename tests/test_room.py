@@ -26,7 +26,7 @@ from tests.lab import COMMANDS, HOOK, MEM, Lab
 from tests.moving import Home
 
 T = TypeVar("T")
-COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_disk.py"
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_room.py"
 TURNS, CALLS, CALL_BYTES = (100 if proof.long() else 10), 10, 3_300
 QUOTA_MB = 2048 if proof.long() else 50
 AN_EVENT = 20_000  # bytes of each with which the quota is filled
