@@ -41,7 +41,7 @@ test-crash-long: test-crash
 PROOF_SUITES := $(wildcard $(addprefix tests/,test_port.py test_wire.py test_box.py test_schema.py test_fuzz.py \
   test_damage.py test_keeping.py test_secrets.py test_withheld.py test_scrub.py poison test_forget.py test_audit.py \
   test_egress.py \
-  test_upgrades.py test_disk.py models/test_faults.py models/test_spending.py))
+  test_upgrades.py test_disk.py test_room.py models/test_faults.py models/test_spending.py))
 # Of these suites only what has figures: the rest of them is in `make test`.
 PROOF_TESTS := tests/models/test_conformance.py tests/models/test_claude.py
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
@@ -53,6 +53,7 @@ proof: $(READY) client
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 $(PROOF_SUITES) || missed=1; \
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 -k "no_key_and_no_address or itself" $(PROOF_TESTS) || missed=1; \
 	$(BIN)/python bench/soak.py || missed=1; \
+	$(BIN)/python bench/crowd.py || missed=1; \
 	$(BIN)/python docs/prove.py && exit $$missed
 
 # Inputs that reach new lines of our readers, found by coverage. Where there is no wheel of atheris, hypothesis must do.
@@ -82,6 +83,7 @@ bench: $(READY) browser
 	$(BIN)/python bench/install.py
 	$(BIN)/python bench/backfill.py
 	$(BIN)/python bench/viewer.py
+	$(BIN)/python bench/crowd.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

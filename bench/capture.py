@@ -7,23 +7,31 @@ disk alone takes is sampled too; where it is slow because others write, the rati
 
 from __future__ import annotations
 
+import os
 import random
+import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from figures import Figure, at_most, median, percentile
-from lab import BARE, Broken, Home, Lab, Run, end_started, forget_start, hook, timed, wait_until
+from lab import BARE, Broken, Home, Lab, Run, end_started, forget_start, hook, spawn, timed, wait_until
+from msgspec import structs
 from work import Session
 
+from claude_mem import process
 from claude_mem.hook import ANSWER
 from claude_mem.spool import Spool
 
-SAMPLES, QUICK_SAMPLES = 200, 40
+SAMPLES, QUICK_SAMPLES = 500, 40
+AT_ONCE, ROUNDS, QUICK_ROUNDS = 50, 10, 2
+SLOW_SECONDS = 10.0
 WARM_UP = 5
 REST_SECONDS = 0.015  # between two samples, what the last one has set in motion comes to rest
 P50, P95 = 1.5, 2.5
+AT_ONCE_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +86,22 @@ def measure(lab: Lab, *, quick: bool) -> list[Figure]:
         for case in cases:
             case.home.end()
     found = _plain("bare interpreter", bare.runs) + _plain("one event synced to the disk", disk.runs)
-    return found + [figure for case in cases for figure in _figures(case, bare.runs)]
+    found += [figure for case in cases for figure in _figures(case, bare.runs)]
+    return found + _at_once(lab, QUICK_ROUNDS if quick else ROUNDS)
 
 
 def _cases(lab: Lab) -> list[Case]:
-    up, dead, paused, hung = (_lived_in(lab, name) for name in ("up", "dead", "paused", "hung"))
+    up, dead, paused, hung, slow = (_lived_in(lab, name) for name in ("up", "dead", "paused", "hung", "slow"))
     dead.end()
     paused.end()
     hung.hang()
+    _slow_down(slow)
     return [
         Case("worker up", up, _nothing, _drained),
         Case("worker dead, the hook starts one", dead, forget_start, end_started),
         Case("worker dead, one was started moments ago", paused, _started_moments_ago, _nothing),
         Case("worker hung", hung, _nothing, _nothing),
+        Case(f"worker slow, it answers after {SLOW_SECONDS:g} s", slow, _nothing, _nothing),
     ]
 
 
@@ -99,6 +110,22 @@ def _lived_in(lab: Lab, name: str) -> Home:
     home = lab.home(name)
     home.start()
     return home
+
+
+def _slow_down(home: Home) -> None:
+    """In its place someone listens who takes every request and answers it much later."""
+    worker = process.read_worker(home.data)
+    assert worker is not None
+    home.hang()  # it keeps the pipe for nudges and the lock
+    server = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    process.announce(home.data, structs.replace(worker, port=server.getsockname()[1]))
+    threading.Thread(target=_answer_late, args=(server,), daemon=True).start()
+
+
+def _answer_late(server: socket.socket) -> None:
+    while True:
+        channel, _ = server.accept()
+        threading.Timer(SLOW_SECONDS, channel.close).start()
 
 
 def _nothing(_: Home) -> None:
@@ -126,6 +153,45 @@ def _sample_all(kinds: Sequence[Case | Bare | Disk], project: Path, count: int) 
             kind.runs.append(run)
 
 
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+def _at_once(lab: Lab, rounds: int) -> list[Figure]:
+    """As many sessions whose agents all do something in the same moment."""
+    home = _lived_in(lab, "at-once")
+    session = Session(lab.project("orders"), lab.root / "none", seed=2)
+    try:
+        waits = [wait for _ in range(rounds) for wait in _round(home, session)]
+        wait_until(home.digested, 60, "the events are never digested", every=0.1)
+        captured = home.ask("/api/stats")["events"]["captured"]
+    finally:
+        home.end()
+    name = f"capture, {AT_ONCE} at once"
+    return [
+        Figure(f"{name}: p50", median(waits), "ms", len(waits)),
+        Figure(f"{name}: p95", percentile(waits, 95), "ms", len(waits), at_most(AT_ONCE_MS)),
+        Figure(f"{name}: not captured", len(waits) - captured, "", len(waits), at_most(0)),
+    ]
+
+
+def _round(home: Home, session: Session) -> list[float]:
+    begun: dict[int, int] = {}
+    for _ in range(AT_ONCE):
+        started = time.perf_counter_ns()
+        begun[spawn(hook(home.data, "save"), home.env, session.tool("Bash").payload)] = started
+    return [_waited(begun) for _ in range(AT_ONCE)]
+
+
+def _waited(begun: dict[int, int]) -> float:
+    """Whoever ends next: how long it took."""
+    pid, status = os.waitpid(-1, 0)
+    while pid not in begun:  # a worker of another measurement
+        pid, status = os.waitpid(-1, 0)
+    if status != 0:
+        raise Broken(f"a hook ended with status {status}")
+    return (time.perf_counter_ns() - begun[pid]) / 1e6
+
+
 def _figures(case: Case, bare: list[Run]) -> list[Figure]:
     ours, theirs = [run.wall_ms for run in case.runs], [run.wall_ms for run in bare]
     name, count, p95 = f"capture, {case.name}", len(ours), percentile(ours, 95)
@@ -143,6 +209,7 @@ def _plain(name: str, runs: list[Run]) -> list[Figure]:
     return [
         Figure(f"{name}: p50", median(wall), "ms", len(runs)),
         Figure(f"{name}: p95", percentile(wall, 95), "ms", len(runs)),
+        Figure(f"{name}: p99", percentile(wall, 99), "ms", len(runs)),
     ]
 
 

@@ -34,6 +34,7 @@ class Figure:
     unit: str
     samples: int
     goal: Goal | None = None
+    of: str = ""  # which promise it speaks for, if not that of all the others
 
     @property
     def missed(self) -> bool:
@@ -85,6 +86,28 @@ def write(path: Path, title: str, figures: Sequence[Figure], setting: dict[str, 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".md").write_text(as_markdown(title, figures, setting), "utf-8")
     path.with_suffix(".json").write_text(as_json(figures, setting), "utf-8")
+
+
+def note(suite: str, figures: Sequence[Figure], *, of: str) -> None:
+    """For the page that `make proof` writes: those that have a goal. `of`: the promises they speak for, "R1 R2"."""
+    if folder := os.environ.get("CLAUDE_MEM_PROOF"):
+        lines = [_noted(figure, of, f"python bench/{suite}.py") for figure in figures if figure.goal]
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{suite}.json").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _noted(figure: Figure, of: str, command: str) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "of": (figure.of or of).split(),
+        "goal": str(figure.goal),
+        "measured": round(figure.value, 2),
+        "unit": figure.unit,
+        "ok": not figure.missed,
+        "note": "",
+        "command": command,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
 
 
 def as_markdown(title: str, figures: Sequence[Figure], setting: dict[str, Any]) -> str:

@@ -67,6 +67,16 @@ def timed(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> Run:
     return Run(wall_ms, (used.ru_utime + used.ru_stime) * 1e3, answer)
 
 
+def spawn(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> int:
+    """The same without waiting for it, and without its answer."""
+    stdin = _filled_pipe(payload)
+    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    try:
+        return os.posix_spawn(argv[0], argv, env, file_actions=actions)
+    finally:
+        os.close(stdin)
+
+
 def _filled_pipe(payload: bytes) -> int:
     """A pipe, not a file: that is what a host gives, and it needs no disk. 64 KB fit in without a reader."""
     read, write = os.pipe()

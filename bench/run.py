@@ -1,6 +1,6 @@
 """`make bench`: measure the spine against its goals. Exit 1 if one is missed.
 
-    python bench/run.py [--only capture|start|drain|idle] [--quick] [--out FOLDER]
+    python bench/run.py [--only capture|giant|start|drain|idle] [--quick] [--out FOLDER]
 
 A whole run leaves `results/spine.json` and `results/spine.md`; a part of one or a quick one only with `--out`, so that
 it never replaces a whole one by accident.
@@ -17,12 +17,19 @@ from typing import Any
 import capture
 import drain
 import figures
+import giant
 import idle
 import start
 from figures import Figure, at_most
 from lab import Broken, Lab
 
-PARTS = {"capture": capture.measure, "start": start.measure, "drain": drain.measure, "idle": idle.measure}
+PARTS = {
+    "capture": capture.measure,
+    "giant": giant.measure,
+    "start": start.measure,
+    "drain": drain.measure,
+    "idle": idle.measure,
+}
 RESULTS = Path(__file__).with_name("results")
 
 

@@ -7,24 +7,19 @@ not, whether anything is lost, and whether searching stays quick meanwhile. `--m
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
-import json
-import os
 import random
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from figures import Figure, as_text, at_most, percentile, setting, write
+from beside import Beside
+from figures import Figure, as_text, at_most, note, percentile, setting, write
 from lab import Broken, Home, Lab, wait_until
 from work import TOOLS, Sent, Session, at_once, put
 
-from claude_mem.client import Client
-from claude_mem.errors import MemError
 from claude_mem.spool import Spool
 
 RESULTS = Path(__file__).parent / "results"
@@ -51,46 +46,19 @@ class Sample:
     log: float  # MB
 
 
-@dataclass
-class Beside:
-    """What goes on beside the work until it is told to stop."""
+class Day(Beside):
+    def __init__(self, home: Home) -> None:
+        super().__init__(home)
+        self.samples: list[Sample] = []
 
-    home: Home
-    over: threading.Event = field(default_factory=threading.Event)
-    searches: list[float] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    heard: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def start(self) -> list[threading.Thread]:
-        work = [self._search, self._sample, *[self._look] * VIEWERS]
-        threads = [threading.Thread(target=one, daemon=True) for one in work]
-        for thread in threads:
-            thread.start()
-        return threads
-
-    def _search(self) -> None:
-        client, dice = Client.of(self.home.data), random.Random(0)
-        while not self.over.wait(SEARCH_EVERY):
-            begun = time.perf_counter()
-            try:
-                client.get("/api/search", query=dice.choice(QUESTIONS))
-            except MemError as problem:
-                self.problems.append(str(problem))
-            self.searches.append((time.perf_counter() - begun) * 1000)
+    def work(self) -> list[Callable[[], None]]:
+        question = partial(random.Random(0).choice, QUESTIONS)
+        return [partial(self.search, question, every=SEARCH_EVERY), self._sample]
 
     def _sample(self) -> None:
         begun = time.monotonic()
         while not self.over.wait(SAMPLE_EVERY):
             self.samples.append(_sample(self.home, time.monotonic() - begun))
-
-    def _look(self) -> None:
-        worker = Client.of(self.home.data).worker
-        connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=60)
-        with contextlib.suppress(OSError, http.client.HTTPException):  # it ends with the worker
-            connection.request("GET", "/stream", headers={"Authorization": f"Bearer {worker.token}"})
-            for line in connection.getresponse():
-                self.heard += line.startswith(b"data:")
 
 
 def _sample(home: Home, at: float) -> Sample:
@@ -118,46 +86,24 @@ def main() -> int:
         about = setting(lab.root)
     figures.append(Figure("processes left behind", lab.left, "", 1, at_most(0)))
     print(as_text(figures))
-    _note(figures)
+    note("soak", figures, of="R10")
     if (given.events, given.minutes) == (EVENTS, MINUTES):
         write(RESULTS / "soak", "A heavy day in ten minutes", figures, about)
     return int(any(figure.missed for figure in figures))
 
 
-def _note(figures: list[Figure]) -> None:
-    """For the page that `make proof` writes."""
-    if folder := os.environ.get("CLAUDE_MEM_PROOF"):
-        about = {"of": ["R10"], "command": "python bench/soak.py", "note": "", "date": time.strftime("%Y-%m-%d")}
-        lines = [
-            {
-                **about,
-                "name": figure.name,
-                "goal": str(figure.goal),
-                "measured": round(figure.value, 2),
-                "unit": figure.unit,
-            }
-            | {"ok": not figure.missed}
-            for figure in figures
-            if figure.goal
-        ]
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, "soak.json").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-
-
 def soak(lab: Lab, *, events: int, minutes: float) -> list[Figure]:
     home = lab.home("soak")
     home.start()
-    beside = Beside(home)
-    threads = beside.start()
+    beside = Day(home)
+    beside.start(*beside.work(), viewers=VIEWERS)
     try:
         sent, faults = _send(lab, home, events, seconds=60 * minutes)
         wait_until(home.digested, 300, "the events are never digested", every=0.5)
         totals = home.ask("/api/stats")["events"]
-        beside.over.set()
+        beside.stop()
     finally:
         home.end(15)
-    for thread in threads:
-        thread.join(10)
     return _figures(beside, totals, sent, faults)
 
 
@@ -209,7 +155,7 @@ def _fault(spool: Spool, session: Session, event: Sent, dice: random.Random) -> 
     return 1
 
 
-def _figures(beside: Beside, totals: dict[str, int], sent: int, faults: int) -> list[Figure]:
+def _figures(beside: Day, totals: dict[str, int], sent: int, faults: int) -> list[Figure]:
     if not beside.samples or not beside.searches:
         raise Broken("nothing was sampled")
     last = beside.samples[-1].at

@@ -200,10 +200,11 @@ def at_once(sessions: list[Session]) -> Iterator[tuple[Session, Sent]]:
             yield session, sent
 
 
-def put(spool: Spool, session: Session, sent: Sent) -> None:
-    """Into the spool, as the hook would write it, and into the host's transcript if there is to be one."""
+def put(spool: Spool, session: Session, sent: Sent) -> str:
+    """Into the spool, as the hook would write it, and into the host's transcript if there is to be one. Its name."""
     header = {"command": sent.command, "host": "claude", "project_dir": str(session.project)}
-    spool.put(header, sent.payload)
+    name = spool.put(header, sent.payload)
     if session.transcript.parent.is_dir():
         with session.transcript.open("ab") as file:
             file.write(transcript(sent))
+    return name

@@ -24,6 +24,7 @@ TITLES = {
     "upgrades": "Upgrades",
     "damage": "A damaged database is noticed, set aside and replaced",
     "keeping": "Backups that are proven, and how long things are kept",
+    "room": "Room on the disk",
     "soak": "A heavy day in ten minutes",
     "crowd": "A hundred sessions at once",
     "faults": "Providers that fail",
@@ -95,7 +96,9 @@ def _records(path: Path) -> list[Record]:
 
 def _benched(of: str, file: str, name: str, most: float | None = None, least: float | None = None) -> Record:
     told = json.loads((RESULTS / f"{file}.json").read_text("utf-8"))
-    (figure,) = [figure for figure in told["figures"] if figure["name"] == name]
+    figure = next((figure for figure in told["figures"] if figure["name"] == name), None)
+    if figure is None:
+        sys.exit(f"bench/results/{file}.json has no figure {name!r}; `make bench` makes it")
     ok = figure["value"] >= least if least is not None else most is not None and figure["value"] <= most
     return {
         "name": name, "of": of.split(), "goal": f"≤ {most:g}" if least is None else f"≥ {least:g}", "ok": ok,

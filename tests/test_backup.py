@@ -60,9 +60,9 @@ def test_it_is_one_state_of_the_database_whatever_is_written_meanwhile(
     db = Database(home.config.database, backups=home.config.backups)
     right = migrate.backup
 
-    def late(conn: apsw.Connection, path: Path) -> None:
+    def late(conn: apsw.Connection, path: Path, **how: bool) -> None:
         db.write_now(lambda conn: conn.execute("delete from observations where id > 100"))
-        right(conn, path)
+        right(conn, path, **how)
 
     monkeypatch.setattr(migrate, "backup", late)
     made = backup.make(home.config.database, home.config.backups, digest=True)

@@ -375,8 +375,8 @@ def test_a_backup_that_does_not_stand_its_drill_is_none(lab: Lab, monkeypatch: p
     wounds.tell(lab, sessions=1, turns=1)
     right = migrate.backup
 
-    def half(conn: apsw.Connection, path: Path) -> None:
-        right(conn, path)
+    def half(conn: apsw.Connection, path: Path, **how: bool) -> None:
+        right(conn, path, **how)
         if path.parent.name == "backups":
             path.write_bytes(path.read_bytes()[: 20 * 4096])
 

@@ -98,6 +98,23 @@ def test_tool_calls_that_no_hook_told_are_added_once_and_in_order(lab: Lab, tran
     assert lab.rows("select closed_by, digested_at is not null from turns") == [("stop", 1)]
 
 
+def test_a_stop_that_waits_longer_than_the_transcript_is_kept_once(lab: Lab, transcript: Transcript) -> None:
+    """While much is in the spool, a turn before has the transcript read, and with it the last words of this one."""
+    where = {"transcript_path": str(transcript.path)}
+    for number in (1, 2, 3):
+        transcript.prompt(f"step {number}", f"p{number}")
+        transcript.call(f"c{number}", prompt=f"p{number}")
+        transcript.say(f"Step {number} is done.")
+    for number in (1, 2, 3):
+        lab.spool("Stop", prompt_id=f"p{number}", last_assistant_message=f"Step {number} is done.", **where)
+        lab.drain()
+    told = lab.rows("select body ->> 'message' from events where kind = 'stop' order by 1")
+    assert told == [("Step 1 is done.",), ("Step 2 is done.",), ("Step 3 is done.",)]
+    lab.spool("Stop", prompt_id="p3", last_assistant_message="And something else.", **where)  # it was made to go on
+    lab.drain()
+    assert lab.rows("select count(*) from events where kind = 'stop'") == [(4,)]
+
+
 def test_a_session_that_was_killed_is_healed(lab: Lab, transcript: Transcript) -> None:
     """Only its start was ever told; the agent's process is gone."""
     transcript.prompt("Write the parser", "p1")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 100
 PROMPT_CHARS = 8_000
+MOST_BYTES = 1 << 20  # of one event, however many texts it is made of
+PART_CHARS, MOST_PARTS, SHORT_KEY = 8_000, 20, 200  # of a larger one
 SHORT = 8  # no tag and no secret is shorter; half of all strings are
 HIDDEN = "turn_hidden"
 
@@ -177,12 +180,25 @@ def clean(event: Event, config: Config) -> Event:
     body = without_secrets(event.body, config, change) if config.redact_secrets else _changed(event.body, change)
     return replace(
         event,
-        body=body,
+        body=_bounded(body),
         content_session_id=storable(event.content_session_id),
         prompt_id=storable(event.prompt_id),
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
     )
+
+
+def _bounded(body: Body) -> Body:
+    """Each text has been clipped, but there may be a great many. Of each part its beginning and its end, as text."""
+    if not isinstance(body, ToolUsed) or len(msgspec.json.encode(body)) <= MOST_BYTES:
+        return body
+    given = {key[:SHORT_KEY]: _clipped(part) for key, part in list(body.input.items())[:MOST_PARTS]}
+    return msgspec.structs.replace(body, input=given, output=_clipped(body.output))
+
+
+def _clipped(part: Any) -> Any:
+    text = part if isinstance(part, str) else msgspec.json.encode(part).decode()
+    return clip(text, PART_CHARS) if len(text) > PART_CHARS else part
 
 
 def without_secrets(body: Body, config: Config, change: Callable[[str], str]) -> Body:
@@ -338,6 +354,9 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
         if isinstance(event.body, Stopped) and turn is not None:
             turns.close(conn, turn.id, by="stop", at=event.at)
         return Outcome("filtered", "private")
+    if turn is not None and item.source != "transcript" and _read_before(conn, turn.id, event.body):
+        ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
+        return Outcome("filtered", "duplicate")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
     if item.source == "transcript":  # whoever reads one sees to the rest itself
         if turn is not None:
@@ -353,6 +372,11 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     if isinstance(event.body, SubagentStopped):
         ask_reconcile(conn, session.id, seq, now=now, also=f"agent-{event.body.agent_id}")
     return STORED
+
+
+def _read_before(conn: Connection, turn_id: int, body: Body) -> bool:
+    """A Stop that waited so long in the spool that its words were read from the transcript meanwhile."""
+    return isinstance(body, Stopped) and bool(body.message) and events.was_read(conn, turn_id, body.message)
 
 
 def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:

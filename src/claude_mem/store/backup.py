@@ -73,7 +73,7 @@ def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PR
         conn.execute("begin")
         counts = count(conn)
         said = remembered(conn) if digest else ""
-        migrate.backup(conn, path)
+        migrate.backup(conn, path, gently=True)
     except apsw.Error as error:
         raise CannotDo(
             f"the database can't be copied: {error}", hint="`claude-mem doctor` looks for the cause"

@@ -83,6 +83,8 @@ class Database:
         conn.pragma("fullfsync", "on")  # on macOS a plain fsync stops at the drive's cache
         conn.pragma("secure_delete", "on")
         conn.pragma("journal_size_limit", 4 << 20)
+        # Packing writes a whole copy first. It is of our memories: not where everyone's temporary files are.
+        conn.pragma("temp_store_directory", str(self.path.parent))
         migrate(conn, backups=backups)
         marks.attach(conn, self.path.parent)
         return conn

@@ -113,6 +113,14 @@ def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
     return bool(value(conn, f"{found} union all select 1 from turns where id = ?1 and events_gone", (turn_id, wanted)))
 
 
+def was_read(conn: Connection, turn_id: int, message: str) -> bool:
+    """Did a transcript tell that these were a turn's last words?"""
+    found = (
+        "select body ->> 'message' as said from events where turn_id = ? and kind = 'stop' and source = 'transcript'"
+    )
+    return any(row["said"] == message for row in rows(conn, found, (turn_id,)))
+
+
 def first_heard(conn: Connection, session_id: int) -> int | None:
     """When a hook or a client first told of the session; None if it was only ever read back."""
     first = "select min(at) from events where session_id = ?1 and source != 'transcript'"

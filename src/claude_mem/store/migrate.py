@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from importlib import resources
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.store.savepoint import savepoint
 
 PART = ".part"  # ends the name of a copy that is not finished
+PAGES_AT_ONCE = 1000
 
 
 def scripts() -> list[tuple[int, str]]:
@@ -84,13 +87,14 @@ def _bare(conn: apsw.Connection, sql: str) -> apsw.Cursor:
     return cursor.execute(sql)
 
 
-def backup(conn: apsw.Connection, path: Path) -> None:
-    """A whole copy, made by SQLite itself: copying the file would miss what is still in the WAL."""
+def backup(conn: apsw.Connection, path: Path, *, gently: bool = False) -> None:
+    """A whole copy, made by SQLite itself: copying the file would miss what is still in the WAL. `gently`: with a rest
+    after each part, as long as the part took, for whoever is at work meanwhile."""
     hook.make_private(str(path.parent))
     temp = path.with_name(f"{path.name}.{ids.new()}{PART}")  # another may be made at the same time
     temp.touch(0o600)
     try:
-        _copy(conn, temp)
+        _copy(conn, temp, gently=gently)
         failpoint("backup.copied")
         temp.rename(path)
     except apsw.FullError as error:
@@ -100,13 +104,18 @@ def backup(conn: apsw.Connection, path: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _copy(conn: apsw.Connection, path: Path) -> None:
-    copy = apsw.Connection(str(path))
+def _copy(conn: apsw.Connection, path: Path, *, gently: bool) -> None:
+    copy, file = apsw.Connection(str(path)), os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with copy.backup("main", conn, "main") as step:
             while not step.done:
-                step.step(1000)
+                begun = time.monotonic()
+                step.step(PAGES_AT_ONCE)
                 failpoint("backup.step")
+                os.fsync(file)  # little by little: every other sync would have to wait for a great one at the end
+                if gently:
+                    time.sleep(time.monotonic() - begun)
         copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
     finally:
         copy.close()
+        os.close(file)  # not before: with it the locks of the other would go
