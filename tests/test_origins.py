@@ -167,6 +167,37 @@ def test_many_saved_at_once_all_wait(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_naming_another_project_does_not_get_round_the_wait(tmp_path: Path) -> None:
+    async def story(here: Place) -> None:
+        here.lab.spool("UserPromptSubmit", prompt="Look it up")
+        given = {"tool_name": "WebFetch", "tool_input": {"url": "https://x.example"}, "tool_response": "x"}
+        here.lab.spool("PostToolUse", **given)
+        reading, here.lab.project = here.lab.project, quiet
+        here.lab.spool("UserPromptSubmit", session_id="quiet", prompt="Fix the totals of the basket")
+        await here.digest()
+        elsewhere = {"text": "Releases are signed by an osprey", "project": "bank"}
+        assert "approved" in await Tools(here.service, str(reading)).call("save_memory", elsewhere)
+        assert "approved" in await Tools(here.service).call("save_memory", elsewhere)  # no one knows where it reads
+        assert "approved" not in await Tools(here.service, str(quiet)).call("save_memory", elsewhere)
+
+    quiet = tmp_path / "quiet"
+    (quiet / ".git").mkdir(parents=True)
+    run(tmp_path, story)
+
+
+def test_many_saved_at_once_wait_in_whatever_projects(tmp_path: Path) -> None:
+    async def story(here: Place) -> None:
+        tools = Tools(here.service, str(here.lab.project))
+        for number in range(4):
+            await tools.call("save_memory", {"text": f"Totals are rounded once, rule {number}", "project": f"p{number}"})
+        assert "ten minutes" in await tools.call("save_memory", {"text": "Totals are rounded once, and again"})
+        assert {(row["trust"], row["why"]) for row in await here.observations()} == {("suspect", "burst")}
+        renders = await here.rows("select distinct cast(subject as integer) as id from jobs where kind = 'render'")
+        assert len(renders) == 5  # what is told in each of them changes
+
+    run(tmp_path, story)
+
+
 def test_what_a_person_saves_is_theirs_unless_it_pretends_to_be_a_system(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         project = resolve(str(here.lab.project), excluded=())

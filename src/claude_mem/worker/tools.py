@@ -197,7 +197,7 @@ class Tools:
         title = keepable(given.title).strip() or first_sentence(text, 100)
         named = projects.named(storable(given.project).strip() or "general")
         project = named if given.project.strip() or not place else place
-        row_id, why = await self.service.save(project, title, text, by="agent")
+        row_id, why = await self.service.save(project, title, text, by="agent", place=place)
         held = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
         return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}{held}"
 
