@@ -189,7 +189,9 @@ def test_many_saved_at_once_wait_in_whatever_projects(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         tools = Tools(here.service, str(here.lab.project))
         for number in range(4):
-            await tools.call("save_memory", {"text": f"Totals are rounded once, rule {number}", "project": f"p{number}"})
+            await tools.call(
+                "save_memory", {"text": f"Totals are rounded once, rule {number}", "project": f"p{number}"}
+            )
         assert "ten minutes" in await tools.call("save_memory", {"text": "Totals are rounded once, and again"})
         assert {(row["trust"], row["why"]) for row in await here.observations()} == {("suspect", "burst")}
         renders = await here.rows("select distinct cast(subject as integer) as id from jobs where kind = 'render'")

@@ -19,6 +19,8 @@ SUSPECT = "suspect"  # not where it comes from but what it says: it reads like a
 LEVELS = (USER, AGENT, REPO, TOOL, EXTERNAL, IMPORT, TEAM, SUSPECT)  # from the most to the least trusted
 TRUSTED = (USER, AGENT, REPO, TOOL)  # whose word may be told without being asked for
 
+BY = "X-Claude-Mem-By"  # the header by which a client of ours says that it speaks for an agent
+
 BURST, BURST_MS = 5, 600_000  # so many records of one source from outside in ten minutes are no coincidence
 
 # Stands below what memory answers when some of it came from outside. It is outside the fence, so that it stays when our

@@ -127,9 +127,7 @@ def has_last_words(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
-def read_outside(
-    conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()
-) -> bool:
+def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
     """Has something from outside been read since then, in a session, in one of these projects, or (None) anywhere?"""
     found = value(
         conn,

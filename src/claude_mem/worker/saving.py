@@ -32,7 +32,7 @@ def save(conn: Connection, project: Project, title: str, text: str, by: str, pla
     known = [] if project.root else projects.by_name(conn, project.name)
     project_id = known[0] if known else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
-    trust, why = _trust(conn, _reads(conn, project_id, place), f"{title}\n{text}", by, now=now)
+    trust, why = whose(conn, _reads(conn, project_id, place), f"{title}\n{text}", by, now=now)
     words = {"title": title, "text": text, "key": key}
     saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
     changed = observations.hold_saved(conn, since=now - BURST_MS) if why == "burst" else set()
@@ -46,8 +46,8 @@ def _reads(conn: Connection, project_id: int, place: Project | None) -> list[int
     return [project_id, own] if own else None
 
 
-def _trust(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
-    """Whose word it is. An agent that has just read something from outside may have been told to save this; and nobody
+def whose(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
+    """Whose word it is, and why it waits if it does. An agent that has just read something from outside may have been told to save this; and nobody
     has five things to save at once."""
     if rule := suspicion.rule(words, by_user=by == "user"):
         return SUSPECT, rule
