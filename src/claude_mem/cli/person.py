@@ -1,7 +1,8 @@
 """Whether a person is at the keyboard: only then is what a command says a person's own word.
 
-An agent that runs `claude-mem save` in its shell would otherwise speak as the user. It is known by the variables that agents
-set for their commands, and by there being no terminal at all. Whoever wants to lie can, as any program can that runs as you.
+An agent that runs `claude-mem save` in its shell would otherwise speak as the user. It is known by the variables that
+agents set for their commands, and by there being no terminal at all. Whoever wants to lie can, as any program can that
+runs as you.
 """
 
 from __future__ import annotations

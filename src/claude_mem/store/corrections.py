@@ -40,8 +40,8 @@ def change(
     trust: str = PERSON,
     why: str = "",
 ) -> Row:
-    """A person corrects what we thought. From then on it is theirs, and no digest changes it again. An agent's change has
-    its own trust or that of what it changes, whichever is lower; a word of approval was not about these words."""
+    """A person corrects what we thought. From then on it is theirs, and no digest changes it again. An agent's change
+    has its own trust or that of what it changes, whichever is lower; a word of approval was not about these words."""
     assert fields.keys() <= set(_EDITABLE), fields
     old = _row(conn, row_id)
     new = {name: dump(given) if name in LISTS else given for name, given in fields.items()}

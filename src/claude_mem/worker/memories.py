@@ -77,8 +77,8 @@ async def by_file(service: Service, request: Request) -> Any:
 
 
 async def save_memory(service: Service, request: Request) -> Any:
-    """Remember what a person says: `{text, title?, project? or cwd?}`. With `X-Claude-Mem-By: agent` it is an agent's word,
-    which waits if something from outside was read just before, wherever: a command may be run in any folder."""
+    """Remember what a person says: `{text, title?, project? or cwd?}`. With `X-Claude-Mem-By: agent` it is an agent's
+    word, which waits if something from outside was read just before, wherever: a command may be run in any folder."""
     body = await body_of(request)
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)
     project = projects.named(name or "general")

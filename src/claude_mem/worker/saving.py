@@ -26,7 +26,7 @@ class Saved:
     project_ids: frozenset[int]  # of whom other things are told from now on
 
 
-def save(conn: Connection, project: Project, title: str, text: str, by: str, place: Project | None = None) -> Saved:
+def save(conn: Connection, project: Project, title: str, text: str, *, by: str, place: Project | None) -> Saved:
     """`place` is where whoever says it works, if that is known: not always the project it is for."""
     now = ids.now()
     known = [] if project.root else projects.by_name(conn, project.name)
@@ -47,8 +47,8 @@ def _reads(conn: Connection, project_id: int, place: Project | None) -> list[int
 
 
 def whose(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
-    """Whose word it is, and why it waits if it does. An agent that has just read something from outside may have been told to save this; and nobody
-    has five things to save at once."""
+    """Whose word it is, and why it waits if it does. An agent that has just read something from outside may have been
+    told to save this; and nobody has five things to save at once."""
     if rule := suspicion.rule(words, by_user=by == "user"):
         return SUSPECT, rule
     if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_ids=reads):

@@ -363,7 +363,7 @@ class Service:
     ) -> tuple[int, str]:
         """Something that is to be remembered, by itself and for good; said by a person, or by an agent that works in a
         place. Its number and, if it has to wait for a person's word, why."""
-        saved = await self.db.write(saving.save, project, title, text, by, place)
+        saved = await self.db.write(saving.save, project, title, text, by=by, place=place)
         self.stream.publish([News("new_observation", {"id": saved.id, "session_id": None, "title": title})])
         await self.render_again(sorted(saved.project_ids))
         return saved.id, saved.held
