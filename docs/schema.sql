@@ -233,7 +233,7 @@ CREATE TABLE documents (
     project_id  integer not null,
     session_id  integer,
     turn_id     integer,                    -- NULL: saved by hand
-    created_at  integer not null,
+    created_at  integer not null, trust text not null default '',
     unique (kind, row_id)
 ) strict;
 

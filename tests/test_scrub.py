@@ -32,7 +32,7 @@ NOT_TEXT = {
         " session_summaries.provider session_summaries.trust session_summaries.verdict session_summaries.memory_session_id"
         " tellings.host tellings.content_session_id tellings.moment tellings.names told.host told.content_session_id told.what"
         " told.moment turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
-        " backfill_files.agent backfill_files.mark breakers.provider breakers.verdict breakers.settings notices.key documents.kind"
+        " backfill_files.agent backfill_files.mark breakers.provider breakers.verdict breakers.settings notices.key documents.kind documents.trust"
         " signals.kind stale.kind vectors.model vectors.hash checks.name checks.text tally.outcome tally.rule"
         " audit_head.hash forgettings.counts put_away.kind tombstones.mark"
     ),

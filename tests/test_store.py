@@ -177,3 +177,31 @@ def test_a_database_of_the_version_before_is_brought_up_to_date_and_backed_up(co
     kept = apsw.Connection(str(backup))
     assert (kept.pragma("user_version"), kept.execute("select count(*) from jobs").fetchone()) == (1, (1,))
     kept.close()
+
+
+def test_turns_from_before_are_marked_by_what_is_left_of_them() -> None:
+    conn = apsw.Connection(":memory:")
+    *before, (_, last) = [script for script in migrate.scripts() if script[0] <= 15]
+    for _, sql in before:
+        conn.execute(sql)
+    conn.execute("""
+        insert into projects (id, name, root, created_at) values (1, 'shop', '/shop', 0);
+        insert into sdk_sessions (id, project_id, host, content_session_id, cwd, started_at, last_event_at)
+        values (1, 1, 'claude', 's1', '/shop', 0, 0);
+        insert into turns (id, session_id, number, opened_at, last_at) values (1, 1, 1, 0, 0), (2, 1, 2, 0, 0), (3, 1, 3, 0, 0);
+        insert into observations (project_id, session_id, turn_id, key, type, title, provider, trust, hash, created_at, updated_at)
+        values (1, 1, 1, 'said', 'discovery', 'x', 'local', 'external', '', 0, 0),
+               (1, 1, 2, 'said', 'discovery', 'x', 'local', 'tool', '', 0, 0);
+        insert into events (event_id, session_id, turn_id, kind, at, source, body, origin)
+        values ('e1', 1, 3, 'tool', 0, 'hook', '{}', 'external');
+        insert into documents (kind, row_id, project_id, session_id, turn_id, created_at)
+        values ('turn', 1, 1, 1, 1, 0), ('turn', 2, 1, 1, 2, 0), ('turn', 3, 1, 1, 3, 0);
+        delete from stale;
+    """)
+    conn.execute(last)
+    assert [trust for (trust,) in conn.execute("select trust from documents order by id")] == [
+        "external",
+        "",
+        "external",
+    ]
+    assert list(conn.execute("select * from stale")) == [("turn", 3)], "those that have events are looked at again"

@@ -12,6 +12,7 @@ import msgspec
 
 from claude_mem import process
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, WorkerDown
+from claude_mem.origins import BY, USER
 from claude_mem.process import Worker
 
 SECONDS = 10.0
@@ -19,9 +20,10 @@ _ERRORS = {400: Misuse, 404: NotFound}
 
 
 class Client:
-    def __init__(self, worker: Worker, *, seconds: float = SECONDS) -> None:
+    def __init__(self, worker: Worker, *, seconds: float = SECONDS, by: str = USER) -> None:
         self.worker = worker
         self.seconds = seconds
+        self.by = by  # whose word it is that is sent
 
     @classmethod
     def of(cls, data_dir: Path, *, seconds: float = SECONDS) -> Client:
@@ -60,7 +62,7 @@ class Client:
             connection.close()
 
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json"}
+        return {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json", BY: self.by}
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)

@@ -7,7 +7,7 @@ that fetches something by itself) counts as a local tool; the rules in `suspicio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,8 @@ USER, AGENT, REPO, TOOL, EXTERNAL, IMPORT, TEAM = "user", "agent", "repo", "tool
 SUSPECT = "suspect"  # not where it comes from but what it says: it reads like an instruction to an agent
 LEVELS = (USER, AGENT, REPO, TOOL, EXTERNAL, IMPORT, TEAM, SUSPECT)  # from the most to the least trusted
 TRUSTED = (USER, AGENT, REPO, TOOL)  # whose word may be told without being asked for
+
+BY = "X-Claude-Mem-By"  # the header by which a client of ours says that it speaks for an agent
 
 BURST, BURST_MS = 5, 600_000  # so many records of one source from outside in ten minutes are no coincidence
 
@@ -54,6 +56,13 @@ _INLINE = re.compile(r"\b(?:python[\d.]{0,4}|node|deno|bun|ruby|perl|php)\b[^\n]
 _REMOTE = ("scp", "rsync", "ssh", "nc", "telnet", "ftp")
 
 
+# Commands of ours that print what is held without the note: because they show raw text, or because it was cut off.
+_UNMARKED = re.compile(
+    r"\bclaude[-_]mem\s{1,4}(?:(?:export|compress|forget)\b|(?:show|timeline|search|list|pin|unpin|edit)\b[^\n;]{0,400}?"
+    r"(?:2>(?!&1)|&>|\|&|2>&1\s{0,4}\|(?!\s{0,4}(?:head|tail|cat)\b)))"
+)
+
+
 def of(body: Body, *, cwd: str = "") -> str:
     if isinstance(body, Prompted):
         return USER
@@ -61,7 +70,7 @@ def of(body: Body, *, cwd: str = "") -> str:
 
 
 def _of_tool(tool: ToolUsed, cwd: str) -> str:
-    if any(HELD_NOTE in text for text in strings(tool.output)):
+    if any(HELD_NOTE in text for text in strings(tool.output)) or _unmarked(tool):
         return EXTERNAL
     if _OUR_TOOLS.match(tool.name) or tool.name in _AGENTS:
         return AGENT
@@ -72,6 +81,11 @@ def _of_tool(tool: ToolUsed, cwd: str) -> str:
     if tool.name in _FILES:
         return REPO if _is_own(_path(tool.input), cwd) else TOOL
     return EXTERNAL if tool.name.startswith("mcp__") or _WEB.search(tool.name) or _remote_urls(tool) else TOOL
+
+
+def _unmarked(tool: ToolUsed) -> bool:
+    command = tool.input.get("command")
+    return isinstance(command, str) and bool(_UNMARKED.search(command[:20_000]))
 
 
 def _path(given: dict[str, Any]) -> str:
@@ -114,6 +128,11 @@ def _host(url: str, *, port: bool = False) -> str:
         return (found.netloc.rpartition("@")[2] if port else found.hostname or "")[:100]
     except ValueError:
         return ""
+
+
+def is_held(row: Mapping[str, Any]) -> bool:
+    """Is a record found by whoever searches, but not told unasked?"""
+    return bool(row.get("trust")) and row["trust"] not in TRUSTED and row.get("verdict") != "approved"
 
 
 def lowest(origins: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem import modes, process, projects
-from claude_mem.cli import output
+from claude_mem.cli import held, output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import CannotDo
@@ -90,7 +90,7 @@ def _client() -> Client:
 def search(options: argparse.Namespace) -> int:
     found = _client().get("/api/search", **_asked(options))
     if options.json:
-        output.json_lines(found["items"])
+        held.json_lines(found["items"])
     elif found["items"]:
         _show_hits(found["items"], explain=options.explain)
         if found["hasMore"]:
@@ -123,17 +123,19 @@ def _show_hits(items: list[dict[str, Any]], *, explain: bool) -> None:
     icons = modes.icons(modes.load_forgiving(config.mode, config.modes)[0])
     columns = ("id", "when", "project", "type", "title", "tokens")
     rows = [_row(item, icons) for item in items]
+    held.warn(items)
     if explain:
         output.table((*columns, "why"), [(*row, why(item)) for row, item in zip(rows, items, strict=True)])
     else:
         output.table(columns, rows)
+    held.note(items)
 
 
 def _row(item: dict[str, Any], icons: dict[str, str]) -> tuple[Any, ...]:
     sort = f"{icons.get(item['type'], '·')} {item['type']}" if item["type"] else item["kind"]
     return (
-        f"{MARKS[item['kind']]}{item['id']}", output.when(item["created_at"]), item["project"], sort, item["title"],
-        item["tokens"] or "",
+        f"{MARKS[item['kind']]}{item['id']}", output.when(item["created_at"]), item["project"], sort,
+        f"{item['title']}{held.mark(item)}", item["tokens"] or "",
     )  # fmt: skip
 
 
@@ -174,9 +176,11 @@ def timeline(options: argparse.Namespace) -> int:
         "project": options.project,
     }
     if options.json:
-        output.json_lines(_client().get("/api/timeline", **asked)["items"])
+        held.json_lines(_client().get("/api/timeline", **asked)["items"])
     else:
-        output.line(_client().get("/api/timeline", **asked, format="text").rstrip("\n"))
+        text = _client().get("/api/timeline", **asked, format="text").rstrip("\n")
+        held.warn_of(text)
+        output.line(text)
     return 0
 
 

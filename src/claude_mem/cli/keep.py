@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem import process
-from claude_mem.cli import output
+from claude_mem.cli import held, output, person
 from claude_mem.cli.find import date as date_
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
@@ -109,7 +109,7 @@ def _id(text: str) -> int:
 
 
 def _client() -> Client:
-    return Client(process.start(load_forgiving().config.data_dir))
+    return Client(process.start(load_forgiving().config.data_dir), by=person.speaker())
 
 
 def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
@@ -120,6 +120,7 @@ def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
             f"no observation {', '.join(map(str, missing))}; nothing was changed",
             hint="`claude-mem list` or `claude-mem search` shows what there is",
         )
+    held.warn(items)  # their titles are said
     return items
 
 

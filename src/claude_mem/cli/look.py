@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem import process
-from claude_mem.cli import output
+from claude_mem.cli import held, output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import NotFound
@@ -53,24 +53,30 @@ def list_(options: argparse.Namespace) -> int:
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
     items = _client().get(f"/api/{options.kind}", **query)["items"]
     if options.json:
-        output.json_lines(items)
+        held.json_lines(items)
     elif not items:
         output.say(f"no {options.kind} yet")
     else:
         columns, rows = _DRAWN[options.kind]
+        held.warn(items)
         output.table(columns, [rows(item) for item in items])
+        held.note(items)
     return 0
+
+
+def _marked(row: dict[str, Any], name: str) -> str:
+    return f"{row[name] or ''}{held.mark(row)}"
 
 
 _DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
     "observations": (
         ("id", "when", "project", "type", "title"),
-        lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["type"], row["title"]),
+        lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["type"], _marked(row, "title")),
     ),
     "summaries": (
         ("id", "when", "project", "asked", "done"),
         lambda row: (
-            row["id"], output.when(row["created_at"]), row["project"], row["request"] or "", row["completed"] or ""
+            row["id"], output.when(row["created_at"]), row["project"], row["request"] or "", _marked(row, "completed")
         ),
     ),
     "prompts": (
@@ -97,17 +103,19 @@ def show(options: argparse.Namespace) -> int:
     items = _client().post("/api/observations/batch", {"ids": options.ids})["items"]
     missing = sorted(set(options.ids) - {item["id"] for item in items})
     if options.json:
-        output.json_lines(items)
+        held.json_lines(items)
     else:
+        held.warn(items)
         for item in items:
             _show_one(item)
+        held.note(items)
     if missing:
         raise NotFound(f"no observation {', '.join(map(str, missing))}", hint="`claude-mem list` shows what there is")
     return 0
 
 
 def _show_one(item: dict[str, Any]) -> None:
-    output.line(f"#{item['id']} {item['title']}")
+    output.line(f"#{item['id']} {item['title']}{held.mark(item)}")
     output.line(f"   {item['type']} · {item['project']} · {output.when(item['created_at'])}")
     for name in ("subtitle", "narrative"):
         if item[name]:

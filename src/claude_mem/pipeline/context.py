@@ -15,6 +15,7 @@ from typing import Any
 
 from claude_mem import modes, suspicion
 from claude_mem.answers import CONTEXT_CHARS
+from claude_mem.origins import HELD_NOTE, is_held
 from claude_mem.pipeline import choose
 from claude_mem.store import observations, projects, timeline
 from claude_mem.store.database import Connection
@@ -251,6 +252,17 @@ def fenced(lines: Iterable[str]) -> str:
     return "<claude-mem-context>\n" + "\n".join(lines) + "\n</claude-mem-context>"
 
 
+def held_mark(row: Mapping[str, Any]) -> str:
+    """Where it comes from, of what is not told unasked."""
+    return f" ⟨{safe(row['trust'])}⟩" if is_held(row) else ""
+
+
+def noted(text: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """With the note below it, outside any fence, where it is captured: from then on the session's words rest on
+    something from outside."""
+    return f"{text}\n{HELD_NOTE}" if any(map(is_held, rows)) else text
+
+
 def timeline_text(found: Sequence[dict[str, Any]], middle: Anchor, icons: Icons = ICONS) -> str:
     """What happened around a moment, for people and agents: one line each, the anchor marked."""
     lines: list[str] = []
@@ -261,5 +273,5 @@ def timeline_text(found: Sequence[dict[str, Any]], middle: Anchor, icons: Icons 
             sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"], icons["change"])
             number = f"{timeline.MARKS[row['kind']]}{row['id']}"
             title = safe(shorten(row["title"] or "Untitled", 160))
-            lines.append(f"{here}{number:>6} {local(row['created_at']):%H:%M} {sign} {title}")
+            lines.append(f"{here}{number:>6} {local(row['created_at']):%H:%M} {sign} {title}{held_mark(row)}")
     return "\n".join(lines) + "\n" if lines else "Nothing happened around then.\n"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from claude_mem import patches, words
+from claude_mem import origins, patches, suspicion, words
 from claude_mem.failpoints import failpoint
 from claude_mem.providers.evidence import Evidence, error_line, gather
 from claude_mem.records import Stopped, ToolUsed, Turn
@@ -68,7 +68,7 @@ def _refresh(conn: Connection, kind: str, row_id: int) -> None:
 def _refresh_turn(conn: Connection, row: Row) -> None:
     turn = turns.load(conn, row["id"])
     if turn is not None and turn.bodies:  # else its events are past keeping: what was made of them stays
-        if made := of_turn(row, turn, around=_around(conn, row["id"])):
+        if made := of_turn(row, turn, around=_around(conn, row["id"]), left=search.trusts(conn, row["id"])):
             search.put(conn, made)
         else:
             search.remove(conn, "turn", row["id"])
@@ -129,15 +129,22 @@ def _prompt(conn: Connection, row: Row) -> Document:
 _MAKE = {"observation": _observation, "summary": _summary, "prompt": _prompt}
 
 
-def of_turn(row: Row, turn: Turn, *, around: str) -> Document | None:
-    """Nothing if there is no more to the turn than its prompt."""
+def of_turn(row: Row, turn: Turn, *, around: str, left: Sequence[str] = ()) -> Document | None:
+    """Nothing if there is no more to the turn than its prompt. `left`: the trust of what was made of it."""
     found = gather(turn)
     tools = tool_text([body for body in turn.bodies if isinstance(body, ToolUsed)], root=turn.root)
     said = next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
     if not tools and not said:
         return None
     given = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
-    return _document("turn", given, turn.prompt, said, more=tools, around=around, signals=tuple(_signals(found)))
+    signals, trust = tuple(_signals(found)), _trust([*turn.origins, *left], said)
+    return _document("turn", given, turn.prompt, said, more=tools, around=around, signals=signals, trust=trust)
+
+
+def _trust(of: Sequence[str], said: str) -> str:
+    """The lowest of what was read in a turn, said in it and made of it: digesting has looked more closely."""
+    lowest = origins.lowest([*of, *([origins.SUSPECT] if suspicion.rule(said) else [])])
+    return "" if lowest in origins.TRUSTED else lowest
 
 
 def _signals(found: Evidence) -> Iterator[tuple[str, str, int]]:
@@ -160,7 +167,7 @@ def _branches(found: Evidence) -> set[str]:
 
 
 def _document(
-    kind: str, row: Row, title: str, body: str, *, around: str, more: str = "", signals: Signals = ()
+    kind: str, row: Row, title: str, body: str, *, around: str, more: str = "", signals: Signals = (), trust: str = ""
 ) -> Document:
     return Document(
         kind=kind,
@@ -172,6 +179,7 @@ def _document(
         passages=tuple(_passages(kind, title, body, more, day(row["created_at"]))),
         around=around,
         signals=(*(signal for signal in signals if signal[1]), *_names(signals)),
+        trust=trust,
     )
 
 

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from claude_mem import ids, words
-from claude_mem.origins import HELD_NOTE, TRUSTED
-from claude_mem.pipeline.context import ICONS, safe
+from claude_mem.pipeline.context import ICONS, held_mark, noted, safe
 from claude_mem.pipeline.index import Indexer, Near
 from claude_mem.store import search
 from claude_mem.store.database import Connection, Database, Row
@@ -99,7 +98,7 @@ class Hit:
         """As every surface shows it."""
         named = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
-        item |= {name: self.row[name] for name in (*named, "session_id", "project_id")}
+        item |= {name: self.row[name] for name in (*named, "session_id", "project_id", "trust", "verdict")}
         if not explain:
             return item
         return item | {"explain": self.why, "snippet": snippet(self.row["body"] or "", self.why["terms"])}
@@ -416,13 +415,7 @@ def listing(hits: Sequence[Hit]) -> str:
     if not hits:
         return "Nothing is remembered about that.\n"
     lines = [f"{_line(hit)}{held_mark(hit.row)} ({_cost(hit)} tokens)" for hit in hits]
-    return "\n".join([*lines, *([HELD_NOTE] if any(held_mark(hit.row) for hit in hits) else [])]) + "\n"
-
-
-def held_mark(row: Mapping[str, Any]) -> str:
-    """Where it comes from, of what is not told unasked."""
-    held = row.get("trust") and row["trust"] not in TRUSTED and row.get("verdict") != "approved"
-    return f" ⟨{safe(row['trust'])}⟩" if held else ""
+    return noted("\n".join(lines), [hit.row for hit in hits]) + "\n"
 
 
 def _cost(hit: Hit) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from claude_mem import ids
+from claude_mem import ids, origins
 from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.store import jobs
@@ -30,18 +30,35 @@ _TABLES = {"observation": "observations", "summary": "session_summaries"}
 # --- correcting, pinning, judging ------------------------------------------------------------------------------------
 
 
-def change(conn: Connection, row_id: int, fields: dict[str, Any], *, now: int, by: str = PERSON) -> Row:
-    """A person corrects what we thought. From then on it is theirs, and no digest changes it again."""
+def change(
+    conn: Connection,
+    row_id: int,
+    fields: dict[str, Any],
+    *,
+    now: int,
+    by: str = PERSON,
+    trust: str = PERSON,
+    why: str = "",
+) -> Row:
+    """A person corrects what we thought. From then on it is theirs, and no digest changes it again. An agent's change
+    has its own trust or that of what it changes, whichever is lower; a word of approval was not about these words."""
     assert fields.keys() <= set(_EDITABLE), fields
     old = _row(conn, row_id)
     new = {name: dump(given) if name in LISTS else given for name, given in fields.items()}
     if "facts" in fields:
         new["sources"] = _sources_for(old, fields["facts"])
     before = {name: old[name] for name in new if (old[name] or "") != (new[name] or "")}
-    if before or old["trust"] != PERSON:
-        _note(conn, row_id, "edited", {**before, "trust": old["trust"]}, now=now, by=by)
-    _set(conn, row_id, {**new, "trust": PERSON}, now=now)
+    weight = {"trust": PERSON} if by == PERSON else _weighed(old, trust, why)
+    if before or any(old[name] != weight[name] for name in weight):
+        _note(conn, row_id, "edited", {**before, **{name: old[name] for name in weight}}, now=now, by=by)
+    _set(conn, row_id, {**new, **weight}, now=now)
     return get(conn, "observation", row_id)
+
+
+def _weighed(old: Row, trust: str, why: str) -> Row:
+    lowest = origins.lowest([old["trust"], trust])
+    verdict = "" if old["verdict"] == "approved" else old["verdict"]
+    return {"trust": lowest, "why": why if lowest == trust else old["why"], "verdict": verdict}
 
 
 def _sources_for(old: Row, facts: list[str]) -> str:
@@ -239,6 +256,8 @@ def undo(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
         raise CannotDo(f"{row_id} was erased; nothing of it is left", hint="only what was forgotten softly comes back")
     if entry is None:
         raise CannotDo(f"there is nothing to undo at {row_id}", hint="a change can be undone for 30 days")
+    if by != PERSON and entry["what"] != "forgotten" and entry["by"] == PERSON:
+        raise CannotDo(f"what a person said of {row_id} is theirs to take back", hint="`claude-mem open` shows where")
     before = msgspec.json.decode(entry["before"])
     back = [row_id]
     if entry["what"] == "forgotten":
@@ -259,7 +278,7 @@ def _last(conn: Connection, row_id: int) -> Row | None:
     return one(
         conn,
         f"""
-        select id, what, before from history
+        select id, what, before, by from history
          where observation_id = ? and what in {_UNDOABLE} and not undone and before is not null
          order by id desc limit 1
         """,

@@ -135,16 +135,16 @@ def has_last_words(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
-def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_id: int = 0) -> bool:
-    """Has something from outside been read since then, in a session or anywhere in a project?"""
+def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
+    """Has something from outside been read since then, in a session, in one of these projects, or (None) anywhere?"""
     found = value(
         conn,
         """
         select 1 from sdk_sessions s join events e on e.session_id = s.id
-         where (s.id = ?1 or s.project_id = ?2) and s.last_event_at >= ?3
-           and e.at >= ?3 and e.origin = 'external' limit 1
+         where (s.id = ?1 or ?2 is null or s.project_id in (select value from json_each(?2)))
+           and s.last_event_at >= ?3 and e.at >= ?3 and e.origin = 'external' limit 1
         """,
-        (session_id, project_id, since),
+        (session_id, None if project_ids is None else msgspec.json.encode(project_ids).decode(), since),
     )
     return bool(found)
 

@@ -146,18 +146,18 @@ def save(
     return int(row["id"])
 
 
-_SAVED = "project_id = ? and created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
+_SAVED = "created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
 
 
-def count_saved(conn: Connection, project_id: int, *, since: int) -> int:
-    """By agents."""
-    return int(value(conn, f"select count(*) from observations where {_SAVED}", (project_id, since)))
+def count_saved(conn: Connection, *, since: int) -> int:
+    """By agents, in whatever projects: who floods memory would only have to name another each time."""
+    return int(value(conn, f"select count(*) from observations where {_SAVED}", (since,)))
 
 
-def hold_saved(conn: Connection, project_id: int, *, since: int) -> None:
-    """They came too fast, one after the other: all of them wait for a person's word."""
+def hold_saved(conn: Connection, *, since: int) -> set[int]:
+    """They came too fast, one after the other: all of them wait for a person's word. Whose projects they are of."""
     held = f"update observations set trust = 'suspect', why = 'burst' where {_SAVED} and {NOBODYS}"
-    conn.execute(held, (project_id, since))
+    return {row["project_id"] for row in rows(conn, f"{held} returning project_id", (since,))}
 
 
 def note_burst(conn: Connection, project_id: int, why: str, *, since: int, least: int) -> None:

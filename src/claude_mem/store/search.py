@@ -47,6 +47,7 @@ class Document:
     passages: tuple[Passage, ...]
     around: str
     signals: tuple[tuple[str, str, int], ...] = ()  # kind, value, how often
+    trust: str = ""  # of a turn that may not be told unasked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +146,13 @@ def put(conn: Connection, made: Document) -> int:
     found = one(
         conn,
         """
-        insert into documents (kind, row_id, project_id, session_id, turn_id, created_at) values (?, ?, ?, ?, ?, ?)
+        insert into documents (kind, row_id, project_id, session_id, turn_id, created_at, trust)
+        values (?, ?, ?, ?, ?, ?, ?)
         on conflict (kind, row_id) do update set project_id = excluded.project_id, session_id = excluded.session_id,
-               turn_id = excluded.turn_id, created_at = excluded.created_at
+               turn_id = excluded.turn_id, created_at = excluded.created_at, trust = excluded.trust
         returning id
         """,
-        (made.kind, made.row_id, made.project_id, made.session_id, made.turn_id, made.created_at),
+        (made.kind, made.row_id, made.project_id, made.session_id, made.turn_id, made.created_at, made.trust),
     )
     assert found is not None
     document_id = int(found["id"])
@@ -481,9 +483,7 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
                d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
-               coalesce(o.trust, y.trust, case when d.kind = 'turn' and exists (
-                   select 1 from events e where e.turn_id = d.turn_id and e.origin = 'external') then 'external' end
-               ) as trust,
+               coalesce(o.trust, y.trust, nullif(d.trust, '')) as trust,
                coalesce(o.verdict, y.verdict, '') as verdict, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
@@ -500,6 +500,14 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
     for row in found:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
     return {row["document_id"]: row for row in found}
+
+
+def trusts(conn: Connection, turn_id: int) -> list[str]:
+    """Of all that was made of a turn."""
+    both = (
+        "select trust from observations where turn_id = ?1 union select trust from session_summaries where turn_id = ?1"
+    )
+    return [trust for (trust,) in _bare(conn, both, (turn_id,))]
 
 
 def completed(conn: Connection, text: str) -> str:

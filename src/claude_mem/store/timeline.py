@@ -19,17 +19,18 @@ _BY_MARK = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"
 _KINDS = {
     "observation": """
         select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
-               a.files_modified as files
+               a.files_modified as files, a.trust, a.verdict
           from observations a where not a.forgotten
     """,
     "summary": """
         select 'summary' as kind, a.id, a.created_at, a.project_id, a.session_id, null as type,
-               coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files
+               coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files,
+               a.trust, a.verdict
           from session_summaries a where true
     """,
     "prompt": """
         select 'prompt' as kind, a.id, a.created_at, s.project_id, a.session_id, null as type, a.text as title,
-               null as tokens, '[]' as files
+               null as tokens, '[]' as files, null as trust, '' as verdict
           from user_prompts a join sdk_sessions s on s.id = a.session_id where true
     """,
 }

@@ -16,9 +16,9 @@ from claude_mem.pipeline import context, recall
 from claude_mem.store import corrections, observations, projects, provenance
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
-from claude_mem.text import map_strings
-from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id
-from claude_mem.worker.saving import keepable
+from claude_mem.text import map_strings, strings
+from claude_mem.worker.requests import Handler, body_of, is_id, number, persons_only, row_id, speaker
+from claude_mem.worker.saving import keepable, whose
 from claude_mem.worker.service import Service
 
 MOST_RELATED = 8
@@ -35,7 +35,14 @@ _SHAPES: dict[str, type] = {
 async def change(service: Service, request: Request) -> Any:
     """PATCH corrects type, title, subtitle, narrative, facts or concepts."""
     fields = _corrections(await body_of(request), types=service.icons)
-    return await _done(service, await service.db.write(corrections.change, row_id(request), fields, now=ids.now()))
+    return await _done(service, await service.db.write(_change, row_id(request), fields, speaker(request)))
+
+
+def _change(conn: Connection, wanted: int, fields: Row, by: str) -> Row:
+    """An agent's words are weighed as what it saves is: where it has read, nobody knows here."""
+    now, words = ids.now(), "\n".join(strings(list(fields.values())))
+    trust, why = (by, "") if by == corrections.PERSON else whose(conn, None, words, by, now=now)
+    return corrections.change(conn, wanted, fields, now=now, by=by, trust=trust, why=why)
 
 
 def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
@@ -55,12 +62,13 @@ def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
 async def pin(service: Service, request: Request) -> Any:
     """POST pins it, DELETE unpins it: pinned ones are told first at every session's start."""
     pinned = request.method == "POST"
-    found = await service.db.write(corrections.pin, row_id(request), pinned=pinned, now=ids.now())
+    found = await service.db.write(corrections.pin, row_id(request), pinned=pinned, now=ids.now(), by=speaker(request))
     return await _done(service, found)
 
 
 def judge(kind: str, verdict: str) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
+        persons_only(request)
         given = "right" if request.method == "DELETE" else verdict
         found = await service.db.write(corrections.judge, kind, row_id(request), given, now=ids.now())
         await service.record("judged", kind=kind, id=found["id"], verdict=given)
@@ -75,6 +83,7 @@ def judge(kind: str, verdict: str) -> Handler:
 
 async def merge(service: Service, request: Request) -> Any:
     """Put others of the same project into this one: `{ids}`. They are forgotten; undoing brings all of them back."""
+    persons_only(request)
     others = (await body_of(request)).get("ids")
     if not isinstance(others, list) or not all(is_id(item) for item in others):
         raise Misuse("`ids` must be a list of whole numbers")
@@ -84,7 +93,7 @@ async def merge(service: Service, request: Request) -> Any:
 async def undo(service: Service, request: Request) -> Any:
     """Take back the last edit, merge, verdict or forgetting: `{undone, ids, observation}`. For 30 days."""
     wanted = row_id(request)
-    back = await service.db.write(corrections.undo, wanted, now=ids.now())
+    back = await service.db.write(corrections.undo, wanted, now=ids.now(), by=speaker(request))
     await service.record("undone", deed=back["undone"], ids=back["ids"])
     found = await service.db.read(observations.get, "observation", wanted)
     return {**back, "observation": await _done(service, found)}
@@ -104,7 +113,7 @@ async def forget(service: Service, request: Request) -> Any:
     wanted = row_id(request)
     if number(request, "now", 0, high=1):
         return {"status": "erased", "id": wanted, "ids": await service.erase(wanted)}
-    return {"status": "forgotten", "id": wanted, "undo_until": await service.forget(wanted)}
+    return {"status": "forgotten", "id": wanted, "undo_until": await service.forget(wanted, by=speaker(request))}
 
 
 async def show_forgetting(service: Service, request: Request) -> Any:
@@ -216,6 +225,7 @@ async def show_held(service: Service, request: Request) -> Any:
 
 async def settle_source(service: Service, request: Request) -> Any:
     """Approve, or mark wrong, all that waits of one source in one project: `{trust, project_id, verdict}`."""
+    persons_only(request)
     body = await body_of(request)
     trust, project_id, verdict = body.get("trust"), body.get("project_id", 0), body.get("verdict", "approved")
     if not isinstance(trust, str) or not is_id(project_id) or verdict not in ("approved", "wrong"):

@@ -13,7 +13,7 @@ from claude_mem.store import events, observations, sessions, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import first_sentence, storable
-from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id, text_in
+from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id, speaker, text_in
 from claude_mem.worker.saving import keepable
 from claude_mem.worker.service import Service
 
@@ -77,7 +77,8 @@ async def by_file(service: Service, request: Request) -> Any:
 
 
 async def save_memory(service: Service, request: Request) -> Any:
-    """Remember what a person says: `{text, title?, project? or cwd?}`."""
+    """Remember what a person says: `{text, title?, project? or cwd?}`. With `X-Claude-Mem-By: agent` it is an agent's
+    word, which waits if something from outside was read just before, wherever: a command may be run in any folder."""
     body = await body_of(request)
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)
     project = projects.named(name or "general")
@@ -89,5 +90,5 @@ async def save_memory(service: Service, request: Request) -> Any:
     if not text.strip():
         raise Misuse("all of it is private; nothing was kept")
     title = keepable(text_in(body, "title", limit=200)) or first_sentence(text, 100)
-    row_id, why = await service.save(project, title, text)
+    row_id, why = await service.save(project, title, text, by=speaker(request))
     return {"success": True, "id": row_id, "title": title, "project": project.name, "held": why}

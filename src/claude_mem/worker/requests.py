@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from claude_mem.errors import Misuse, TooLarge
+from claude_mem.errors import CannotDo, Misuse, TooLarge
+from claude_mem.origins import AGENT, BY, USER
 from claude_mem.text import milliseconds, storable
 from claude_mem.worker.service import Service
 
@@ -34,6 +35,16 @@ async def body_of(request: Request) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Misuse("the body is not a JSON object")
     return found
+
+
+def speaker(request: Request) -> str:
+    """Whose word it is: a person's, unless a command of ours says that none was at the keyboard."""
+    return AGENT if request.headers.get(BY) == AGENT else USER
+
+
+def persons_only(request: Request) -> None:
+    if speaker(request) != USER:
+        raise CannotDo("only a person decides about that", hint="`claude-mem open` shows where")
 
 
 def number(request: Request, name: str, default: int, *, low: int = 0, high: int = 1_000_000_000) -> int:

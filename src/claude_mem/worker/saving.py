@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from claude_mem import ids, privacy, quarantine, suspicion
 from claude_mem.origins import BURST, BURST_MS, EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.projects import Project
@@ -16,26 +19,40 @@ def keepable(text: str) -> str:
     return redact(privacy.strip(storable(text)))
 
 
-def save(conn: Connection, project: Project, title: str, text: str, by: str) -> tuple[int, int, str]:
+@dataclass(frozen=True, slots=True)
+class Saved:
+    id: int
+    held: str  # why it waits for a person's word; "" if it does not
+    project_ids: frozenset[int]  # of whom other things are told from now on
+
+
+def save(conn: Connection, project: Project, title: str, text: str, *, by: str, place: Project | None) -> Saved:
+    """`place` is where whoever says it works, if that is known: not always the project it is for."""
     now = ids.now()
     known = [] if project.root else projects.by_name(conn, project.name)
     project_id = known[0] if known else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
-    trust, why = _trust(conn, project_id, f"{title}\n{text}", by, now=now)
+    trust, why = whose(conn, _reads(conn, project_id, place), f"{title}\n{text}", by, now=now)
     words = {"title": title, "text": text, "key": key}
     saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
-    if why == "burst":
-        observations.hold_saved(conn, project_id, since=now - BURST_MS)
-    return project_id, saved, quarantine.why(trust, why) if trust not in TRUSTED else ""
+    changed = observations.hold_saved(conn, since=now - BURST_MS) if why == "burst" else set()
+    held = quarantine.why(trust, why) if trust not in TRUSTED else ""
+    return Saved(saved, held, frozenset({project_id, *changed}))
 
 
-def _trust(conn: Connection, project_id: int, words: str, by: str, *, now: int) -> tuple[str, str]:
-    """Whose word it is. An agent that has just read something from outside may have been told to save this; and nobody
-    has five things to save at once."""
+def _reads(conn: Connection, project_id: int, place: Project | None) -> list[int] | None:
+    """Where whoever says it may have read something: in the project it is for and in their own; None: anywhere."""
+    own = projects.find(conn, place) if place else None
+    return [project_id, own] if own else None
+
+
+def whose(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
+    """Whose word it is, and why it waits if it does. An agent that has just read something from outside may have been
+    told to save this; and nobody has five things to save at once."""
     if rule := suspicion.rule(words, by_user=by == "user"):
         return SUSPECT, rule
-    if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_id=project_id):
+    if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_ids=reads):
         return EXTERNAL, "what was read just before"
-    if by == "agent" and observations.count_saved(conn, project_id, since=now - BURST_MS) >= BURST - 1:
+    if by == "agent" and observations.count_saved(conn, since=now - BURST_MS) >= BURST - 1:
         return SUSPECT, "burst"
     return by, ""

@@ -360,13 +360,15 @@ class Service:
         self.wake.set()
         return event_id
 
-    async def save(self, project: Project, title: str, text: str, *, by: str = "user") -> tuple[int, str]:
-        """Something that is to be remembered, by itself and for good; said by a person, or by an agent. Its number and,
-        if it has to wait for a person's word, why."""
-        project_id, row_id, why = await self.db.write(saving.save, project, title, text, by)
-        self.stream.publish([News("new_observation", {"id": row_id, "session_id": None, "title": title})])
-        await self.render_again([project_id])
-        return row_id, why
+    async def save(
+        self, project: Project, title: str, text: str, *, by: str = "user", place: Project | None = None
+    ) -> tuple[int, str]:
+        """Something that is to be remembered, by itself and for good; said by a person, or by an agent that works in a
+        place. Its number and, if it has to wait for a person's word, why."""
+        saved = await self.db.write(saving.save, project, title, text, by=by, place=place)
+        self.stream.publish([News("new_observation", {"id": saved.id, "session_id": None, "title": title})])
+        await self.render_again(sorted(saved.project_ids))
+        return saved.id, saved.held
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""

@@ -175,5 +175,6 @@ async def show_timeline(service: Service, request: Request) -> Any:
     middle = await service.anchor(storable(given.get("anchor", "")), storable(given.get("query", "")), ids_)
     found = await service.db.read(timeline.around, middle, before=before, after=after, project_ids=ids_)
     if given.get("format") == "text":
-        return PlainTextResponse(context.timeline_text(found, middle, service.icons))
+        text = context.timeline_text(found, middle, service.icons).rstrip("\n")
+        return PlainTextResponse(context.noted(text, found) + "\n")
     return {"items": found, "anchor": {"kind": middle.kind, "id": middle.id, "at": middle.at}}

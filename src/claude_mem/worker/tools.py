@@ -18,9 +18,8 @@ from msgspec import Meta
 
 from claude_mem import projects
 from claude_mem.errors import Misuse, NotFound
-from claude_mem.origins import HELD_NOTE
 from claude_mem.pipeline import context, recall
-from claude_mem.pipeline.context import fenced, safe
+from claude_mem.pipeline.context import fenced, held_mark, noted, safe
 from claude_mem.projects import Project
 from claude_mem.store import observations, timeline
 from claude_mem.store import projects as project_rows
@@ -164,7 +163,7 @@ class Tools:
         question = recall.Question(text=storable(given.query[:20_000]), where=where, limit=given.limit + 1)
         hits = await recall.find(self.service.db, self.service.indexer, question)
         shown = hits[: given.limit]
-        return _marked(fenced(_index(shown, icons, more=len(hits) > given.limit)), [hit.row for hit in shown])
+        return noted(fenced(_index(shown, icons, more=len(hits) > given.limit)), [hit.row for hit in shown])
 
     async def timeline(self, given: Timeline) -> str:
         read, anchor = self.service.db.read, storable(str(given.anchor))
@@ -177,7 +176,7 @@ class Tools:
             middle = await self.service.anchor(anchor, storable(given.query[:20_000]), project_ids)
         depth = {"before": given.depth_before, "after": given.depth_after}
         found = await read(timeline.around, middle, **depth, project_ids=project_ids)
-        return fenced([context.timeline_text(found, middle, self.service.icons).rstrip("\n")])
+        return noted(fenced([context.timeline_text(found, middle, self.service.icons).rstrip("\n")]), found)
 
     async def get_observations(self, given: GetObservations) -> str:
         wanted = [_identity(item) for item in given.ids]
@@ -185,7 +184,7 @@ class Tools:
         if not rows:
             raise NotFound("there is nothing with these IDs", hint="`search` lists what there is")
         texts = {name: "\n".join(_full(row, self.service.icons)) for name, row in rows.items()}
-        return _marked(fenced(_within(texts, [_name(*item) for item in wanted])), list(rows.values()))
+        return noted(fenced(_within(texts, [_name(*item) for item in wanted])), list(rows.values()))
 
     async def save_memory(self, given: SaveMemory) -> str:
         place = self._place()
@@ -197,7 +196,7 @@ class Tools:
         title = keepable(given.title).strip() or first_sentence(text, 100)
         named = projects.named(storable(given.project).strip() or "general")
         project = named if given.project.strip() or not place else place
-        row_id, why = await self.service.save(project, title, text, by="agent")
+        row_id, why = await self.service.save(project, title, text, by="agent", place=place)
         held = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
         return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}{held}"
 
@@ -308,20 +307,15 @@ def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) 
             icon = icons.get(hit.row["type"] or "", "·")
             cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
             where = f"[{safe(hit.row['project'])}] ~{cost}"
-            title = safe(hit.title) + recall.held_mark(hit.row)
+            title = safe(hit.title) + held_mark(hit.row)
             yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%H:%M} {icon} {title} {where}"
     yield "There is more: narrow the question or raise the limit." if more else "That is all."
-
-
-def _marked(text: str, rows: Sequence[Row]) -> str:
-    """Below the fence, where it is captured: from then on the session's words rest on something from outside."""
-    return f"{text}\n{HELD_NOTE}" if any(map(recall.held_mark, rows)) else text
 
 
 def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
     kind = row.get("type") or row["kind"]
     title = safe(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
-    title = (f": {title}" if title else "") + recall.held_mark(row)
+    title = (f": {title}" if title else "") + held_mark(row)
     yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{title}"
     yield f"{local(row['created_at']):%Y-%m-%d %H:%M}, project {safe(row['project'])}" + _origin(row)
     for field in ("subtitle", "narrative", "text"):
