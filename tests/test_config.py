@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,7 +198,7 @@ def test_every_setting_is_either_harmless_or_for_the_file_alone() -> None:
     assert len(hook.HARMLESS) == len(passed) + 1  # and the point at which a test kills us
 
 
-def _starts_by(lab: Lab, way: str, env: dict[str, str]) -> None:
+def _starts_by(lab: Lab, way: str, env: Any) -> None:
     if way == "hook":
         lab.hook("UserPromptSubmit", prompt="go", env=env)
     elif way == "bridge":

@@ -100,7 +100,7 @@ def _done(before: Loaded, name: str) -> int:
     loaded = load_forgiving()
     output.line(f"{name} = {shown(loaded.config, name)}")
     if loaded.sources[name] == "environment":
-        output.say(f"but {PREFIX}{name.upper()} is set, and the environment counts before the file")
+        output.say(f"but {PREFIX}{name.upper()} is set, and here the environment counts before the file")
     if loaded.config != before.config and process.holder(loaded.config.data_dir) is not None:
         process.stop(loaded.config.data_dir)
         start_current(loaded.config.data_dir, asked=True)
