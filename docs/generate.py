@@ -12,7 +12,7 @@ from pathlib import Path
 from claude_mem import modes
 from claude_mem.cli.look import dry_text
 from claude_mem.cli.main import build_parser
-from claude_mem.config import Config, as_toml, names, reason
+from claude_mem.config import PREFIX, Config, as_toml, is_passed_on, names, reason
 from claude_mem.pipeline import tryout
 from claude_mem.providers.request import Wanted, build
 from claude_mem.store.database import Database, rows
@@ -26,10 +26,18 @@ def settings() -> Iterator[str]:
     yield "Defaults, then `config.toml` in the data directory, then `CLAUDE_MEM_<NAME>` in the environment."
     yield "`claude-mem config` shows every value, where it comes from and why. A value that makes no sense is named with its"
     yield "file and line; hooks and the worker then go on with the default."
+    yield "\nWho types `claude-mem start`, `restart` or `serve` may set everything by the environment. A worker that starts by itself"
+    yield "(from a hook, from an agent's tools, or for a command that needs one) has the environment of whichever project came first,"
+    yield "and serves them all. So it takes what is marked with * from `config.toml` alone: where data goes, what is run, what is spent,"
+    yield "what is kept and what is kept safe. `claude-mem doctor` names each such variable that the file does not agree with;"
+    yield "`printenv CLAUDE_MEM_X | claude-mem config set x -` puts it there. An address, a proxy or a `claude_path` from the environment"
+    yield "is not used, by whomever it was set, while a key for it (or `claude_env_file`) stands in the file."
     yield "\n| setting | default | environment | why |\n|---|---|---|---|"
     for name in names():
         default = as_toml(getattr(Config(), name)).replace("|", "\\|")
-        yield f"| `{name}` | `{default}` | `CLAUDE_MEM_{name.upper()}` | {reason(name)} |"
+        variable = f"{PREFIX}{name.upper()}"
+        mark = "" if is_passed_on(variable) else " *"
+        yield f"| `{name}` | `{default}` | `{variable}`{mark} | {reason(name)} |"
     yield "\n`data_dir` can only be set by its variable: the hook reads no file."
     yield "\n`claude-mem config set NAME VALUE` checks a value and writes it; a project's own words are in [projects](projects.md)."
 

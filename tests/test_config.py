@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from claude_mem import config
+from claude_mem import bridge, config, hook, process
 from claude_mem.errors import BadSetting
-from tests.lab import Lab
+from tests.lab import MEM, Lab
+from tests.test_hook import wait_for
 
 
 def _file(lab: Lab, text: str) -> None:
@@ -116,6 +119,132 @@ def test_a_key_from_the_file_goes_to_no_address_from_the_environment(tmp_path: P
     both = config.load_forgiving({**env, "CLAUDE_MEM_ANTHROPIC_API_KEY": "k"})
     assert both.config.anthropic_base_url == "https://elsewhere.example"
     assert both.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "taker"),
+    [
+        ("anthropic_api_key", "anthropic_base_url"),
+        ("openai_api_key", "openai_base_url"),
+        ("openrouter_api_key", "openai_base_url"),
+        ("gemini_api_key", "openai_base_url"),
+        ("anthropic_api_key", "proxy"),
+        ("openai_api_key", "proxy"),
+        ("openrouter_api_key", "proxy"),
+        ("gemini_api_key", "proxy"),
+        ("claude_env_file", "claude_path"),
+    ],
+)
+def test_whoever_is_given_a_secret_of_the_file_is_named_there_too(tmp_path: Path, key: str, taker: str) -> None:
+    env = {"CLAUDE_MEM_DATA_DIR": str(tmp_path), f"CLAUDE_MEM_{taker.upper()}": "http://elsewhere.example"}
+    file = tmp_path / "config.toml"
+    file.write_text(f"{key} = 'k'\n")
+    loaded = config.load_forgiving(env)
+    assert (getattr(loaded.config, taker), loaded.sources[taker]) == ("", "default")
+    assert [problem.name for problem in loaded.problems] == [taker]
+    file.write_text(f"{key} = 'k'\n{taker} = 'http://mine.example'\n")
+    for said in ("http://elsewhere.example", ""):  # nothing said would be the usual address
+        loaded = config.load_forgiving({**env, f"CLAUDE_MEM_{taker.upper()}": said})
+        assert (getattr(loaded.config, taker), loaded.sources[taker]) == ("http://mine.example", str(file))
+
+
+def test_every_secret_and_whom_it_is_given_to_is_known() -> None:
+    """A new key, address or program belongs into `TAKES`."""
+    secrets = {name for name in config.names() if config.kind(name) == "secret"}
+    assert {key for keys in config.TAKES.values() for key in keys} == secrets | {"claude_env_file"}
+    assert set(config.TAKES) == {*config.URLS, "claude_path"}
+
+
+# --- a worker that a hook starts ---------------------------------------------------------------------------------------
+
+# Where data goes, what is run, what it may cost, what is kept and what is kept safe. A new setting belongs either in here or,
+# if no project could do harm with it, into `hook.HARMLESS`.
+ONLY_FROM_THE_FILE = {
+    "skip_tools": "Read",
+    "excluded_projects": "/nothing/**",
+    "redact_secrets": "false",
+    "withheld_files": "!.env",
+    "provider": "vllm:x",
+    "model": "dear",
+    "anthropic_base_url": "http://elsewhere.example",
+    "anthropic_api_key": "k",
+    "openai_base_url": "http://elsewhere.example",
+    "openai_api_key": "k",
+    "openrouter_api_key": "k",
+    "gemini_api_key": "k",
+    "claude_path": "/elsewhere/claude",
+    "claude_env_file": "/elsewhere/env",
+    "claude_resume": "true",
+    "proxy": "http://elsewhere.example",
+    "daily_tokens": "9000000",
+    "monthly_cost": "900",
+    "request_tokens": "32000",
+    "language": "Deutsch",
+    "keep_events_days": "0",
+    "keep_dead_days": "1",
+    "keep_log_days": "1",
+    "disk_quota_mb": "50",
+}
+
+
+def _variables() -> dict[str, str]:
+    return {f"CLAUDE_MEM_{name.upper()}": value for name, value in ONLY_FROM_THE_FILE.items()}
+
+
+def test_every_setting_is_either_harmless_or_for_the_file_alone() -> None:
+    passed = {name for name in config.names() if config.is_passed_on(f"CLAUDE_MEM_{name.upper()}")}
+    assert passed | set(ONLY_FROM_THE_FILE) == set(config.names())
+    assert passed & set(ONLY_FROM_THE_FILE) == set()
+    assert len(hook.HARMLESS) == len(passed) + 1  # and the point at which a test kills us
+
+
+def _starts_by(lab: Lab, way: str, env: Any) -> None:
+    if way == "hook":
+        lab.hook("UserPromptSubmit", prompt="go", env=env)
+    elif way == "bridge":
+        asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "nothing"}}) + "\n"
+        program = [*process.PYTHON, str(Path(bridge.__file__)), str(lab.data)]
+        subprocess.run(program, input=asked.encode(), env=lab.env(**env), timeout=60, check=True, capture_output=True)
+    else:
+        lab.mem(*way.split(), **env)
+
+
+@pytest.mark.parametrize("way", ["hook", "bridge", "search basket"])
+def test_a_worker_that_nobody_asked_for_goes_by_the_file(lab: Lab, way: str) -> None:
+    """Whose environment it inherits is chance, and it then serves every project."""
+    _file(lab, 'provider = "local"\nlanguage = "Suomi"\n')
+    _starts_by(lab, way, {**_variables(), "CLAUDE_MEM_SESSION_HOURS": "48", "CLAUDE_MEM_MODEL": "x"})
+    wait_for(lambda: process.running(lab.data))
+    found = lab.client().get("/api/settings")
+    assert {name for name in ONLY_FROM_THE_FILE if found[name]["source"] == "environment"} == set()
+    assert (found["provider"]["current"], found["language"]["current"]) == ("local", "Suomi")
+    assert found["session_hours"]["current"] == 48
+
+
+@pytest.mark.parametrize("way", ["start", "restart", "config set mode research"])
+def test_a_worker_that_a_person_asked_for_has_the_whole_environment(lab: Lab, way: str) -> None:
+    if way.startswith("config"):
+        lab.start()  # else there is none to be started again
+    _starts_by(lab, way, {"CLAUDE_MEM_LANGUAGE": "Deutsch"})
+    found = lab.client().get("/api/settings")
+    assert found["language"]["current"] == "Deutsch"
+
+
+def test_doctor_says_what_only_this_environment_knows(lab: Lab) -> None:
+    _file(lab, 'provider = "local"\ndaily_tokens = 9000000\nlanguage = "Suomi"\n')
+    env = {"CLAUDE_MEM_LANGUAGE": "Deutsch", "CLAUDE_MEM_OPENAI_API_KEY": "not-to-be-shown"}
+    env |= {
+        "CLAUDE_MEM_DAILY_TOKENS": "9000000",
+        "CLAUDE_MEM_SESSION_HOURS": "48",
+    }  # the file's word, and a harmless one
+    rows = [json.loads(line) for line in lab.mem("doctor", "--json", ok=False, **env).stdout.splitlines()]
+    bad = [row for row in rows if row["name"] == "settings" and not row["ok"]]
+    assert [row["found"].partition(" ")[0] for row in bad] == ["CLAUDE_MEM_OPENAI_API_KEY", "CLAUDE_MEM_LANGUAGE"]
+    assert "`printenv CLAUDE_MEM_LANGUAGE | claude-mem config set language -`" in bad[1]["hint"]
+    assert "not-to-be-shown" not in json.dumps(rows)
+    done = subprocess.run([*MEM, "config", "set", "language", "-"], input=b"Deutsch\n", env=lab.env(), check=True)
+    assert done.returncode == 0
+    assert config.only_here(lab.env(CLAUDE_MEM_LANGUAGE="Deutsch")) == []
 
 
 @pytest.mark.parametrize(

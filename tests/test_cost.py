@@ -134,8 +134,8 @@ def test_compressing_a_session_shows_both_side_by_side_and_keeps_nothing(lab: La
         spool_turn(lab)
         lab.wait_digested()
         before = lab.mem("list", "--json").stdout
-        lab.mem("stop")
-        found = json.loads(lab.mem("compress", "1", "--provider", "anthropic", "--json", **env).stdout)
+        lab.mem("restart", **env)
+        found = json.loads(lab.mem("compress", "1", "--provider", "anthropic", "--json").stdout)
         assert found["verdict"] == "ok"
         assert found["refined"]["observations"][0]["title"] == "Basket totals are rounded once, at the end"
         assert found["local"]["observations"][0]["title"] != found["refined"]["observations"][0]["title"]
@@ -167,7 +167,8 @@ def test_what_cannot_be_tried_says_why(lab: Lab, words: tuple[str, ...], says: s
 
 def test_a_failed_try_says_what_the_provider_said(lab: Lab) -> None:
     with Server(Answer(404, error("not_found_error", "model: claude-none"))) as server:
-        done = lab.mem("compress", str(transcript(lab)), ok=False, **settings(server))
+        lab.start(**settings(server))
+        done = lab.mem("compress", str(transcript(lab)), ok=False)
         assert done.returncode == 1
         assert "permanent" in done.stdout
         assert "model: claude-none" in done.stdout
@@ -181,9 +182,9 @@ def test_old_sessions_are_sent_to_a_model_only_after_someone_has_agreed(lab: Lab
     path = str(transcript(lab))
     none = lab.mem("backfill", path, "--refine", ok=False)
     assert (none.returncode, "no model is set up" in none.stderr) == (1, True)
-    lab.mem("stop")
     with Server(Say(GOOD, model="claude-haiku-4-5")) as server:
         env = settings(server)
+        lab.mem("restart", **env)
         asked = lab.mem("backfill", path, "--refine", ok=False, **env)
         assert asked.returncode == 1
         assert "2 turns: at most" in asked.stderr

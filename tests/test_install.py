@@ -181,6 +181,7 @@ def test_the_old_file_is_backed_up(lab: Lab, settings: Path) -> None:
 
 
 def test_doctor_says_whether_all_is_well(lab: Lab, settings: Path) -> None:
+    lab.mem("config", "set", "provider", "local")  # as the environment has it
     before = lab.mem("doctor", "--json", ok=False)
     assert before.returncode == 1
     bad = [row for row in map(json.loads, before.stdout.splitlines()) if not row["ok"]]

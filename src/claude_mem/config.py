@@ -1,4 +1,5 @@
-"""Every setting, its default and its reason. Defaults, then `config.toml`, then `CLAUDE_MEM_*`.
+"""Every setting, its default and its reason. Defaults, then `config.toml`, then `CLAUDE_MEM_*`; of these a worker that
+a hook starts is given only what `hook.HARMLESS` names.
 
 Loaded once by whoever starts (command line, worker) and passed on by hand; nothing else reads the environment. The
 worker looks again when it is asked what is set, or to change it.
@@ -30,6 +31,14 @@ PROVIDERS = (
     "auto", "local", "claude", "anthropic", "openai", "openrouter", "gemini", "ollama", "lmstudio", "vllm",
 )  # fmt: skip
 URLS = ("anthropic_base_url", "openai_base_url", "proxy")
+# Who is given which secret: each address, the proxy on the way there, and the program that reads a file of tokens.
+_KIN = ("openai_api_key", "openrouter_api_key", "gemini_api_key")
+TAKES = {
+    "anthropic_base_url": ("anthropic_api_key",),
+    "openai_base_url": _KIN,
+    "proxy": ("anthropic_api_key", *_KIN),
+    "claude_path": ("claude_env_file",),
+}
 MOST_CHARS = 4_000
 HIDDEN, MASK = "(set, not shown)", "…"
 
@@ -213,7 +222,9 @@ def load_forgiving(env: Mapping[str, str] | None = None, *, data_dir: Path | Non
     sources = dict.fromkeys(names(), "default")
     sources["data_dir"] = "environment" if env.get("CLAUDE_MEM_DATA_DIR") else "default"
     problems: list[BadSetting] = []
+    filed: dict[str, Any] = {}
     for origin, found in (_from_file(data_dir / "config.toml", problems), _from_env(env)):
+        filed = dict(values)  # at the environment's turn: what the file says
         for name, (raw, where) in found.items():
             try:
                 values[name] = check(name, raw, where)
@@ -223,21 +234,37 @@ def load_forgiving(env: Mapping[str, str] | None = None, *, data_dir: Path | Non
                 problems.append(problem)
                 if (cautious := _field(name).metadata["cautious"]) is not None:
                     values[name] = cautious
-    problems += _kept_together(values, sources)
+    problems += _kept_together(values, sources, filed)
     return Loaded(Config(**values), sources, tuple(problems))
 
 
-def _kept_together(values: dict[str, Any], sources: Mapping[str, str]) -> Iterator[BadSetting]:
-    """A key from the file goes to no address out of the environment, which may be a project's."""
-    for family in ("anthropic", "openai"):
-        url, key = f"{family}_base_url", f"{family}_api_key"
-        if values.get(url) and sources[url] == "environment" and sources[key] not in ("environment", "default"):
-            del values[url]
+def _kept_together(values: dict[str, Any], sources: dict[str, str], filed: Mapping[str, Any]) -> Iterator[BadSetting]:
+    """A key from the file goes to no address and no program out of the environment, which may be a project's."""
+    for taker, keys in TAKES.items():
+        mine = [key for key in keys if values.get(key) and sources[key] not in ("environment", "default")]
+        said = filed.get(taker, "")  # not always the usual address: the file may name another
+        if mine and sources[taker] == "environment" and values.get(taker, "") != said:
+            values[taker] = said
+            sources[taker] = sources[mine[0]] if taker in filed else "default"
             yield BadSetting(
-                f"{PREFIX}{url.upper()} is not used: the key for it stands in {sources[key]}",
-                hint=f"put `{url}` and `{key}` in the same place",
-                name=url,
+                f"{PREFIX}{taker.upper()} is not used: `{mine[0]}` stands in {sources[mine[0]]}",
+                hint=f"put `{taker}` and `{mine[0]}` in the same place",
+                name=taker,
             )
+
+
+def only_here(env: Mapping[str, str] | None = None) -> list[str]:
+    """What this environment sets and a worker that a hook starts has otherwise, since it takes it from the file."""
+    env = os.environ if env is None else env
+    here = load_forgiving(env).config
+    passed = {name: value for name, value in env.items() if not name.startswith(PREFIX) or is_passed_on(name)}
+    there = load_forgiving(passed, data_dir=here.data_dir).config
+    return [name for name in names() if getattr(here, name) != getattr(there, name)]
+
+
+def is_passed_on(variable: str) -> bool:
+    """Does a worker that a hook starts take this from the environment, too?"""
+    return variable.encode("utf-8", "surrogateescape") in hook.HARMLESS
 
 
 def names() -> list[str]:

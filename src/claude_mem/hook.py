@@ -42,7 +42,25 @@ START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at ever
 
 # A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
 _KEEP_ENV = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"TZ", b"TMPDIR", b"SSL_CERT_FILE", b"CLAUDE_CONFIG_DIR")
-_KEEP_ENV_PREFIXES = (b"LC_", b"XDG_", b"CLAUDE_MEM_")
+_KEEP_ENV_PREFIXES = (b"LC_", b"XDG_")
+_OURS = b"CLAUDE_MEM_"
+# That environment may be a project's, and one worker serves them all. So of our own variables a hook passes on these;
+# where data goes, what is run, what is spent and what is kept or kept safe, `config.toml` alone says.
+HARMLESS = (
+    b"CLAUDE_MEM_DATA_DIR",
+    b"CLAUDE_MEM_WORKER_PORT",
+    b"CLAUDE_MEM_CONTEXT_TOKENS",
+    b"CLAUDE_MEM_CONTEXT_OBSERVATIONS",
+    b"CLAUDE_MEM_EVENT_CHARS",
+    b"CLAUDE_MEM_SILENCE_MINUTES",
+    b"CLAUDE_MEM_SESSION_HOURS",
+    b"CLAUDE_MEM_VERBOSITY",
+    b"CLAUDE_MEM_MODE",
+    b"CLAUDE_MEM_GREETING",
+    b"CLAUDE_MEM_LOG_LEVEL",
+    b"CLAUDE_MEM_EMBEDDING_MODEL",
+    b"CLAUDE_MEM_FAILPOINT",
+)
 
 # What a host says by its environment. An agent that is started by another one inherits that one's: it does not count.
 _SAYS = {
@@ -346,8 +364,9 @@ def nudge(home: str) -> bool:
     return True
 
 
-def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
-    """Start a worker that outlives us, unless one was started moments ago. If two race, its lock decides."""
+def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS, asked: bool = False) -> bool:
+    """Start a worker that outlives us, unless one was started moments ago. If two race, its lock decides. A person who
+    has asked for it may set everything by the environment."""
     make_private(home)
     make_private(home + "/logs")
     stamp = home + "/worker.starting"
@@ -365,7 +384,7 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
     except FileNotFoundError:
         pass
     _shut_inherited()
-    keep = {k: v for k, v in posix.environ.items() if k in _KEEP_ENV or k.startswith(_KEEP_ENV_PREFIXES)}
+    keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
     # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
     command = [sys.executable, "-E", "-P", "-m", "claude_mem", "serve"]
@@ -383,6 +402,10 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS) -> bool:
         setsigdef=[_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP],
     )
     return True
+
+
+def _is_kept(name: bytes) -> bool:
+    return name in _KEEP_ENV or name in HARMLESS or name.startswith(_KEEP_ENV_PREFIXES)
 
 
 def _shut_inherited() -> None:

@@ -129,11 +129,12 @@ def running(data_dir: Path) -> Worker | None:
     return worker if pid is not None and worker is not None and worker.pid == pid else None
 
 
-def start(data_dir: Path, *, seconds: float = START_SECONDS) -> Worker:
-    """Start a worker if none runs, and wait until it listens."""
+def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False) -> Worker:
+    """Start a worker if none runs, and wait until it listens. Who has not `asked` for one gets the same that a hook
+    would start."""
     deadline = time.monotonic() + seconds
     if holder(data_dir) is None:
-        hook.start_worker(str(data_dir), pause=0)
+        hook.start_worker(str(data_dir), pause=0, asked=asked)
     while time.monotonic() < deadline:
         if worker := running(data_dir):
             return worker

@@ -19,7 +19,7 @@ from claude_mem import box, hook, modes, process, projects
 from claude_mem.cli import output
 from claude_mem.cli.run import database, gather_status
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving
+from claude_mem.config import PREFIX, Config, load_forgiving, only_here
 from claude_mem.errors import MemError, Misuse
 from claude_mem.hosts.connect import standing
 from claude_mem.hosts.host import Ours
@@ -182,6 +182,7 @@ def examine() -> Iterator[Check]:
     loaded = load_forgiving()
     config = loaded.config
     yield _settings(loaded.problems)
+    yield from _only_here()
     if problem := projects.override_problem(str(Path.cwd())):
         yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
     yield _folder(config)
@@ -198,6 +199,15 @@ def _settings(problems: tuple[MemError, ...]) -> Check:
     if not problems:
         return Check("settings", True, "all valid")
     return Check("settings", False, str(problems[0]), problems[0].hint)
+
+
+def _only_here() -> Iterator[Check]:
+    """A worker that a hook starts would differ from one that is started here."""
+    for name in only_here():
+        variable = f"{PREFIX}{name.upper()}"
+        found = f"{variable} is set here, but config.toml does not say so, and a worker that a hook starts goes by that"
+        hint = f"`printenv {variable} | claude-mem config set {name} -` puts it there; or unset it here"
+        yield Check("settings", False, found, hint)
 
 
 def _mode(config: Config) -> Check:

@@ -48,18 +48,18 @@ def add_commands(commands: Any) -> None:
 
 
 def start(_: argparse.Namespace) -> int:
-    worker = start_current(load().data_dir)
+    worker = start_current(load().data_dir, asked=True)
     output.line(f"worker running: process {worker.pid}, http://127.0.0.1:{worker.port}")
     return 0
 
 
-def start_current(data_dir: Path) -> process.Worker:
+def start_current(data_dir: Path, *, asked: bool = False) -> process.Worker:
     """The worker of this very version: one that outlived an upgrade is replaced."""
     running = process.running(data_dir)
     if running is not None and running.version != __version__:
         output.say(f"replacing the worker of version {running.version}")
         process.stop(data_dir)
-    return process.start(data_dir)
+    return process.start(data_dir, asked=asked)
 
 
 def stop(_: argparse.Namespace) -> int:

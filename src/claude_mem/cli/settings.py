@@ -100,10 +100,10 @@ def _done(before: Loaded, name: str) -> int:
     loaded = load_forgiving()
     output.line(f"{name} = {shown(loaded.config, name)}")
     if loaded.sources[name] == "environment":
-        output.say(f"but {PREFIX}{name.upper()} is set, and the environment counts before the file")
+        output.say(f"but {PREFIX}{name.upper()} is set, and here the environment counts before the file")
     if loaded.config != before.config and process.holder(loaded.config.data_dir) is not None:
         process.stop(loaded.config.data_dir)
-        start_current(loaded.config.data_dir)
+        start_current(loaded.config.data_dir, asked=True)
         output.say("the worker was restarted with it")
     return 0
 
@@ -128,6 +128,6 @@ def _edit(path: Path) -> int:
         output.error(str(problem), problem.hint)
     if after.config != before.config and process.holder(after.config.data_dir) is not None:
         process.stop(after.config.data_dir)
-        start_current(after.config.data_dir)
+        start_current(after.config.data_dir, asked=True)
         output.say("the worker was restarted")
     return 2 if after.problems else 0

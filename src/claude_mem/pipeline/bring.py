@@ -11,11 +11,11 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import apsw
 import msgspec
@@ -180,10 +180,21 @@ def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Ite
     lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
     strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
     words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
-    if not strange and fields.get("trust") in TRUSTED and suspicion.rule(words, by_user=fields["trust"] == "user"):
-        strange = {"trust": SUSPECT}
+    if not strange and _is_believed(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
+        strange = _held(fields)
     changed = {**texts, **prose, **lists, **{name: value for name, value in strange.items() if name in fields}}
     return msgspec.structs.replace(record, **changed)
+
+
+def _is_believed(fields: Mapping[str, Any]) -> bool:
+    """Would it be told, by what the file says of it?"""
+    return fields.get("trust") in TRUSTED or fields.get("verdict") == "approved"
+
+
+def _held(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Anyone can write into a file that a person approved of it: with such words it waits for a person here."""
+    approved = fields.get("verdict") == "approved"
+    return {"trust": SUSPECT, "pinned": False} | ({"verdict": ""} if approved else {})
 
 
 def _clean_key(key: str, change: Callable[[str], str]) -> str:
