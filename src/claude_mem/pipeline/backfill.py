@@ -96,15 +96,15 @@ def read(file: File, config: Config) -> Part | Skipped:
         return Skipped(host.name, "ours")
     if not project.enabled:
         return Skipped(host.name, "project_off")
-    wanted = [event for event in found.events if not ingest.unwanted(event.body, project, config)]
-    events = [_clean(event, config) for event in wanted]
+    events = [_clean(event, config) for event in found.events]
+    wanted = [ingest.kept(event, project, config) for event in events if event is not None]
     closings = {prompt_id: _clean(event, config) for prompt_id, event in found.closings.items()}
     return Part(
         host=host.name,
         project=project,
         content_session_id=storable(found.content_session_id),
         cwd=found.cwd,
-        events=tuple(event for event in events if event is not None),
+        events=tuple(event for event in wanted if event is not None),
         closings={prompt_id: event for prompt_id, event in closings.items() if event is not None},
         problem=found.problem,
         bad_lines=found.bad_lines + [*events, *closings.values()].count(None),
@@ -230,7 +230,7 @@ def _open(conn: Connection, part: Part, *, now: int) -> Session:
 def _add(conn: Connection, session_id: int, part: Part, config: Config, *, now: int) -> list[News]:
     session = sessions.get(conn, session_id)
     told = [replace(event, content_session_id=session.content_session_id) for event in part.events]
-    return reconcile.add(conn, session, told, config, now=now)
+    return reconcile.add(conn, session, told, now=now)
 
 
 def _close(conn: Connection, session_id: int, *, opened: bool) -> None:

@@ -147,7 +147,7 @@ class Entry:
 def _entries(turn: Turn) -> Iterator[Entry]:
     number = 0
     for body in turn.bodies:
-        if isinstance(body, ToolUsed):
+        if isinstance(body, ToolUsed) and (body.input or body.output or body.failed):
             number += 1
             yield Entry(f"{number}. {_tool(body, turn.root)}", _weight(body))
         elif isinstance(body, SubagentStopped) and body.message:
