@@ -114,7 +114,7 @@ def test_a_name_that_comes_with_a_repository_joins_no_other_memory(repo: Path, t
     older = db.write_now(projects.know, Project("shop", "", ("older:shop",)), "", now=1)
     ids = [db.write_now(projects.know, resolve(str(folder)), "", now=1) for folder in (repo, stranger, unpacked)]
     assert len({by_name, older, *ids}) == 5
-    assert {db.read_now(projects.get, found)["name"] for found in ids} == {"shop"}
+    assert {db.read_now(projects.show, found)["name"] for found in ids} == {"shop"}
     db.write_now(projects.merge, ids[1], ids[0])
     assert db.write_now(projects.know, resolve(str(stranger)), "", now=2) == ids[0], "a person has said so"
     db.close()

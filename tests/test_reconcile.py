@@ -258,7 +258,9 @@ def test_of_what_is_not_wanted_it_is_read_back_that_it_came_from_outside(lab: La
     transcript._write("user", {"role": "user", "content": [result]}, promptId="p1")
     lab.spool("Stop", **where)
     lab.drain(CLAUDE_MEM_SKIP_TOOLS="WebFetch")
-    told = "select json_extract(body, '$.input'), json_extract(body, '$.output'), origin from events where kind = 'tool'"
+    told = (
+        "select json_extract(body, '$.input'), json_extract(body, '$.output'), origin from events where kind = 'tool'"
+    )
     assert lab.rows(told) == [("{}", None, "external")]
 
 

@@ -5,9 +5,9 @@ identities are its remote and its git folder; the store remembers both, so that 
 gains a remote keeps its memory. The files of git are read directly: two `git` calls per event would cost more
 than everything else.
 
-A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what. Such a file may come
-with a repository, so it decides how a project is called, and never whose memory it shares: what a file joins is what
-lies below it, and two projects that lie apart are made one by a person only (`claude-mem project merge`).
+A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what. Such a file may
+come with a repository, so it decides how a project is called, and never whose memory it shares: what a file joins is
+what lies below it, and two projects that lie apart are made one by a person only (`claude-mem project merge`).
 """
 
 from __future__ import annotations

@@ -82,7 +82,9 @@ def _own(found: Evidence, taint: Taint) -> Evidence:
 
 def _bare(command: Command) -> Command:
     """Without what it quotes or is handed as a text, where that is more than a word."""
-    return replace(command, text=_QUOTED.sub(lambda found: "…" if re.search(r"\s", found[0]) else found[0], command.text))
+    return replace(
+        command, text=_QUOTED.sub(lambda found: "…" if re.search(r"\s", found[0]) else found[0], command.text)
+    )
 
 
 def _held(turn: Turn, found: Evidence, said: Message, taint: Taint) -> Iterator[Draft]:
