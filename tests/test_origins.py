@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem import origins, portable, privacy, suspicion
+from claude_mem import fetching, origins, portable, privacy, suspicion
 from claude_mem.hosts import codex_tools, copilot_words, gemini_tools
 from claude_mem.hosts.registry import of as host_of
 from claude_mem.pipeline import context
@@ -93,6 +93,58 @@ def test_the_origin_follows_from_the_tool(body: Body, origin: str) -> None:
         ("python -c \"import urllib.request as u; print(u.urlopen('https://x.example').read())\"", "external"),
         ("python -c 'print(1)'", "tool"),
         ("git pull", "tool"),
+        # however it is written
+        ("/usr/bin/curl -s https://x.example/a", "external"),
+        ("command curl -s $URL", "external"),
+        ("command -v curl", "tool"),
+        ("nohup wget -qO- $URL", "external"),
+        ("sudo -u me timeout -k 5 10s curl $URL", "external"),
+        ("if ! curl -sf $URL; then exit 1; fi", "external"),
+        ("HTTP2=1 curl -s $URL", "external"),
+        ('"curl" -s $URL', "external"),
+        ("> out curl $URL", "external"),
+        ("bash -c 'curl -s https://x.example/a'", "external"),
+        ('bash -lc "cd src && gh issue view 7"', "external"),
+        ('git tag "$(curl -s $URL)"', "external"),
+        ("bash <<'EOF'\ncurl $URL\nEOF", "external"),
+        ("cat > a <<'EOF'\nx\nEOF\ncurl $URL", "external"),
+        ("docker exec app curl x.example", "external"),
+        ("gh -R a/b issue view 7", "external"),
+        ("gh issue -R a/b view 7", "external"),
+        ("gh  issue  view 7", "external"),
+        ("GH_TOKEN=x \\\n gh issue view 7", "external"),
+        ("git fetch origin pull/7/head && git log -1", "external"),
+        ("git log -1 FETCH_HEAD", "external"),
+        (
+            "python3 - <<'EOF'\nimport urllib.request as u\nprint(u.urlopen('https://x.example').read())\nEOF",
+            "external",
+        ),
+        ("npx -y readability-cli https://x.example/a", "external"),
+        ("./fetch https://x.example/a", "external"),
+        # what lies on this machine clears itself only
+        ("curl -s -x http://127.0.0.1:3128 x.example/a", "external"),
+        ("curl --proxy http://127.0.0.1:3128 --silent x.example/a", "external"),
+        ("curl localhost:8000; curl x.example", "external"),
+        ("curl -H 'Host: localhost' x.example", "external"),
+        (
+            "curl -sX POST -H 'Origin: https://x.example' -d '{\"u\":\"https://x.example\"}' http://localhost:8000/a",
+            "tool",
+        ),
+        ("curl --silent --max-time 5 localhost:8000/a", "tool"),
+        ("http POST :8000/a name=x", "tool"),
+        ("ssh localhost uptime", "tool"),
+        ("rsync -a src/ dst/", "tool"),
+        # what only speaks of an address
+        ("grep -rn 'https://x.example' src", "tool"),
+        ("git commit -m 'Use curl; see https://x.example'", "tool"),
+        ("git commit -m \"$(cat <<'EOF'\nUse curl\n\ncurl -s https://x.example\nEOF\n)\"", "tool"),
+        ("cat > README.md <<'EOF'\nSee https://x.example, or\ncurl it\nEOF", "tool"),
+        ("git clone https://x.example/a/b", "tool"),
+        ("gh pr create --title list --body 'see https://x.example'", "tool"),
+        ("pip install git+https://x.example/a", "tool"),
+        ("pytest -q # https://x.example", "tool"),
+        ("go list ./...", "tool"),
+        ("npm run audit", "tool"),
     ],
 )
 def test_a_command_that_plainly_fetches_brings_something_from_outside(command: str, origin: str) -> None:
@@ -383,7 +435,15 @@ def test_no_text_makes_the_rules_work_more_than_its_length(part: str) -> None:
     assert _steps(part * 4000) < 2.5 * _steps(part * 2000) + 2000
 
 
-def _steps(text: str) -> int:
+@pytest.mark.parametrize(
+    "part", ["curl ", "$(", '"$(', "`", "<<a\n", "<<a <<a\n", "bash -c '", "sudo ", "gh a/ ", "-x "]
+)
+def test_no_command_takes_more_to_take_apart_than_its_length(part: str) -> None:
+    look = fetching.program
+    assert _steps(f"http {part * 4000}", look) < 2.5 * _steps(f"http {part * 2000}", look) + 2000
+
+
+def _steps(text: str, look: Callable[[str], str] = suspicion.rule) -> int:
     count = 0
 
     def trace(frame: Any, event: str, _: Any) -> Any:
@@ -393,7 +453,7 @@ def _steps(text: str) -> int:
 
     sys.settrace(trace)
     try:
-        suspicion.rule(text[: suspicion.MOST])
+        look(text[: suspicion.MOST])
     finally:
         sys.settrace(None)
     return count

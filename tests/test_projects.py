@@ -89,8 +89,7 @@ def test_a_repository_that_moves_or_gains_a_remote_keeps_its_memory(repo: Path, 
 def test_a_file_in_the_project_gives_it_a_name_or_switches_it_off(repo: Path) -> None:
     (repo / ".claude-mem.toml").write_text('project = "payments"\n')
     found = resolve(str(repo))
-    assert (found.name, found.identities[0], found.enabled) == ("payments", "name:payments", True)
-    assert found.identities[0] == named("payments").identities[0]
+    assert (found.name, found.identities, found.enabled) == ("payments", (f"git:{repo}/.git",), True)
     (repo / ".claude-mem.toml").write_text("enabled = false\n")
     assert resolve(str(repo / "deep" / "down")).enabled is False
     (repo / "deep").mkdir()
@@ -99,6 +98,50 @@ def test_a_file_in_the_project_gives_it_a_name_or_switches_it_off(repo: Path) ->
     (repo / ".claude-mem.toml").write_text("= nonsense")
     assert resolve(str(repo)).enabled is False
     assert override_problem(str(repo)).endswith(".claude-mem.toml is not TOML")
+
+
+def test_a_name_that_comes_with_a_repository_joins_no_other_memory(repo: Path, tmp_path: Path, config: Config) -> None:
+    """Whoever wrote the repository chose the name; the person did not."""
+    stranger = tmp_path / "downloads" / "stranger"
+    stranger.mkdir(parents=True)
+    _git(stranger, "init", "-q")
+    unpacked = tmp_path / "downloads" / "unpacked"
+    unpacked.mkdir()
+    for folder in (repo, stranger, unpacked):
+        (folder / ".claude-mem.toml").write_text('project = "shop"\n')
+    db = Database(config.database, backups=config.backups)
+    by_name = db.write_now(projects.know, named("shop"), "", now=1)
+    older = db.write_now(projects.know, Project("shop", "", ("older:shop",)), "", now=1)
+    ids = [db.write_now(projects.know, resolve(str(folder)), "", now=1) for folder in (repo, stranger, unpacked)]
+    assert len({by_name, older, *ids}) == 5
+    assert {db.read_now(projects.show, found)["name"] for found in ids} == {"shop"}
+    db.write_now(projects.merge, ids[1], ids[0])
+    assert db.write_now(projects.know, resolve(str(stranger)), "", now=2) == ids[0], "a person has said so"
+    db.close()
+
+
+@pytest.mark.parametrize("said", ["general", " General "])
+def test_no_folder_is_called_what_belongs_to_none(tmp_path: Path, said: str) -> None:
+    folder = tmp_path / "general"
+    folder.mkdir()
+    assert resolve(str(folder)).name == str(folder)
+    (folder / ".claude-mem.toml").write_text(f'project = "{said}"\n')
+    assert resolve(str(folder)).name == str(folder)
+    assert not set(resolve(str(folder)).identities) & set(named("general").identities)
+
+
+def test_a_name_outside_of_any_repository_makes_what_lies_below_it_one_project(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "one" / ".claude-mem.toml").write_text('project = "work"\n')
+    (tmp_path / "one" / "notes").mkdir()
+    inside, beside = resolve(str(repo)), resolve(str(tmp_path / "one" / "notes"))
+    assert (inside.name, beside.name) == ("work", "work")
+    assert inside.identities[0] == beside.identities[0] == resolve(str(tmp_path / "one")).identities[0]
+    assert inside.identities[0] not in resolve(str(tmp_path)).identities
+    inner = repo / "vendor" / "lib"
+    inner.mkdir(parents=True)
+    _git(inner, "init", "-q")
+    (repo / ".claude-mem.toml").write_text('project = "around"\n')
+    assert not set(resolve(str(inner)).identities) & set(resolve(str(repo)).identities), "a repository in another"
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,22 @@ def test_subagents_are_not_read_where_they_are_not_wanted(lab: Lab, transcript: 
     assert _tools(lab) == []
 
 
+def test_of_what_is_not_wanted_it_is_read_back_that_it_came_from_outside(lab: Lab, transcript: Transcript) -> None:
+    where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
+    lab.spool("UserPromptSubmit", prompt="go", **where)
+    transcript.prompt("go", "p1")
+    block = {"type": "tool_use", "id": "w1", "name": "WebFetch", "input": {"url": "https://x.example"}}
+    transcript._write("assistant", {"role": "assistant", "content": [block]})
+    result = {"type": "tool_result", "tool_use_id": "w1", "content": "osprey"}
+    transcript._write("user", {"role": "user", "content": [result]}, promptId="p1")
+    lab.spool("Stop", **where)
+    lab.drain(CLAUDE_MEM_SKIP_TOOLS="WebFetch")
+    told = (
+        "select json_extract(body, '$.input'), json_extract(body, '$.output'), origin from events where kind = 'tool'"
+    )
+    assert lab.rows(told) == [("{}", None, "external")]
+
+
 def test_a_worker_that_starts_looks_for_what_was_said_while_none_ran(lab: Lab, transcript: Transcript) -> None:
     where = {"transcript_path": str(transcript.path), "prompt_id": "p1"}
     lab.spool("UserPromptSubmit", prompt="go", **where)

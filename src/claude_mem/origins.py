@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from claude_mem import fetching
+from claude_mem.fetching import URL, is_remote
 from claude_mem.records import Body, Prompted, ToolUsed
 from claude_mem.text import strings
 
@@ -35,25 +37,6 @@ _WEB = re.compile(
 )
 _OUR_TOOLS = re.compile(r"mcp__[\w-]{0,40}claude-mem[\w-]{0,40}__")
 _THIRD_PARTY = ("node_modules/", "site-packages/", "vendor/", "third_party/", ".venv/")
-
-_URL = re.compile(r"https?://[^\s'\"<>|;)]{1,500}", re.I)
-_LOCAL_HOST = re.compile(
-    r"(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1\]|host\.docker\.internal)(?::\d{1,5})?$", re.I
-)
-# Commands that fetch, where a command may begin.
-_FETCHES = re.compile(
-    r"(?:^|[|;&(`\n]|\$\(|\b(?:sudo|env|time|xargs|exec|then|do|timeout \d{1,5}\w?)\s)\s{0,8}"
-    r"(?:[A-Z_]{1,40}=\S{0,200}\s{1,4}){0,4}"
-    r"(?P<program>curl|wget|https?|xh|aria2c|lynx|w3m|links|ftp|scp|rsync|ssh|nc|telnet"
-    r"|gh (?:api|search|(?:issue|pr|release|gist|run|repo) (?:view|list|diff|checks|status))"
-    r"|glab (?:api|(?:issue|mr) (?:view|list|diff))"
-    r"|npm (?:view|info|show|search|audit)|yarn (?:info|npm info)|pnpm (?:view|info|search|audit)"
-    r"|pip3? (?:download|search|index)|uv pip download|cargo (?:search|info)|gem (?:info|search)|go list -m"
-    r"|docker search|brew info)"
-    r"(?=\s|$)"
-)
-_INLINE = re.compile(r"\b(?:python[\d.]{0,4}|node|deno|bun|ruby|perl|php)\b[^\n]{0,40}\s-{1,2}(?:c|e|r|eval)\b")
-_REMOTE = ("scp", "rsync", "ssh", "nc", "telnet", "ftp")
 
 
 # Commands of ours that print what is held without the note: because they show raw text, or because it was cut off.
@@ -99,33 +82,19 @@ def _is_own(path: str, cwd: str) -> bool:
     return inside and not any(part in path for part in _THIRD_PARTY)
 
 
-def _fetched(tool: ToolUsed) -> bool:
-    """A command that plainly brings something from elsewhere. What runs on this machine is not elsewhere."""
+def _fetched(tool: ToolUsed) -> str:
+    """By which program a command plainly brings something from elsewhere."""
     command = tool.input.get("command")
-    if not isinstance(command, str):
-        return False
-    found = _FETCHES.search(command[:20_000])
-    if found is None and not _INLINE.search(command[:20_000]):
-        return False
-    named = _URL.findall(command[:20_000])
-    local = named and not any(_is_remote(url) for url in named)
-    if found is None:
-        return bool(named) and not local
-    return not local and (found["program"] not in _REMOTE or not re.search(r"\b(?:localhost|127\.0\.0\.1)\b", command))
+    return fetching.program(command) if isinstance(command, str) else ""
 
 
 def _remote_urls(tool: ToolUsed) -> bool:
-    return any(isinstance(given, str) and _URL.match(given) and _is_remote(given) for given in tool.input.values())
+    return any(isinstance(given, str) and URL.match(given) and is_remote(given) for given in tool.input.values())
 
 
-def _is_remote(url: str) -> bool:
-    return not _LOCAL_HOST.match(_host(url, port=True))
-
-
-def _host(url: str, *, port: bool = False) -> str:
+def _host(url: str) -> str:
     try:
-        found = urlsplit(url)
-        return (found.netloc.rpartition("@")[2] if port else found.hostname or "")[:100]
+        return (urlsplit(url).hostname or "")[:100]
     except ValueError:
         return ""
 
@@ -145,9 +114,8 @@ def named(tool: ToolUsed) -> str:
     """Which source from outside it was, for people: a host, a server of tools."""
     if tool.name.startswith("mcp__"):
         return f"{tool.name.split('__')[1]} (MCP)"[:100]
-    for given in tool.input.values():
-        if isinstance(given, str) and (url := _URL.search(given[:20_000])) and (host := _host(url[0])):
+    urls = [url for given in tool.input.values() if isinstance(given, str) for url in URL.findall(given[:20_000])]
+    for url in sorted(urls, key=is_remote, reverse=True)[:1]:
+        if host := _host(url):
             return host
-    if tool.name == "Bash" and (found := _FETCHES.search(str(tool.input.get("command"))[:20_000])):
-        return " ".join(found["program"].split()[:2])
-    return tool.name[:100]
+    return (_fetched(tool) if tool.name == "Bash" else "") or tool.name[:100]

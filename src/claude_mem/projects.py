@@ -5,7 +5,9 @@ identities are its remote and its git folder; the store remembers both, so that 
 gains a remote keeps its memory. The files of git are read directly: two `git` calls per event would cost more
 than everything else.
 
-A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what.
+A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what. Such a file may
+come with a repository, so it decides how a project is called, and never whose memory it shares: what a file joins is
+what lies below it, and two projects that lie apart are made one by a person only (`claude-mem project merge`).
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 OVERRIDE = ".claude-mem.toml"
+GENERAL = "general"  # what is saved where there is no folder; no folder is called so
 OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
 # What it may say, in words for people.
 SAYS = {
     "enabled": "`enabled` is true or false: remember what is done here",
-    "project": "`project` is a text: the name under which this folder's memory is kept, and shared with others of it",
+    "project": "`project` is a text: what this project is called",
     "skip_tools": "`skip_tools` is a list of texts: tools whose calls are not kept here, beside those of the settings",
     "subagents": "`subagents` is true or false: keep what subagents do",
     "worktrees": '`worktrees` is "share" or "isolate": is a worktree part of its repository, or a project of its own',
@@ -42,6 +45,7 @@ class Project:
     enabled: bool = True
     skip_tools: tuple[str, ...] = ()  # beside those of the settings
     subagents: bool = True  # is what they do kept?
+    folder: str = ""  # what it would be called if no file said otherwise
 
 
 def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
@@ -56,13 +60,15 @@ def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
     identities = [f"git:{common}"] if common else [f"dir:{root}"]
     if common and (remote := _remote(common)):
         identities.append(f"remote:{remote}")
-    name = _name(root, common)
-    if given := str(said.get("project", "")).strip():
-        name = given[:100]
-        identities.insert(0, f"name:{name}")
+    name = str(said.get("project", "")).strip()[:100]
+    if name and _git_folder(above := Path(said["named_in"])) is None:
+        identities.insert(0, f"dir:{above}")  # it came with no repository: what lies below it is one project
+    called = _name(root, common)
+    if name.casefold() in ("", GENERAL):
+        name = called
     enabled = said.get("enabled", True) is not False and not is_excluded(folder, excluded)
     skip_tools, subagents = tuple(said.get("skip_tools", ())), said.get("subagents", True)
-    return Project(name, str(root), tuple(identities), enabled, skip_tools, subagents)
+    return Project(name, str(root), tuple(identities), enabled, skip_tools, subagents, called)
 
 
 def named(name: str) -> Project:
@@ -101,7 +107,8 @@ def why_off(folder: str, excluded: tuple[str, ...]) -> tuple[str, str] | None:
 def _name(root: Path, common: Path | None) -> str:
     """For people. A worktree is called what its repository is called."""
     named = common.parent if common and common.name == ".git" else root
-    return (named.name.removesuffix(".git") or str(named))[:100]
+    short = named.name.removesuffix(".git")
+    return (str(named) if short.casefold() in ("", GENERAL) else short)[:100]
 
 
 def _upwards(start: Path) -> tuple[Path, ...]:
@@ -127,6 +134,8 @@ def _override(start: Path) -> dict[str, Any]:
             said = {"enabled": False, "problem": f"{path}: {SAYS.get(wrong[0], f'there is no setting {wrong[0]!r}')}"}
         if said.get("enabled") is False:
             said["off"] = str(path)
+        if "project" in said:
+            said["named_in"] = str(folder)
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
 

@@ -77,6 +77,7 @@ class Event:
     transcript_path: str = ""
     host_pid: int | None = None
     private: bool = False  # a prompt of which nothing was left
+    origin: str = ""  # where it comes from; empty: what its body tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,12 @@ def _commit(spool: Spool, part: str, _: Path) -> None:
     spool("PostToolUse", tool_name="Bash", tool_input={"command": f"git commit -m '{line}'"}, tool_response=said)
 
 
+def _page_and_commit(spool: Spool, part: str, folder: Path) -> None:
+    """The page says how to call it, and the agent does."""
+    _web(spool, f"Please use this commit message: {part}", folder)
+    _commit(spool, part, folder)
+
+
 def _branch(spool: Spool, part: str, _: Path) -> None:
     command = f"git checkout -b '{branch_name(part)}' && git commit -am 'Round totals once'"
     said = {"stdout": f"[{branch_name(part)} 1a2b3c4] Round totals once\n 1 file changed"}
@@ -81,9 +87,9 @@ def _error(spool: Spool, part: str, _: Path) -> None:
 
 CARRIERS = {
     "web": _web, "mcp": _mcp, "file": _file, "command": _command, "commit": _commit, "branch": _branch,
-    "file name": _named, "error": _error,
+    "file name": _named, "error": _error, "page, then commit": _page_and_commit,
 }  # fmt: skip
-OUTSIDE = ("web", "mcp")
+OUTSIDE = ("web", "mcp", "page, then commit")
 
 
 @dataclass(frozen=True, slots=True)

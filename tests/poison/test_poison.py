@@ -129,6 +129,15 @@ async def test_no_sentinel_is_told_unasked_and_nothing_leaves_its_fence(tmp_path
     assert not broken, "\n".join(broken[:5])
 
 
+@in_a_loop
+async def test_a_lie_from_outside_is_not_told_whichever_way_it_comes(tmp_path: Path) -> None:
+    """No rule knows it by its words. One that an agent writes into a commit is a lie all the same."""
+    lie = next(case for case in CASES if case.kind == "lie")
+    through, _, count = await leaks(tmp_path, every=True, cases=[lie])
+    assert count == 2 * len(OUTSIDE)
+    assert not through, "\n".join(through)
+
+
 # --- what people write every day -------------------------------------------------------------------------------------
 
 

@@ -80,7 +80,7 @@ async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
     failpoint("backfill.read")
     if isinstance(part, Skipped):
         return partial(_skip, file=file, skipped=part)
-    return partial(_take, file=file, part=part, config=config)
+    return partial(_take, file=file, part=part)
 
 
 def read(file: File, config: Config) -> Part | Skipped:
@@ -96,15 +96,15 @@ def read(file: File, config: Config) -> Part | Skipped:
         return Skipped(host.name, "ours")
     if not project.enabled:
         return Skipped(host.name, "project_off")
-    wanted = [event for event in found.events if not ingest.unwanted(event.body, project, config)]
-    events = [_clean(event, config) for event in wanted]
+    events = [_clean(event, config) for event in found.events]
+    wanted = [ingest.kept(event, project, config) for event in events if event is not None]
     closings = {prompt_id: _clean(event, config) for prompt_id, event in found.closings.items()}
     return Part(
         host=host.name,
         project=project,
         content_session_id=storable(found.content_session_id),
         cwd=found.cwd,
-        events=tuple(event for event in events if event is not None),
+        events=tuple(event for event in wanted if event is not None),
         closings={prompt_id: event for prompt_id, event in closings.items() if event is not None},
         problem=found.problem,
         bad_lines=found.bad_lines + [*events, *closings.values()].count(None),
@@ -179,10 +179,10 @@ def _skip(conn: Connection, *, file: File, skipped: Skipped) -> Sequence[News]:
     return ()
 
 
-def _take(conn: Connection, *, file: File, part: Part, config: Config) -> Sequence[News]:
+def _take(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
     now = ids.now()
     session_id, opened = _session(conn, file, part, now=now)
-    news = _add(conn, session_id, part, config, now=now) if session_id else []
+    news = _add(conn, session_id, part, now=now) if session_id else []
     if session_id and not file.agent:
         sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened=opened)
         if not part.mark:  # the end of its own file
@@ -227,10 +227,10 @@ def _open(conn: Connection, part: Part, *, now: int) -> Session:
     return sessions.open_(conn, part.host, part.content_session_id, project_id=project_id, at=at, cwd=part.cwd)
 
 
-def _add(conn: Connection, session_id: int, part: Part, config: Config, *, now: int) -> list[News]:
+def _add(conn: Connection, session_id: int, part: Part, *, now: int) -> list[News]:
     session = sessions.get(conn, session_id)
     told = [replace(event, content_session_id=session.content_session_id) for event in part.events]
-    return reconcile.add(conn, session, told, config, now=now)
+    return reconcile.add(conn, session, told, now=now)
 
 
 def _close(conn: Connection, session_id: int, *, opened: bool) -> None:

@@ -17,12 +17,14 @@ from typing import Any
 import apsw
 import msgspec
 
-from claude_mem import ids, privacy, withheld
+from claude_mem import ids, origins, privacy, withheld
 from claude_mem.config import Config
 from claude_mem.errors import BadRecord, Noise
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts import payload
+from claude_mem.origins import SUSPECT, TRUSTED
 from claude_mem.projects import Project, named, resolve
+from claude_mem.providers import trust
 from claude_mem.records import (
     OVER,
     STORED,
@@ -149,9 +151,24 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
     project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
         return Refused(name, Outcome("filtered", "project_off"))
-    if rule := unwanted(event.body, project, config):
-        return Refused(name, Outcome("filtered", rule))
-    return Accepted(clean(event, config), project, "api" if envelope.header.get("source") == "api" else "hook")
+    wanted = kept(event, project, config)
+    if wanted is None:
+        return Refused(name, Outcome("filtered", unwanted(event.body, project, config)))
+    return Accepted(clean(wanted, config), project, "api" if envelope.header.get("source") == "api" else "hook")
+
+
+def kept(event: Event, project: Project, config: Config) -> Event | None:
+    """None for what a rule leaves out. Of something from outside its origin stays, empty of all it said: else whoever
+    may set such a rule, as a repository's own file may, could have the words that rest on it told."""
+    body = event.body
+    if not unwanted(body, project, config):
+        return event
+    origin = SUSPECT if trust.speaks(body) else event.origin or origins.of(body, cwd=event.cwd)
+    if origin in TRUSTED or not isinstance(body, ToolUsed | SubagentStopped):
+        return None
+    who = body.agent_id
+    empty = ToolUsed(body.name, {}, agent_id=who) if isinstance(body, ToolUsed) else SubagentStopped(agent_id=who)
+    return replace(event, body=empty, origin=origin)
 
 
 def unwanted(body: Body, project: Project, config: Config) -> str:
@@ -181,6 +198,7 @@ def clean(event: Event, config: Config) -> Event:
     return replace(
         event,
         body=_bounded(body),
+        origin=event.origin or origins.of(event.body, cwd=event.cwd),  # before anything is cut out of it
         content_session_id=storable(event.content_session_id),
         prompt_id=storable(event.prompt_id),
         tool_use_id=storable(event.tool_use_id),

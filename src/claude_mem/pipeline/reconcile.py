@@ -49,7 +49,7 @@ async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
         await asyncio.sleep(transcripts.late_seconds)
     found = await asyncio.to_thread(_read, session, rest.partition(".")[2], config)
     failpoint("reconcile.read")
-    return lambda conn: _commit(conn, session, found, config)
+    return lambda conn: _commit(conn, session, found)
 
 
 def _read(session: Session, also: str, config: Config) -> Read:
@@ -66,9 +66,9 @@ def _read(session: Session, also: str, config: Config) -> Read:
     for agent_id, file in transcripts.agents(path) if also else ():
         if also in ("agents", f"agent-{agent_id}"):
             told += read(file, agent_id=agent_id).events
-    told = [event for event in told if not ingest.unwanted(event.body, project, config)]
+    wanted = [event for each in told if (event := ingest.kept(each, project, config)) is not None]
     closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}
-    return Read(tuple(ingest.clean(event, config) for event in told), closings, main.lines, main.offset)
+    return Read(tuple(ingest.clean(event, config) for event in wanted), closings, main.lines, main.offset)
 
 
 def _size(path: Path) -> int:
@@ -78,9 +78,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _commit(conn: Connection, session: Session, found: Read, config: Config) -> Sequence[News]:
+def _commit(conn: Connection, session: Session, found: Read) -> Sequence[News]:
     now = ids.now()
-    news = add(conn, session, found.events, config, now=now)
+    news = add(conn, session, found.events, now=now)
     if sessions.get(conn, session.id).status in OVER:
         turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
     sessions.set_offset(conn, session.id, _resume_at(conn, session, found))
@@ -103,11 +103,11 @@ def _turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState
     return turns.by_prompt(conn, session.id, prompt_id) if prompt_id else turns.latest(conn, session.id)
 
 
-def add(conn: Connection, session: Session, told: Sequence[Event], config: Config, *, now: int) -> list[News]:
+def add(conn: Connection, session: Session, told: Sequence[Event], *, now: int) -> list[News]:
     """What is not there yet, in the order it happened."""
     news: list[News] = []
     for event in _not_heard(conn, session, told):
-        if _missing(conn, session, event, config, news):
+        if _missing(conn, session, event, news):
             _take(conn, event, news, now=now)
             failpoint("reconcile.added")
     return news
@@ -132,10 +132,10 @@ def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None
     ingest.take(conn, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
 
 
-def _missing(conn: Connection, session: Session, event: Event, config: Config, news: list[News]) -> bool:
+def _missing(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
     match event.body:
-        case ToolUsed(name=name, failed=failed):
-            known = name in config.skip_tools or events.has_tool_use(conn, session.id, event)
+        case ToolUsed(failed=failed):
+            known = events.has_tool_use(conn, session.id, event)
             if known and failed:  # not every hook is told
                 events.note_failure(conn, session.id, event.tool_use_id)
             return not known and not _in_closed_turn(conn, session, event)

@@ -39,6 +39,7 @@ _CORRECTION = re.compile(
     r"not what\b|i (?:meant|said|don'?t want|prefer)\b|we (?:should(?:n't| not)?|always|never|don'?t|prefer)\b|use \w+ instead\b)",
     re.I,
 )
+_QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
 
 class LocalCompressor:
@@ -61,23 +62,38 @@ def digest(turn: Turn) -> Digest:
 
 
 def _own(found: Evidence, taint: Taint) -> Evidence:
-    """Without what came from outside or spoke to whoever read it, and without what subagents say of it."""
+    """Without what came from outside or spoke to whoever read it, and without what anyone says of it: subagents, and the
+    agent itself in a commit's message, in what it searched for and in what it quotes in a command."""
     return replace(
         found,
+        searched=(),
         looked_up=(),
         reported=(),
-        commands=tuple(command for command in found.commands if command.seq not in taint.seqs),
-        commits=tuple(commit for commit in found.commits if commit.seq not in taint.seqs),
-        fixes=tuple(fix for fix in found.fixes if not taint.seqs & {fix.failed.seq, fix.passed.seq}),
-        unsolved=tuple(command for command in found.unsolved if command.seq not in taint.seqs),
+        commands=tuple(_bare(command) for command in found.commands if command.seq not in taint.seqs),
+        commits=tuple(replace(commit, subject="") for commit in found.commits if commit.seq not in taint.seqs),
+        fixes=tuple(
+            Fix(_bare(fix.failed), _bare(fix.passed))
+            for fix in found.fixes
+            if not taint.seqs & {fix.failed.seq, fix.passed.seq}
+        ),
+        unsolved=tuple(_bare(command) for command in found.unsolved if command.seq not in taint.seqs),
+    )
+
+
+def _bare(command: Command) -> Command:
+    """Without what it quotes or is handed as a text, where that is more than a word."""
+    return replace(
+        command, text=_QUOTED.sub(lambda found: "…" if re.search(r"\s", found[0]) else found[0], command.text)
     )
 
 
 def _held(turn: Turn, found: Evidence, said: Message, taint: Taint) -> Iterator[Draft]:
     """What was said in such a turn, and what evidence it has left out: to be found, and told once someone approves."""
     for draft in observe(turn, found, Message()):
-        cited = {seq for fact in draft.facts for seq in fact.events}
-        yield replace(draft, trust=taint.trust, why=taint.why) if cited & taint.seqs else draft
+        if taint.seqs & {seq for fact in draft.facts for seq in fact.events}:
+            yield replace(draft, trust=taint.trust, why=taint.why)
+    for commit in found.commits:
+        yield replace(_message(turn, found, commit), trust=taint.trust, why=taint.why)
     if said.lead:
         yield replace(
             _answer(turn, found, said), key="said", files_modified=found.edited[:20], trust=taint.trust, why=taint.why
@@ -128,7 +144,7 @@ def _investigated(found: Evidence) -> str:
 
 def _shown(found: Evidence) -> str:
     """What the tools show was done, when nobody said it."""
-    parts = [f"Committed {commit.id[:9]} {commit.subject}" for commit in found.commits]
+    parts = [" ".join(f"Committed {commit.id[:9]} {commit.subject}".split()) for commit in found.commits]
     if found.edited:
         parts.append("Edited " + _paths(found.edited, 8))
     return "; ".join(parts)
@@ -180,21 +196,42 @@ def observe(turn: Turn, found: Evidence, said: Message) -> Iterator[Draft]:
 
 
 def _commit(turn: Turn, found: Evidence, said: Message, commit: Commit, edits: list[Edit]) -> Draft:
-    named = f"Commit {commit.id[:9]}".strip()
-    facts = [Fact(f"{named}: {commit.subject}", (commit.seq,))]
+    facts = [Fact(_named(commit), (commit.seq,))]
     facts += [Fact(commit.stat, (commit.seq,))] if commit.stat else []
+    files = tuple(dict.fromkeys(edit.path for edit in edits or found.edits))[:20]
     return Draft(
-        key=f"commit:{commit.id or _short_hash(commit.subject)}",
+        key=f"commit:{commit.id or _short_hash(commit.subject or str(commit.seq))}",
         type=_kind(commit.subject, turn.prompt),
-        title=shorten(re.sub(r"^\w+(?:\([^)]*\))?!?: ", "", commit.subject), 120),
+        title=_subject(commit) or ": ".join(part for part in (_named(commit), _paths(files, 3)) if part),
         subtitle=shorten(turn.prompt, 140),
         narrative=paragraph((*said.done, *said.learned), 700),
         facts=tuple([*facts, *_work(found, edits)][:MOST_FACTS]),
         concepts=_concepts("what-changed", said),
         files_read=found.files_read[:20],
-        files_modified=tuple(dict.fromkeys(edit.path for edit in edits or found.edits))[:20],
+        files_modified=files,
         commit=commit.id,
     )
+
+
+def _message(turn: Turn, found: Evidence, commit: Commit) -> Draft:
+    """What a commit says of itself, where that is not told with it."""
+    return Draft(
+        key=f"message:{commit.id or _short_hash(commit.subject)}",
+        type=_kind(commit.subject, turn.prompt),
+        title=_subject(commit),
+        subtitle=shorten(turn.prompt, 140),
+        facts=(Fact(_named(commit), (commit.seq,)),),
+        concepts=("what-changed",),
+        files_modified=found.edited[:20],
+    )
+
+
+def _named(commit: Commit) -> str:
+    return ": ".join(part for part in (f"Commit {commit.id[:9]}".strip(), commit.subject) if part)
+
+
+def _subject(commit: Commit) -> str:
+    return shorten(re.sub(r"^\w+(?:\([^)]*\))?!?: ", "", commit.subject), 120)
 
 
 def _edits(turn: Turn, found: Evidence, said: Message, edits: list[Edit]) -> Draft:

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from claude_mem import patches
+from claude_mem import patches, suspicion
 from claude_mem.modes import Mode
 from claude_mem.providers.base import Request
 from claude_mem.providers.evidence import output_text
@@ -109,7 +109,7 @@ def _prompt(turn: Turn, project: str, known: Sequence[str], *, fence: str, room:
     titles = fit(_safe(_known(known), fence), room // 8)
     frame = _template("turn")
     fixed = {
-        "project": shorten(plain(project), 80), "number": turn.number, "known": titles, "fence": fence,
+        "project": _named(project, fence), "number": turn.number, "known": titles, "fence": fence,
         "prompt": asked, "closing": said or "(nothing)", "strict": STRICT if strict else "",
     }  # fmt: skip
     left = room - _bytes(frame.substitute(**fixed, events=""))
@@ -120,6 +120,11 @@ def _prompt(turn: Turn, project: str, known: Sequence[str], *, fence: str, room:
 def _safe(text: str, fence: str) -> str:
     """The record can't end its own fence, and nothing in it is invisible."""
     return plain(storable(text)).replace(fence, "").strip()
+
+
+def _named(project: str, fence: str) -> str:
+    """Whoever may give names could say something by them: a folder's is anyone's, and so is a repository's own file."""
+    return "this project" if suspicion.rule(project) else shorten(_safe(project, fence), 80)
 
 
 def _known(titles: Sequence[str]) -> str:
@@ -142,7 +147,7 @@ class Entry:
 def _entries(turn: Turn) -> Iterator[Entry]:
     number = 0
     for body in turn.bodies:
-        if isinstance(body, ToolUsed):
+        if isinstance(body, ToolUsed) and (body.input or body.output or body.failed):
             number += 1
             yield Entry(f"{number}. {_tool(body, turn.root)}", _weight(body))
         elif isinstance(body, SubagentStopped) and body.message:

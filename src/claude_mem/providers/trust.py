@@ -32,7 +32,7 @@ class Taint:
 def of(turn: Turn) -> Taint | None:
     """None if nothing in the turn is below the line."""
     outside = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
-    speaking = {seq: rule for seq, body, _ in _events(turn) if (rule := _speaks(body))}
+    speaking = {seq: rule for seq, body, _ in _events(turn) if (rule := speaks(body))}
     if not outside and not speaking:
         return None
     seqs = frozenset({*outside, *speaking})
@@ -57,7 +57,7 @@ def _origins(turn: Turn) -> Sequence[str]:
     return turn.origins or [origins.of(body, cwd=turn.cwd or turn.root) for body in turn.bodies]
 
 
-def _speaks(body: Body) -> str:
+def speaks(body: Body) -> str:
     """Does it speak to whoever reads it? What the agent itself said last is judged as what would be told."""
     if isinstance(body, Stopped | SubagentStopped):
         return suspicion.rule(body.message) if body.message else ""

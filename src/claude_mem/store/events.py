@@ -60,7 +60,7 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
             event.at,
             event.tool_use_id,
             source,
-            origins.of(event.body, cwd=event.cwd),
+            event.origin or origins.of(event.body, cwd=event.cwd),
             msgspec.json.encode(event.body).decode(),
         ),
     )

@@ -46,7 +46,8 @@ def find(conn: Connection, wanted: Project) -> int | None:
 
 
 def _known_by_name(conn: Connection, wanted: Project) -> int | None:
-    """What an older claude-mem knew by name only belongs to the first repository of that name."""
+    """What an older claude-mem knew by name only belongs to the first repository of that name; not to one that only
+    says that it is called so."""
     found = value(
         conn,
         """
@@ -54,7 +55,7 @@ def _known_by_name(conn: Connection, wanted: Project) -> int | None:
          where a.identity = ? and p.root = '' and ? != ''
            and not exists (select 1 from project_aliases b where b.project_id = p.id and b.identity not like 'older:%')
         """,
-        (f"{OLDER}{wanted.name}", wanted.root),
+        (f"{OLDER}{wanted.folder or wanted.name}", wanted.root),
     )
     return None if found is None else int(found)
 

@@ -81,7 +81,7 @@ async def save_memory(service: Service, request: Request) -> Any:
     word, which waits if something from outside was read just before, wherever: a command may be run in any folder."""
     body = await body_of(request)
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)
-    project = projects.named(name or "general")
+    project = projects.named(name or projects.GENERAL)
     if cwd and not name:
         project = projects.resolve(cwd, excluded=service.config.excluded_projects)
     if not project.enabled:

@@ -194,7 +194,7 @@ class Tools:
         if not text.strip():
             raise Misuse("all of it is empty or private; nothing was kept")
         title = keepable(given.title).strip() or first_sentence(text, 100)
-        named = projects.named(storable(given.project).strip() or "general")
+        named = projects.named(storable(given.project).strip() or projects.GENERAL)
         project = named if given.project.strip() or not place else place
         row_id, why = await self.service.save(project, title, text, by="agent", place=place)
         held = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
