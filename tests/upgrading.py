@@ -26,6 +26,7 @@ from tests.lab import Lab
 
 NEWEST = migrate.scripts()[-1][0]
 DERIVED = ("words", "words_data", "words_idx", "words_docsize", "words_config")  # of `passages`, and made again
+OWED = ("stale",)  # what is still to be indexed: an upgrade may ask for more
 # What a history of a few sessions leaves empty.
 MORE = """
 insert into ledger (at, ended_at, purpose, turn_id, provider, model, input_tokens, output_tokens, cost, verdict)
@@ -151,7 +152,9 @@ class Place:
     def wrong(self) -> list[str]:
         """After an upgrade: what is not as it was, in words."""
         _, after = said(self.path, like=self.shape)
-        found = [f"{table} differs" for table, rows in self.before.items() if after[table] != rows]
+        found = [
+            f"{table} differs" for table, rows in self.before.items() if after[table] != rows and table not in OWED
+        ]
         if version(self.path) != NEWEST:
             found.append(f"version {version(self.path)}")
         return found + [f"damaged: {each}" for each in examine.full(self.path, halted=backup.never)]
