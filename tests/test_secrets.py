@@ -19,6 +19,7 @@ import pytest
 
 from claude_mem import redact as rules
 from claude_mem.client import Client
+from claude_mem.config import Config
 from claude_mem.redact import redact
 from tests import proof, secret_corpus
 from tests.lab import Lab
@@ -417,7 +418,7 @@ def test_a_full_disk_leaves_no_secret_among_what_is_set_aside(tmp_path: Path, mo
     secret = Canaries().token()
     name = spool.put({"command": "save"}, f"broken {secret}".encode())
     monkeypatch.setattr(spools, "write_private", full)
-    spool.set_aside(name, clean=ingest.clean_aside)
+    spool.set_aside(name, clean=partial(ingest.clean_aside, config=Config(data_dir=tmp_path)))
     assert (tmp_path / "aside" / name).read_text().endswith("broken [redacted github-token]")
     assert list((tmp_path / "spool").iterdir()) == []
 

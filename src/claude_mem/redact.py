@@ -196,7 +196,18 @@ _URLSAFE = str.maketrans("-_", "+/")
 _DEEPEST = 2  # base64 in base64
 
 
+_OURS: set[str] = set()
+
+
+def know(secret: str) -> None:
+    """A secret of our own, which no rule could know by its looks: from now on it is replaced wherever it stands."""
+    if len(secret) >= _SHORTEST:
+        _OURS.add(secret)
+
+
 def redact(text: str) -> str:
+    for secret in _OURS:
+        text = text.replace(secret, "[redacted]")
     return _redact(text, _DEEPEST)
 
 
