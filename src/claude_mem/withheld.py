@@ -70,11 +70,11 @@ def hide(body: ToolUsed, more: Sequence[str] = ()) -> ToolUsed:
     given = list(_texts(body.input))
     if any(is_withheld(text, rules) for name, text in given if _may_be_path(name, text)):
         return msgspec.structs.replace(body, input=_only_paths(body.input, rules), output=_hidden(body.output))
-    commands = [text for name, text in given if name in _COMMANDS]
-    if written := [path for command in commands for path in _written(command, rules)]:
+    commands = [_calls(text, rules) for name, text in given if name in _COMMANDS]
+    if written := [path for calls in commands for path in _written(calls, rules)]:
         told = {**_numbers(body.input), "command": f"{NOTE} > {' '.join(written)}"}
         return msgspec.structs.replace(body, input=told, output=_hidden(body.output))
-    if any(_prints(command, rules) for command in commands):
+    if any(map(_print, commands)):
         return msgspec.structs.replace(body, output=_hidden(body.output))
     output = _without_its_lines(body.output, cache(lambda path: is_withheld(path, rules)))
     return body if output == body.output else msgspec.structs.replace(body, output=output)
@@ -204,9 +204,15 @@ _USED_BY = {
 _VARIABLE = re.compile(r"\$\{(\w{1,64})\}")
 
 
-def _prints(command: str, rules: tuple[str, ...]) -> bool:
-    """May it have printed such a file? Yes, unless the program that is given its name is known not to."""
-    calls = [(call, _named(call, rules)) for call in shell.calls(_VARIABLE.sub(r"$\1", command))]
+Calls = list[tuple[Call, list[str]]]  # each with the files of the list that it names
+
+
+def _calls(command: str, rules: tuple[str, ...]) -> Calls:
+    return [(call, _named(call, rules)) for call in shell.calls(_VARIABLE.sub(r"$\1", command))]
+
+
+def _print(calls: Calls) -> bool:
+    """May they have printed such a file? Yes, unless the program that is given its name is known not to."""
     if not any(named for _, named in calls):
         return False
     if any(named and not _is_quiet(call) for call, named in calls):
@@ -237,12 +243,12 @@ def _shows_variables(call: Call) -> bool:
     return call.program in _SHOW_VARIABLES and all(word.startswith("-p") or word == call.program for word in call.words)
 
 
-def _written(command: str, rules: tuple[str, ...]) -> list[str]:
-    """The files of the list that it writes. What it writes stands in the command."""
+def _written(calls: Calls, rules: tuple[str, ...]) -> list[str]:
+    """The files of the list that they write. What they write stands in the command."""
     found: list[str] = []
-    for call in shell.calls(_VARIABLE.sub(r"$\1", command)):
+    for call, named in calls:
         found += _listed(call.writes, rules)
-        if (named := _named(call, rules)) and _puts(call, rules):
+        if named and _puts(call, rules):
             found += named
     return found
 
@@ -273,12 +279,12 @@ def _given(call: Call) -> Iterator[str]:
     pattern = call.program in _SEARCH and not any(
         word.startswith(("-e", "--regexp", "-f", "--file")) for word in call.words
     )
-    skip = False
+    shows_used, skip = "config" in call.words, False
     for word in call.words:
         used = bool(_USED.match(word)) or word in _USED_BY.get(call.program, ())
         if pattern and not word.startswith("-"):
             pattern = False  # what is looked for, not where
-        elif not (skip or used) or "config" in call.words:
+        elif shows_used or not (skip or used):
             yield word
         skip = used and "=" not in word
 
