@@ -271,8 +271,10 @@ def test_output_that_only_names_it_stays(output: str) -> None:
 
 def test_a_text_that_is_the_name_of_one_is_no_path() -> None:
     edit = {"file_path": "/w/.gitignore", "old_string": "build", "new_string": ".env"}
-    for told in ({"tool_name": "Edit", "tool_input": edit}, {"tool_name": "Grep", "tool_input": {"pattern": ".env"}}):
-        assert stored({**told, "tool_response": "fine"}) == ToolUsed(told["tool_name"], told["tool_input"], "fine")
+    for name, given in (("Edit", edit), ("Grep", {"pattern": ".env"})):
+        assert stored({"tool_name": name, "tool_input": given, "tool_response": "fine"}) == ToolUsed(
+            name, given, "fine"
+        )
 
 
 def test_our_own_folder_is_withheld_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
