@@ -182,6 +182,68 @@ def assignments() -> Iterator[Case]:
             yield Case(name, shape, frame(name, value), value)
 
 
+# Whole commands, lines and pairs in which the place gives it away, whatever signs are in it. `{0}` is the secret.
+SHAPED = {
+    "env line": "HOME=/home/jane\nDB_PASSWORD={0}\nPATH=/usr/bin",
+    "exported": "export ADMIN_PASSWORD={0}\n",
+    "declared": 'declare -x SMTP_PASSWORD="{0}"\n',
+    "diff of env": "@@ -1 +1 @@\n-PORT=1\n+DB_PASSWORD={0}\n",
+    "escaped lines": 'stdout: "PORT=1\\nDB_PASSWORD={0}\\nHOME=/root"',
+    "inspected": '"Env": [\n  "PORT=1",\n  "DB_PASSWORD={0}",\n  "HOME=/root"\n]',
+    "windows": "$env:DB_PASSWORD={0}\r\n",
+    "make": "DB_PASSWORD := {0}\n",
+    "connection string": '"Server=db;User Id=sa;Password={0};Encrypt=true"',
+    "short connection string": "Server=db;Uid=sa;Pwd={0};",
+    "yaml pair": "      - name: DB_PASSWORD\n        value: {0}\n      - name: PORT\n",
+    "quoted yaml pair": '- name: DB_PASSWORD\n  value: "{0}"\n',
+    "json pair": '{{"name": "DB_PASSWORD", "value": "{0}"}}',
+    "pretty pair": '{{\n    "name": "API_TOKEN",\n    "value": "{0}"\n}}',
+    "pair in text": '"{{\\"Name\\": \\"DB_PASSWORD\\", \\"Value\\": \\"{0}\\"}}"',
+    "xml pair": '<add key="DbPassword" value="{0}" />',
+    "parameter": '"ParameterKey": "DbPassword", "ParameterValue": "{0}"',
+    "curl --user": "curl -s --user jane:{0} https://example.com",
+    "docker login": "docker login -u jane -p {0} registry.example.com",
+    "redis": "redis-cli -h cache -a {0} ping",
+    "mongo": "mongosh -u root -p {0} shop",
+    "ldap": "ldapsearch -x -w {0}",
+    "github": "gh secret set NOTE --body {0}",
+    "sql": "CREATE USER shop IDENTIFIED BY '{0}';",
+    "old sql": "create user shop identified by '{0}'",
+    "plugin": "ALTER USER shop IDENTIFIED WITH caching_sha2_password BY '{0}'",
+    "negotiate": "Authorization: Negotiate {0}",
+    "no scheme": "authorization: {0}",
+    "aws signature": "Authorization: AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature={0}",
+    "token as user": "origin\thttps://{0}@github.com/shop/shop.git (fetch)",
+}
+_LONG_ONES = ("negotiate", "no scheme")
+_SIGNS = ("(", "$$", ",", "<", "}}", "!", "[", "{{")  # `env` prints them as they are
+_ANY_SIGN = ("env line", "exported", "diff of env", "windows")
+
+
+def shaped() -> Iterator[Case]:
+    make = Maker(13)
+    for shape, frame in SHAPED.items():
+        for _ in range(5):
+            hexadecimal = shape in ("token as user", "aws signature")
+            value = make.some(40, HEX) if hexadecimal else "k7" + make.some(40 if shape in _LONG_ONES else 12)
+            yield Case("shaped", shape, frame.format(value), value)
+    for shape in _ANY_SIGN:
+        for sign in _SIGNS:
+            value = make.some(6) + sign.replace("{{", "{").replace("}}", "}") + make.some(8)
+            yield Case("any sign", shape, SHAPED[shape].format(value), value)
+    for text, value in (
+        ("MAIL_PASSWORD=abcd efgh ijkl mnop\n", "efgh ijkl"),
+        ('DB_PASSWORD="correct horse battery 9"\n', "horse battery"),
+        ("export DB_PASSWORD='horse7battery staple44'", "staple44"),
+        (json.dumps({"password": 'ab"cd9Kx!zz12'}), "cd9Kx"),
+        ("x;Password=Pa$$" + "w0rd;y", "w0rd"),
+    ):
+        yield Case("spaced", "line", text, value)
+    for token in ("gh" + "p_" + make.some(36), "sk" + "-ant-" + "api03-" + make.some(93)):
+        for end in ("\x1b[0m", "\x1b[m\x1b[K", "\\u001b[0m", "\\033[1;31m"):
+            yield Case("cut by a colour", end, f"\x1b[32m{token[:9]}{end}{token[9:]} done", token[9:])
+
+
 # --- what only looks like one ----------------------------------------------------------------------------------------
 
 # Where ten different ones are made of each line: # a number of letters by chance in place of {hex40} and the like.
@@ -245,6 +307,25 @@ _TEXT = (
     "import {{ createHash }} from 'node:crypto';  // {name}", "SELECT id, password_hash FROM users WHERE id = {digits3};",
     "arn:aws:iam::123456789012:role/{name}-{digits2}", "eyJ is how a JSON Web Token begins", "{{ \"kind\": \"Secret\", \"type\": \"Opaque\" }}",
 )  # fmt: skip
+# What the rules for lines, pairs and commands could take for theirs.
+_HARMLESS = (
+    'PASSWORD=os.environ["{NAME}"]', "PASSWORD=get_password({digits1})", 'DB_PASSWORD=config["db"]["{name}"]', "TOKEN=$(pass show {name})",
+    "export {NAME}=${{OTHER_{NAME}}}", "{NAME}=$OTHER_{NAME}", "{NAME}=prefix-${{{name}}}-{digits2}", "{NAME}=`cat {name}`", "{NAME}=<your-{name}-{digits2}>",
+    "password = get_password()", "    PASSWORD=load_secret(\n        '{name}',\n    ),", "{NAME}=${{{{ secrets.{NAME} }}}}", "{NAME}={{{{ .Values.{name}2 }}}}",
+    "ENV {NAME}_FILE=/run/secrets/{name}_{digits1}", "PASSWORD_MESSAGE=\"Use at least {digits1} characters, please\"",
+    'ERROR_PASSWORD="The password needs {digits1} signs"', "{NAME}=\nPORT={digits4}\nHOME=/root", "SECRET_NAME={name}-{digits2}",
+    "services:\n  {name}:\n    image: {name}:{digits1}\n    env_file: .env\n    ports: ['{digits4}:80']",
+    "- name: {NAME}\n  valueFrom:\n    secretKeyRef:\n      name: {name}\n      key: token{digits1}", "- name: PORT\n  value: '{digits4}'",
+    '{{"name": "token", "value": "string"}}', '{{"name": "password", "value": ""}}', '{{"name": "{name}-key", "type": "k{digits3}x"}}',
+    "diff --git a/{name}.py b/{name}.py\n@@ -1 +1 @@\n-    token = None\n+    token = self.tokens[{digits1}]\n",
+    "diff --git a/.env.example b/.env.example\n+{NAME}=\n+DB_PASSWORD=changeme{digits1}\n",
+    "docker run --user 1000:1000 {name}:{digits2}", "docker compose run --user www-data:www-data {name}", "ssh login{digits1}.example.com -p 2222",
+    "curl --user $USER:$PASS https://example.com/{name}", "docker login --password-stdin -u {name}{digits2}", "mkdir -p mongo/{name}{digits2}",
+    "each row is identified by its id, {name}{digits2}", "identified by 'name' and `{name}`", "IDENTIFIED BY ?", "https://{name}-team@dev.azure.com/{name}/_git/shop",
+    "git@github.com:{name}/{hex40}.git", "authorization: required for /{name}/{digits3}", "authorization = check(request, {digits4})",
+    "if (a) {{ x = 1;password=props.password;y = 2 }}", "for(i=0;pwd=next();i++)", "\x1b[32mPASS\x1b[0m tests/{name}.test.ts ({digits2} ms)",
+    "\x1b[1mtoken\x1b[0m \x1b[33m{name}\x1b[0m", "the key and its value: {name}{digits2}", "auth, value={name}", "SESSION_KEY=session_key",
+)  # fmt: skip
 _WORDS = ("github", "stripe", "database", "session", "billing", "search", "mail", "deploy", "upload", "admin")
 
 
@@ -278,6 +359,11 @@ def negatives() -> list[tuple[str, str]]:
         for template in templates
         for _ in range(5)
     ]
-    for kind, templates, times in (("code", _CODE, 3), ("docs", _DOCS, 2), ("text", _TEXT, 2)):
+    for kind, templates, times in (
+        ("code", _CODE, 3),
+        ("docs", _DOCS, 2),
+        ("text", _TEXT, 2),
+        ("harmless", _HARMLESS, 2),
+    ):
         made += [(kind, template.format(**_material(make))) for template in templates for _ in range(times)]
     return made

@@ -36,9 +36,11 @@ OPENERS = (
     "\\x3c",
     "%3c",
     "%3C",
+    "\uff1c",
+    "\\uff1c",
 )
-CLOSERS = (">", "&gt;", "&#62;", "&#x3e;", "&#x003E;", "\\u003e", "\\x3E", "%3e")
-SLASHES = ("/", "\\/", "\\u002f", "%2f", "%2F")
+CLOSERS = (">", "&gt;", "&#62;", "&#x3e;", "&#x003E;", "\\u003e", "\\x3E", "%3e", "\uff1e", "\\uFF1E")
+SLASHES = ("/", "\\/", "\\u002f", "%2f", "%2F", "\uff0f")
 SPACES = ("", " ", "\t", "\n", " \r\n ", "\u00a0", "\u2003\u3000", " " * 64)
 ATTRIBUTES = ("", " ", " a=1", ' reason="keys"', "\n", " / ", "\t-", " &amp;", "\\n", "'", " =", "/")
 NEVER = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -99,6 +101,16 @@ def test_a_tag_may_be_written_with_entities_or_escapes(opener: str, closer: str)
 @pytest.mark.parametrize("attributes", ATTRIBUTES)
 def test_a_tag_may_have_spaces_and_attributes(space: str, attributes: str) -> None:
     assert strip(f"a <{space}private{attributes}>b<{space}/{space}private{attributes}> c") == "a  c"
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u200b\u200e"])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_nobody_sees_makes_no_other_tag_of_it(name: str, unseen: str) -> None:
+    for at in range(len(name) + 1):
+        written = f"{name[:at]}{unseen}{name[at:]}"
+        text = f"a <{written}>b<{unseen}/{written}> c"
+        assert strip(text) == "a  c"
+        assert all(map(hook.has_tag, spellings(f"<{written}>b")))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +269,9 @@ def _tags(text: str) -> list[tuple[int, int, str, bool]]:
             (slash for slash in sorted(SLASHES, key=len, reverse=True) if bare.lower().endswith(slash.lower())), ""
         )
         for ending in (bare, bare[: len(bare) - len(slash)].rstrip()):
-            if opener := re.search(r"(?i)(<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)\Z", ending):
+            if opener := re.search(
+                r"(?i)([<\uff1c]|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\uff1c|\\x3c|%3c)\Z", ending
+            ):
                 found.append((opener.start(), word.end(), word[0].lower(), ending != bare))
                 break
     return found
@@ -283,7 +297,9 @@ def test_no_hidden_character_survives_whatever_the_tags_look_like(text: str) -> 
     """Every letter of a text is made another one, so that each that is left can be told from all others."""
     letters = iter(range(0x4E00, 0x9FFF))
     text = "".join(chr(next(letters)) if letter in SECRET + OPEN else letter for letter in text)
-    secret = {letter for letter, gone in zip(text, hidden(text), strict=True) if gone and letter >= "\u4e00"}
+    secret = {
+        letter for letter, gone in zip(text, hidden(text), strict=True) if gone and "\u4e00" <= letter <= "\u9fff"
+    }
     assert secret.isdisjoint(strip(text))
 
 

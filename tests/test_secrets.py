@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from claude_mem import redact as rules
+from claude_mem import withheld
 from claude_mem.client import Client
+from claude_mem.config import Config
+from claude_mem.records import ToolUsed
 from claude_mem.redact import redact
 from tests import proof, secret_corpus
 from tests.lab import Lab
@@ -73,6 +76,17 @@ def test_of_values_that_only_their_name_gives_away_most_are_found() -> None:
     assert recall >= 90, missed
 
 
+def test_where_the_place_gives_it_away_any_sign_may_be_in_it() -> None:
+    cases = list(secret_corpus.shaped())
+    missed = [(case.context, case.text) for case in cases if case.leaks(redact(case.text))]
+    recall = 100 * (1 - len(missed) / len(cases))
+    about = f"{len(cases)} texts: lines of an environment, pairs, commands"
+    note(
+        "secrets found: by their place", goal="≥ 99 %", measured=round(recall, 2), unit="%", ok=recall >= 99, note=about
+    )
+    assert recall >= 99, missed
+
+
 def test_what_only_looks_like_a_secret_is_hardly_ever_changed() -> None:
     texts = secret_corpus.negatives()
     assert len(texts) >= 300
@@ -91,7 +105,7 @@ def test_what_only_looks_like_a_secret_is_hardly_ever_changed() -> None:
 
 def test_what_is_clean_stays_as_it_is() -> None:
     """Scrubbing twice changes nothing."""
-    cases = [*secret_corpus.positives(), *secret_corpus.assignments()]
+    cases = [*secret_corpus.positives(), *secret_corpus.assignments(), *secret_corpus.shaped()]
     once = [redact(case.text) for case in cases]
     assert [text for text in once if redact(text) != text] == []
 
@@ -134,6 +148,10 @@ UNITS = (
     "1", "=", ":", " ", "\n", "a", "_", "-", ".", "%41", "%", "a%41", "YWFhYWFhYWFhYWFhYWFhYWFhYWFh", "YWFhYWFhYWFhYWFhYWFhYWFh ",
     "aaaaaaaaaaaaaaaaaaaa\n", "Cookie: a=", "cookie ", "login a password ", "mysql ", "mysql -p", " -u", " -ua:", "sig=", "?sig=",
     "--password ", "<password>", "pass", "p" + "wd", "earer ", "Bearer a", "İ", "secret\n", "/", "~/", "a/b",
+    "\nDB_PASSWORD=", "\nDB_PASSWORD=a(", "\nDB_PASSWORD='a ", "\nDB_PASSWORD=a,", "DB_PASSWORD=", '"PASSWORD=', "PASSWORD value: ",
+    "PASSWORD, value", "PASSWORD\n", ";Password=", ";Password=a1", "IDENTIFIED BY ", "identified by '", "curl --user ", "curl --user a:",
+    "docker login -p", "docker login ", "mongo -u ", "mongo -u a -p", "redis-cli ", "ldap -w", "\x1b[0m", "a\x1b[0m", "\\u001b[", "\x1b[",
+    "https://a1B", "://0123456789abcdef", "authorization: a1", "authorization: 1111", ' Signature=', 'password: "a\\"', "gh secret set ",
 )  # fmt: skip
 
 
@@ -216,6 +234,37 @@ def test_all_rules_together_take_no_more_than_twice_the_time_for_twice_the_text(
         ok=ok,
         note=about,
     )
+    assert ok, about
+
+
+COMMAND_UNITS = (
+    "'", '"', "\\", "$(", "`", "<<A\n", "<<A ", "cat <<A <<B\n", ";", "cat .env;", ".env ", "a=", "> .env ", "tee .env|", ".", "\n", "a\n",
+    "sed -i .env ", "{a,", "*", "--key ", "grep -e ", '"$(a ', "find -exec ", "xargs ", "${A}", "source .env;echo $",
+)  # fmt: skip
+OUTPUT_UNITS = (
+    "diff ", "diff --git a/.env b/.env\n", "--- a\n+++ b\n", "--- ", ".env:1:a\n", ".env-1-a\n", "a-1-", "-1", ":", "a:", "==> ", ".env\n1:a\n",
+    "commit 0123456\n", "\x1b[0m", "\x1b[", "\n", "a", "a\n", "/", ".ssh/", "/secrets", ".env.", "*",
+)  # fmt: skip
+
+
+def test_what_withholds_files_takes_no_more_than_twice_the_time_for_twice_the_text() -> None:
+    size = 100_000 if proof.long() else 10_000
+    ways: dict[str, Callable[[str], object]] = {
+        "command": lambda text: withheld.hide(ToolUsed("Bash", {"command": text}, "fine")),
+        "path": lambda text: withheld.hide(ToolUsed("Read", {"file_path": text}, "fine")),
+        "output": lambda text: withheld.hide(ToolUsed("Bash", {"command": "make"}, text)),
+        "aside": withheld.mentions,
+    }
+    grown = {
+        (way, unit): growth(work, unit * (size // len(unit)))
+        for way, work in ways.items()
+        for unit in (COMMAND_UNITS if way == "command" else OUTPUT_UNITS)
+    }
+    worst = max(grown, key=lambda at: grown[at])
+    about = f"{len(grown)} hostile commands, paths and outputs of {size:,} characters; the worst: {worst}"
+    ok = grown[worst] <= 2.5
+    measured = round(grown[worst], 2)
+    note("the time to withhold twice the text", of="I4", goal="≤ 2.5 ×", measured=measured, unit="×", ok=ok, note=about)
     assert ok, about
 
 
@@ -442,7 +491,7 @@ def test_a_full_disk_leaves_no_secret_among_what_is_set_aside(tmp_path: Path, mo
     secret = Canaries().token()
     name = spool.put({"command": "save"}, f"broken {secret}".encode())
     monkeypatch.setattr(spools, "write_private", full)
-    spool.set_aside(name, clean=ingest.clean_aside)
+    spool.set_aside(name, clean=partial(ingest.clean_aside, config=Config(data_dir=tmp_path)))
     assert (tmp_path / "aside" / name).read_text().endswith("broken [redacted github-token]")
     assert list((tmp_path / "spool").iterdir()) == []
 

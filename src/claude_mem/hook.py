@@ -197,11 +197,20 @@ def _line(key: bytes, value: bytes) -> bytes:
 # --- privacy ---------------------------------------------------------------------------------------------------------
 
 
+# What has no width, as UTF-8 and as JSON escapes: it may stand within a name.
+_UNSEEN = (
+    b"\xe2\x80\x8b", b"\xe2\x80\x8c", b"\xe2\x80\x8d", b"\xe2\x80\x8e", b"\xe2\x80\x8f", b"\xe2\x81", b"\xef\xbb\xbf",
+    b"\xc2\xad", b"\\u200", b"\\u206", b"\\ufeff", b"\\u00ad",
+)  # fmt: skip
+
+
 def has_tag(payload: bytes) -> bool:
     """Might a privacy tag be in this JSON text? A quick look; `privacy.strip` decides."""
     text = payload.lower()
     # Nobody escapes plain letters in JSON, but if someone does, a tag could hide behind it.
     if any(text.find(escape) >= 0 for escape in (b"\\u002d", b"\\u004", b"\\u005", b"\\u006", b"\\u007")):
+        return True
+    if any(text.find(sign) >= 0 for sign in _UNSEEN):
         return True
     # The same for the signs around a name: `\\u003c`, and `\\u0026lt;` or `\\u00253c`, as some programs write them.
     escaped = text.find(b"\\u002") >= 0 or text.find(b"\\u003") >= 0
@@ -217,7 +226,7 @@ def has_tag(payload: bytes) -> bool:
 def _opens(before: bytes) -> bool:
     """Does this text end in `<`, in any of its spellings, with nothing but space or a slash after it?"""
     start = -1
-    for sign in (b"<", b"&lt;", b"60;", b"3c;", b"003c", b"x3c", b"%3c"):
+    for sign in (b"<", b"&lt;", b"60;", b"3c;", b"003c", b"x3c", b"%3c", b"\xef\xbc\x9c", b"uff1c"):
         if (found := before.rfind(sign)) >= 0:
             start = max(start, found + len(sign))
     if start < 0:

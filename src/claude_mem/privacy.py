@@ -15,14 +15,18 @@ from claude_mem.text import map_strings
 MAX_TAGS = 100
 
 # A tag may come in any case, with spaces and attributes, and its brackets as HTML entities or JSON escapes (text of
-# text). The possessive quantifiers keep a run of spaces from being tried twice.
+# text), or of full width. What has no width may stand anywhere in it: nobody sees it. The possessive quantifiers keep
+# a run of spaces from being tried twice.
+_UNSEEN = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
+_NAMES = "|".join(f"[{_UNSEEN}]{{0,8}}+".join(name) for name in ("private", "claude-mem-context"))
 _TAG = re.compile(
-    r"(?:<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)\s{0,64}+(?P<close>/|\\/|\\u002f|%2f)?+\s{0,64}+"
+    rf"(?:[<\uff1c]|&lt;|&#0{{0,5}}60;|&#x0{{0,5}}3c;|\\u003c|\\uff1c|\\x3c|%3c)[\s{_UNSEEN}]{{0,64}}+"
+    rf"(?P<close>[/\uff0f]|\\/|\\u002f|%2f)?+[\s{_UNSEEN}]{{0,64}}+"
     # The name in ASCII: else `ı` would count as an `i`, which the hook's quick look does not know. The spaces not.
-    r"(?P<name>(?a:private|claude-mem-context))(?![\w-])",
+    rf"(?P<name>(?a:{_NAMES}))(?![\w-])",
     re.IGNORECASE,
 )
-_TAG_END = re.compile(r">|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
+_TAG_END = re.compile(r"[>\uff1e]|\\uff1e|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
 
 
 # What Gemini puts around a prompt before its hooks see it: what other hooks added, and files that were mentioned.
@@ -45,7 +49,7 @@ def strip(text: str) -> str:
     position = depth = 0
     hiding = ""
     for count, tag in enumerate(_TAG.finditer(text), start=1):
-        name, closing = tag["name"].lower(), tag["close"]
+        name, closing = _name(tag), tag["close"]
         if hiding and name != hiding:
             continue
         if not hiding:
@@ -64,6 +68,10 @@ def strip(text: str) -> str:
     if not hiding:
         kept.append(text[position:])
     return "".join(kept)
+
+
+def _name(tag: re.Match[str]) -> str:
+    return "".join(letter for letter in tag["name"].lower() if letter.isascii())
 
 
 def strip_all(value: Any) -> Any:

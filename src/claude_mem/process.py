@@ -109,11 +109,16 @@ def announce(data_dir: Path, worker: Worker) -> None:
 
 def token(data_dir: Path) -> str:
     """Made once, so that clients which were given it go on working after a restart. Only for the holder of the lock."""
+    return known_token(data_dir) or new_token(data_dir)
+
+
+def known_token(data_dir: Path) -> str:
+    """The one that there is; "" if there is none that could be used."""
     try:
         known = (data_dir / box.TOKEN).read_bytes()[:1000].decode("ascii", "replace").strip()
     except OSError:
-        known = ""
-    return known if len(known) >= 43 and known.isascii() else new_token(data_dir)
+        return ""
+    return known if len(known) >= 43 and known.isascii() else ""
 
 
 def new_token(data_dir: Path) -> str:

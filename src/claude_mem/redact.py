@@ -116,6 +116,16 @@ _TOKENS = _rules(
     *(("vendor-token", prefix, rf"{_begins(re.escape(prefix))}[A-Za-z0-9_\-.]{{20,512}}") for prefix in _PREFIXES),
 )
 
+# A literal, the program, and its option that has a password after it.
+_TAKE_PASSWORDS = (
+    ("-user", "curl", r"--(?:proxy-)?user[ =][\"']?[\w.@\-]{1,128}:"),
+    ("login ", r"(?:docker|podman|nerdctl|helm|registry|oc|az|skopeo|buildah|cf) login", "(?:-p|--password)[ =]"),
+    ("redis-cli ", "redis-cli", r"-a\s{1,4}"),
+    ("mongo", "mongo[a-z]{0,8}", r"-u\s?\S{1,64}\s-p\s{1,4}"),
+    ("ldap", "ldap[a-z]{0,8}", r"-w\s{1,4}"),
+    ("gh secret set ", "gh secret set", "(?:-b|--body)[ =]"),
+)
+
 # Secrets that are known by where they stand.
 _PLACES = _rules(
     # To its end, or as far as it can reach if that is missing; but code that only names the line is no key.
@@ -134,12 +144,19 @@ _PLACES = _rules(
         for who in ("Amz", "Goog")
     ),
     ("password-in-url", "://", r"(?<=://)[^\s/:@'\"<>]{0,128}:(?P<word>[^\s/'\"<>?#]{3,256})(?=@[A-Za-z0-9\[])"),
+    # A name in place of a password: of the kind that only a machine has.
+    (
+        "password-in-url",
+        "://",
+        r"(?<=://)(?:[0-9a-f]{32,64}|(?=[a-zA-Z]{0,64}+[0-9])(?=[a-z0-9]{0,64}+[A-Z])[A-Za-z0-9]{24,256})(?=@[A-Za-z0-9\[])",
+    ),
     (
         "authorization",
         "uthorization",
-        r"(?i)(?<=authorization)\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?(?:bearer|basic|token|digest|apikey)\s{1,4}"
-        r"[A-Za-z0-9._~+/=\-]{8,4096}",
+        r"(?i)(?<=authorization)\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?(?:(?:bearer|basic|token|digest|apikey|negotiate|"
+        r"ntlm|hawk|key)\s{1,4}[A-Za-z0-9._~+/=\-]{8,4096}|(?=(?:[a-z_\-./+~]{0,64}+[0-9]){4})[a-z0-9._~+/=\-]{20,4096}+(?![(\[]))",
     ),
+    ("signature", "Signature=", r"(?<=[ ,]Signature=)[0-9a-f]{32,128}"),
     # With a digit among the letters: `Bearer token` is prose.
     ("bearer-token", "earer ", r"\b[Bb]earer (?=[A-Za-z_\-./+~]{0,64}+[0-9])[A-Za-z0-9._~+/=\-]{20,4096}"),
     # To the end of the line or the text it stands in, if any of its values is long enough to be a session.
@@ -152,6 +169,34 @@ _PLACES = _rules(
     # What stands before a password is kept.
     ("password", "login ", r"(?P<keep>\blogin [^\s\"']{1,128}\s{1,64}password\s{1,8})[^\s\"'\\]{3,256}"),
     ("password", " -u", r"(?P<keep> -u[ =]?[\"']?[\w.@\-]{1,128}:)[^\s\"'$<{]{3,256}"),
+    *(
+        (
+            "password",
+            literal,
+            rf"(?P<keep>\b{program}(?=\s)[^\n|;&]{{0,200}}?\s{option}[\"']?)(?P<word>[^\s\"'$<{{\-][^\s\"']{{2,255}})",
+        )
+        for literal, program, option in _TAKE_PASSWORDS
+    ),
+    (
+        "password",
+        "DENTIFIED ",
+        r"(?P<keep>\bIDENTIFIED (?:WITH \S{1,64} )?BY [\"']?)(?P<word>[^\s\"';:?@$%<{\\]{3,256})",
+    ),
+    (
+        "password",
+        "dentified by",
+        r"(?P<keep>\b[Ii]dentified by [\"'])(?=[A-Za-z]{0,64}+[^A-Za-z\s\"'])[^\s\"';:?@$%<{\\]{6,256}",
+    ),
+    # A connection string: between semicolons any sign may stand.
+    *(
+        (
+            "password",
+            f"{name[1:]}=",
+            rf"(?P<keep>;\s{{0,4}}[{name[0].upper()}{name[0]}]{name[1:]}=)(?=[A-Za-z._\-]{{0,64}}+[^A-Za-z._\-;\s\"'])"
+            r"(?P<word>[^;\s\"'\\]{3,256})",
+        )
+        for name in ("password", "pwd")
+    ),
     ("password", "sshpass ", r"(?P<keep>\bsshpass -p\s{0,4}[\"']?)(?![\"']?\$)[^\s\"']{3,256}"),
     ("password", "mysql", r"(?P<keep>\bmysql(?:dump|admin)?\s[^\n|;&]{0,200}?\s-p[\"']?)(?![\"']?\$)[^\s\"']{3,256}"),
 )
@@ -167,15 +212,32 @@ _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32})
 _ABOUT = re.compile(
     r"(?i)[_\-]?(?:name|type|id|path|file|dir|url|uri|host|endpoint|length|len|size|field|column|label|hint|input|ttl|expiry|"
     r"expires(?:[_\-]?(?:in|at))?|count|limit|ref|arn|prefix|suffix|policy|rules?|regex|pattern|version|algorithm|algo|alias|"
-    r"stdin|env|var|method|provider|store|manager|mode|scheme|scopes?|class|error|errors|usage|cost|budget|status|state)\Z"
+    r"stdin|env|var|method|provider|store|manager|mode|scheme|scopes?|class|error|errors|usage|cost|budget|status|state|message|msg|text|prompt|"
+    r"help|placeholder|title|description)\Z"
 )
 
 # NAME=value where the name says that it is a secret and the value looks like one, not like code that fetches it.
 # Quotes may be escaped: text of text. Between quotes any sign may stand. After a space alone: see `_assigned`.
 _ASSIGNED = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})"
-    r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:)\s{0,4}\\{0,4}|(?<=[\w\-])>|\s{1,4})"
-    r"(?:(?P<quote>[\"'])(?P<quoted>[^\s\"'\\\x00-\x1f]{6,512})|(?P<bare>[^\s\"',;(){}\[\]<>$\\\x00-\x1f]{6,512}+(?![(\[])))"
+    r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:)\s{0,4}(?P<slash>\\{1,4})?|(?<=[\w\-])>|\s{1,4})"
+    r"(?:(?P<quote>[\"'])(?P<quoted>(?:[^\s\"'\\\x00-\x1f]|(?(slash)(?!)|\\[\"'/])){6,512})|(?P<bare>[^\s\"',;(){}\[\]<>$\\\x00-\x1f]{6,512}+(?![(\[])))"
+)
+# An environment as it is printed: to the end of the line, since any sign may stand in it; between quotes also spaces.
+_LINE = re.compile(
+    rf"(?i)(?P<name>{_NAMES}{_REST})(?P<between>=| ?:= ?)"
+    r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\\\x00-\x1f]{6,256})(?P=quote)|"
+    r"(?P<bare>(?-i:[a-z]{4}(?: [a-z]{4}){3}(?=\s|\Z))|(?:[^\s\\;,\x00-\x1f]|,(?!\w{1,64}=)|\\(?![nrt\"'\\])){6,512}+))"
+)
+_LINE_HEAD = re.compile(
+    r"(?:\A|(?P<quote>[\"'`])|[\r\n]|\\n)[ \t+\-]{0,16}"
+    r"(?:(?:export|set|setx|declare -x|ENV|ARG|-e|--env)[ \t]{1,4}|\$env:)?[A-Z0-9_]{0,48}\Z"
+)
+# A name here and its value there: `- name: DB_PASSWORD`, and in the next line `value: …`.
+_PAIR = re.compile(
+    rf"(?i)(?P<name>{_NAMES}{_REST})"
+    r"(?P<between>\\{0,4}[\"']?\s{0,4}+[,;]?\s{0,64}+\\{0,4}[\"']?(?:parameter)?value\\{0,4}[\"']?"
+    r"\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?)(?P<value>[^\s\"'\\<>\x00-\x1f]{6,512})"
 )
 _NAMED = re.compile(rf"(?i){_NAMES}{_REST}\Z")
 _OPTION = re.compile(r"(?:\A|[\s\"'(,])--?[A-Za-z0-9_\-]{0,40}\Z")
@@ -196,8 +258,25 @@ _URLSAFE = str.maketrans("-_", "+/")
 _DEEPEST = 2  # base64 in base64
 
 
+_OURS: set[str] = set()
+_COLOURS = ("\x1b[", "1b[", "033[", "\\e[")  # as it is, or escaped: text of text
+_COLOUR = re.compile(r"(?:\x1b|\\u001b|\\x1b|\\033|\\e)\[[0-9;]{0,16}[mK]")
+
+
+def know(secret: str) -> None:
+    """A secret of our own, which no rule could know by its looks: from now on it is replaced wherever it stands."""
+    if len(secret) >= _SHORTEST:
+        _OURS.add(secret)
+
+
 def redact(text: str) -> str:
-    return _redact(text, _DEEPEST)
+    for secret in _OURS:
+        text = text.replace(secret, "[redacted]")
+    text = _redact(text, _DEEPEST)
+    if not any(begin in text for begin in _COLOURS) or (plain := _COLOUR.sub("", text)) == text:
+        return text
+    cleaned = _redact(plain, _DEEPEST)  # a colour may begin in the middle of a secret
+    return text if cleaned == plain else cleaned
 
 
 def _redact(text: str, deep: int) -> str:
@@ -238,10 +317,11 @@ def _redact_assigned(text: str) -> str:
     kept: list[str] = []
     position = 0
     for at in _name_places(text):
-        found = _ASSIGNED.match(text, at) if at >= position else None
-        if found and (replaced := _assigned(found)):
-            kept += (text[position:at], replaced)
-            position = found.end()
+        for pattern, decide in _NAMED_SHAPES if at >= position else ():
+            if (found := pattern.match(text, at)) and (replaced := decide(found)):
+                kept += (text[position:at], replaced)
+                position = found.end()
+                break
     return "".join([*kept, text[position:]]) if kept else text
 
 
@@ -276,10 +356,20 @@ _BEFORE_KEY = re.compile(
 def redact_named(value: Any) -> Any:
     """JSON in which a key says what its value is: `{"password": "…"}` holds no line that says both."""
     if isinstance(value, dict):
-        return {key: _under(key, item) for key, item in value.items()}
+        told = _named_by(value)
+        return {key: _under(told if told and str(key).lower() in _VALUES else key, item) for key, item in value.items()}
     if isinstance(value, list):
         return [redact_named(item) for item in value]
     return value
+
+
+_KEYS = ("name", "key", "variable", "parameterkey")
+_VALUES = ("value", "parametervalue")
+
+
+def _named_by(value: dict[Any, Any]) -> str:
+    """The name that stands beside a value: `{"name": "DB_PASSWORD", "value": "…"}`."""
+    return next((name for key, name in value.items() if str(key).lower() in _KEYS and isinstance(name, str)), "")
 
 
 def _under(key: Any, item: Any) -> Any:
@@ -294,10 +384,52 @@ def _assigned(match: re.Match[str]) -> str:
     value, name, between = match["quoted"] or match["bare"], match["name"], match["between"]
     if between.isspace() and not _may_follow(match):
         return ""
+    if "\n" in between and _NEXT_LINE.match(value):
+        return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
     env = name.isupper() and between == "="
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _looks_secret(value, name, env=env) else ""
+
+
+_NEXT_LINE = re.compile(r"\w{1,64}[=:]")  # nothing was assigned: what follows is the next name
+
+
+def _in_line(match: re.Match[str]) -> str:
+    """Of `NAME=value` where a line begins, as `env` prints it and files of an environment have it."""
+    text, name = match.string, match["name"]
+    head = _LINE_HEAD.search(text, max(0, match.start() - 80), match.start()) if name.isupper() else None
+    if head is None:
+        return ""
+    if match["quoted"]:
+        value = match["quoted"]
+        is_secret = not _SENTENCE.search(value) and _is_odd(value.replace(" ", ""), name, "")
+        return f"{name}{match['between']}{match['quote']}[redacted]{match['quote']}" if is_secret else ""
+    value, quote, rest = match["bare"].partition(head["quote"] or "\n")
+    line = text[match.end() : match.end() + 512].partition("\n")[0]
+    return f"{name}{match['between']}[redacted]{quote}{rest}" if _is_odd(value, name, line) else ""
+
+
+def _is_odd(value: str, name: str, line: str) -> bool:
+    """No code that fetches it: no variable, and no bracket that is closed again or left open at the end."""
+    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value):
+        return False
+    opened = re.search(r"[(\[{]", value)
+    if opened and re.search(r"[)\]}]", value[opened.end() :] + line):
+        return False
+    return _looks_secret(value.translate(_BRACKETS).replace(" ", ""), name, env=True)
+
+
+def _paired(match: re.Match[str]) -> str:
+    name = match["name"]
+    secret = _looks_secret(match["value"], name, env=name.isupper())
+    return f"{name}{match['between']}[redacted]" if secret else ""
+
+
+_NAMED_SHAPES = ((_LINE, _in_line), (_PAIR, _paired), (_ASSIGNED, _assigned))
+_REFERS = re.compile(r"\$[({]|\$[A-Z_]{3}|`|\{\{|%\(|[\"'][\])]")
+_SENTENCE = re.compile(r"\A[A-Z][a-z]+,? [a-z]|[.:?]\Z|: |, |(?: \S+){6}|\A[^0-9]*\Z")
+_BRACKETS = dict.fromkeys(map(ord, "()[]{}<>$"))
 
 
 def _may_follow(match: re.Match[str]) -> bool:

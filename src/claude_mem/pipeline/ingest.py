@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,9 @@ async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[N
     failpoint("drain.read")
     news, outcomes = await db.write(take_batch, found, now=ids.now())
     failpoint("drain.committed")
-    await asyncio.to_thread(_clear, spool, names, outcomes)  # after the commit: a crash only costs a second look
+    await asyncio.to_thread(
+        _clear, spool, names, outcomes, config
+    )  # after the commit: a crash only costs a second look
     failpoint("drain.all_unlinked")
     return len(names), news
 
@@ -119,22 +123,31 @@ def _read_safely(spool: Spool, name: str, config: Config, resolve_project: Calla
         return Refused(name, Outcome("set_aside", "error"))
 
 
-def _clear(spool: Spool, names: list[str], outcomes: list[Outcome]) -> None:
+def _clear(spool: Spool, names: list[str], outcomes: list[Outcome], config: Config) -> None:
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.what == "set_aside":
             failpoint("drain.refused")
-            spool.set_aside(name, clean=clean_aside)
+            spool.set_aside(name, clean=partial(clean_aside, config=config))
             failpoint("drain.put_aside")
         else:
             spool.remove(name)
             failpoint("drain.unlinked")
 
 
-def clean_aside(text: str) -> str:
+def clean_aside(text: str, config: Config) -> str:
     """What could not be read as an event is kept as text. If it names a file of secrets, only its first lines are."""
-    if withheld.mentions(text):
-        text = f"{text.partition(chr(10) * 2)[0]}\n\n{withheld.NOTE}"
+    if withheld.mentions(text, withheld_files(config)):
+        head, blank, _ = text.partition("\n\n")
+        text = f"{head if blank else ''}\n\n{withheld.NOTE}"
     return redact(privacy.strip(text))
+
+
+def withheld_files(config: Config) -> tuple[str, ...]:
+    """Beside the list that everyone has: our own folder, wherever it is, and what the user named."""
+    folder = config.data_dir.expanduser()
+    home = os.path.expanduser("~")  # noqa: PTH111 -- of someone without a home it is itself
+    told = [folder, *([Path("~") / folder.relative_to(home)] if folder.is_relative_to(home) else [])]
+    return (*(f"{escape(str(path))}/*" for path in told), *config.withheld_files)
 
 
 def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str], Project]) -> Taken:
@@ -221,7 +234,7 @@ def _clipped(part: Any) -> Any:
 
 def without_secrets(body: Body, config: Config, change: Callable[[str], str]) -> Body:
     """`change` is made to every text; what only its place makes a secret goes too."""
-    told = withheld.hide(body, config.withheld_files) if isinstance(body, ToolUsed) else body
+    told = withheld.hide(body, withheld_files(config)) if isinstance(body, ToolUsed) else body
     found: Body = msgspec.convert(redact_named(map_strings(msgspec.to_builtins(told), change)), Body)
     return found
 

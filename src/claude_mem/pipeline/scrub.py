@@ -101,7 +101,7 @@ class Scrubber:
             await self._table(texts, progress, clean)
         for path in files:
             progress.doing = path.parent.name
-            changed = await asyncio.to_thread(_clean_file, path, write=not progress.dry_run)
+            changed = await asyncio.to_thread(_clean_file, path, self.config, write=not progress.dry_run)
             progress.add(path.parent.name, 1, changed)
         if progress.changed and not progress.dry_run:
             await self._settle()
@@ -165,12 +165,12 @@ def _files(config: Config) -> Iterator[Path]:
         yield from sorted(path for path in folder.glob(names) if path.is_file() and not path.is_symlink())
 
 
-def _clean_file(path: Path, *, write: bool) -> bool:
+def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
     """A log that is being written is changed in its place, since its writer goes on with the file that it has."""
     is_log = path.parent.name == "logs"
     with paused_log() if is_log else nullcontext():
         text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
-        new = redact(text) if is_log else ingest.clean_aside(text)
+        new = redact(text) if is_log else ingest.clean_aside(text, config)
         if new == text or not write:
             return new != text
         if is_log:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import uvicorn
 
-from claude_mem import __version__, box, hook, process
+from claude_mem import __version__, box, hook, process, redact
 from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
 from claude_mem.process import Worker, take_lock, write_launcher
@@ -105,6 +105,7 @@ class Life:
         """True if it is to be opened anew."""
         self.service = service = opening.opened(self.config)
         port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
+        redact.know(token)  # the service knows one that was there before
         server = HttpServer(
             uvicorn.Config(
                 build_app(service, token=token, port=port),

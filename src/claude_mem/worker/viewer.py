@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from claude_mem import process
+from claude_mem import process, redact
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.hosts.registry import HOSTS
 from claude_mem.store import feed, projects
@@ -108,6 +108,7 @@ async def enter(_: Service, request: Request) -> Any:
 async def rotate_token(service: Service, request: Request) -> Any:
     """Make a new token. The old one and every browser's cookie are refused from now on → `{rotated}`."""
     fresh = process.new_token(service.config.data_dir)
+    redact.know(fresh)
     _visits(request).change(fresh)
     if (worker := process.read_worker(service.config.data_dir)) is not None:
         process.announce(service.config.data_dir, msgspec.structs.replace(worker, token=fresh))
