@@ -253,7 +253,9 @@ def forbidden(source: str) -> Iterator[str]:
         if isinstance(node, ast.Call):
             yield from FORBIDDEN & {_called(node.func)}
             yield from ("shell=" for word in node.keywords if word.arg == "shell")
-            yield from ("verify=" for word in node.keywords if word.arg == "verify" and ast.unparse(word.value) == "False")
+            yield from (
+                "verify=" for word in node.keywords if word.arg == "verify" and ast.unparse(word.value) == "False"
+            )
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
             yield from (name for name in names if name.partition(".")[0] in MODULES)
