@@ -248,12 +248,12 @@ MOST = 2_000
 SIGNS = ("a", "word ", "é", "漢字", "🦄", "/", "x_y.z ", "<b>", "\\", "https://a.b/c ")
 LONG_TEXT = st.builds(lambda sign, count: sign * count, st.sampled_from(SIGNS), st.integers(0, 500))
 TEXT = st.one_of(st.just(""), LONG_TEXT, st.text(max_size=60))
-ROW = st.fixed_dictionaries(
+ROW: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"title": TEXT, "narrative": TEXT, "subtitle": TEXT, "type": st.sampled_from([*ICONS, "nothing"]), "pinned": st.booleans(),
      "trust": st.sampled_from(["user", "tool"]), "concepts": st.just([]), "kind": st.just("observation"),
      "created_at": st.integers(1_600_000_000_000, 1_790_000_000_000), "files_modified": st.just([])}
 )  # fmt: skip
-SUMMARY = st.fixed_dictionaries(
+SUMMARY: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"id": st.just(1), "created_at": st.just(1_700_000_000_000),
      **dict.fromkeys(("request", "completed", "learned", "next_steps", "notes", "investigated"), TEXT)}
 )  # fmt: skip

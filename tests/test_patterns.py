@@ -155,7 +155,7 @@ def all_of_them() -> dict[str, tuple[Pattern, str]]:
 
 def fits(items: list[Any], sign: str) -> bool:
     """Is it in the class?"""
-    known = {
+    known: dict[Any, Callable[[str], bool]] = {
         sre.CATEGORY_DIGIT: str.isdigit,
         sre.CATEGORY_NOT_DIGIT: lambda sign: not sign.isdigit(),
         sre.CATEGORY_SPACE: str.isspace,
@@ -215,8 +215,8 @@ def pumps(parts: Any, before: str = "") -> Iterator[tuple[str, str]]:
     for kind, value in parts:
         if kind in REPEATS:
             inner = value[2]
-            single = inner[0] if len(inner) == 1 else (None, None)
-            runs = of_class(single[1]) if single[0] is sre.IN else samples(inner)
+            is_class = len(inner) == 1 and inner[0][0] is sre.IN
+            runs = of_class(inner[0][1]) if is_class else samples(inner)
             yield from ((before, run) for run in runs if run)
             yield from pumps(inner, before)
         elif kind is sre.BRANCH:
