@@ -556,7 +556,7 @@ def test_a_file_in_place_of_the_spool_is_reported(lab: Lab) -> None:
     assert_it_says_so_at_a_session_start(lab)
     assert str(lab.data / "spool") in complaints(lab)
     assert run(lab, "save", tool(), worker=True) == hook.ANSWER
-    assert not (lab.data / "worker.starting").exists(), "no worker could begin, so none is started"
+    assert not (lab.data / "logs" / "start.log").exists(), "no worker could begin, so none is started"
     assert status(lab)["queued"] == 0
     (lab.data / "spool").unlink()
     assert_a_good_event_is_stored(lab)

@@ -166,7 +166,7 @@ async def _ask(app: ASGIApp, method: str, address: str, body: bytes) -> tuple[in
 
 # --- schemathesis ----------------------------------------------------------------------------------------------------
 
-EXAMPLES = 500  # an operation
+EXAMPLES = 150  # an operation
 CHECKS = "not_a_server_error,response_schema_conformance,content_type_conformance,status_code_conformance"
 
 

@@ -307,6 +307,7 @@ def _check_owner(home: str) -> None:
     """Nothing of this user's belongs in someone else's folder, nor where a link of theirs leads."""
     _check_mine(home, posix.stat(home))
     _check_mine(home, posix.lstat(home + "/spool"))
+    posix.stat(home + "/spool/")  # a folder, or a worker would only be started to die
 
 
 def _check_mine(path: str, found: "posix.stat_result") -> None:
