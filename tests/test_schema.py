@@ -193,7 +193,7 @@ def test_schemathesis_finds_nothing(lab: Lab, tmp_path: Path) -> None:
     assert "Traceback" not in (lab.data / "logs" / "worker.log").read_text()
     proof.record(
         "schemathesis: answers of 5xx or against the document", of="I6", goal="0 over ≥ 2,000 requests", measured=0,
-        ok=True, unit=f"of {count} requests to {sum(map(len, ROUTES.values()))} operations",
+        ok=True, unit=f"of {count} requests to {sum(map(len, ROUTES.values()))} operations", note=f"{EXAMPLES} examples an operation; stateful, too",
     )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def test_any_string_is_a_question(asked: Database) -> None:
 def _note_questions(name: str, took: list[float]) -> None:
     """That there was no error is what brought us here. How long it took says something on a quiet machine only."""
     p99 = sorted(took)[len(took) * 99 // 100]
-    proof.record(name, of="I5", goal="0 of 5,000", measured=0, ok=True, unit=f"of {len(took)}")
+    proof.record(name, of="I5", goal="0", measured=0, ok=True, unit=f"of {len(took):,}")
     proof.record(
         f"{name.partition(':')[0]}: p99", of="I5", goal="≤ 100 ms", measured=round(p99, 1), unit="ms", ok=p99 <= 100
     )
