@@ -40,12 +40,13 @@ test-crash-long: test-crash
 # docs/proof.md is written, also where one of them was missed.
 PROOF_SUITES := $(wildcard $(addprefix tests/,test_port.py test_wire.py test_box.py test_schema.py test_fuzz.py \
   test_damage.py test_keeping.py test_secrets.py test_withheld.py test_scrub.py poison test_forget.py test_audit.py \
-  test_egress.py \
-  test_upgrades.py test_disk.py test_room.py models/test_faults.py models/test_spending.py))
+  test_egress.py test_hook_fuzz.py test_bad_input.py test_patterns.py test_search.py test_projects.py test_paths.py \
+  test_privacy.py test_visits.py test_context.py viewer/test_xss.py test_upgrades.py test_disk.py test_room.py \
+  models/test_faults.py models/test_spending.py))
 # Of these suites only what has figures: the rest of them is in `make test`.
 PROOF_TESTS := tests/models/test_conformance.py tests/models/test_claude.py
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
-proof: $(READY) client
+proof: $(READY) client browser
 	rm -rf build/proof
 	missed=0; \
 	$(MAKE) fuzz || missed=1; \

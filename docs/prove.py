@@ -44,6 +44,15 @@ TITLES = {
     "forget": "Forgotten means gone",
     "audit": "What was done is on record",
     "egress": "Whom we talk to",
+    "hook_fuzz": "Hooks: odd inputs, odd surroundings",
+    "bad_input": "Odd input and a bad world",
+    "patterns": "No pattern blows up",
+    "search": "Any string is a question",
+    "projects": "A project is itself and no other",
+    "paths": "Paths from outside lead nowhere",
+    "privacy": "What is private",
+    "visits": "How a browser is let in",
+    "context": "How much is told",
     "xss": "The viewer",
 }
 NOT_COVERED = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -19,8 +20,15 @@ import pytest
 
 from claude_mem import hook, process
 from claude_mem.client import Client
+from claude_mem.pipeline.stage import Commit
+from claude_mem.records import Job
+from claude_mem.worker.api import build_app
+from tests import proof
 from tests.lab import HOOK, MEM, Lab
+from tests.models.server import Mirror, Server
+from tests.refining import place, spool_turn
 from tests.test_hook import check_answer, payload, run, spooled, tool, wait_for
+from tests.test_schema import PORT, _ask
 
 Checks = dict[str, dict[str, Any]]
 
@@ -111,6 +119,12 @@ def test_what_can_not_be_read_is_set_aside_and_counted(lab: Lab, case: str) -> N
     assert named in doctor(lab)["set aside"]["found"]
     assert len(list((lab.data / "aside").iterdir())) == 1
     assert assert_a_good_event_is_stored(lab)["set_aside"] == 1
+    note("what can't be read is set aside at the first look, and the next is stored", of="I3", goal=f"{len(BAD)} cases")
+
+
+def note(name: str, *, of: str, goal: str) -> None:
+    """One more that went well, or no one would come here."""
+    proof.record(name, of=of, goal=goal, measured=1, ok=True, tally=True)
 
 
 ODD: dict[str, bytes] = {
@@ -146,6 +160,156 @@ def test_what_is_only_odd_is_stored(lab: Lab, case: str) -> None:
     else:
         assert (found["captured"], found["stored"], found["queued"]) == (1, 1, 0)
     assert_a_good_event_is_stored(lab)
+    note("what is only odd is stored", of="I2", goal=f"{len(ODD)} cases")
+
+
+# Text as it comes from terminals, from files that are none, from whoever wants to be misread.
+ODD_TEXTS = {
+    "lone surrogates": "\ud800 \udfff\ud83e",
+    "nul and controls": "\0\x01\x7f\x85",
+    "direction": "\u202egnp.exe\u202c \u2066x\u2069 \u200f",
+    "ansi": "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J",
+    "nothing to see": "\u200b\u200d\ufeff\u2060\u00ad",
+    "replacement and private use": "\ufffd\ue000\U0010ffff\ufffe",
+    "combining": "e" + "\u0301" * 200,
+    "ends of lines": "a\rb\r\nc\u2028d\u2029e\x0b\x0c",
+    "wide": "\U0001f984漢字\u3000",
+    "numbers": f"NaN Infinity -1e999 {'9' * 5_000}",
+    "json and markup": '\\" \\u0000 {"a":[}] <![CDATA[ ]]> <!-- &#0; <observation>',
+    "latin-1 as utf-8": "Ã¤\udce4\udcff",
+}
+
+
+def test_odd_text_is_stored_found_shown_and_sent(tmp_path: Path) -> None:
+    """In everything that is said in a turn; what the model is sent is JSON that any reader takes, and so is every answer."""
+
+    async def all_of_it(server: Server) -> tuple[int, list[str]]:
+        settings = {"provider": "anthropic", "anthropic_api_key": "k", "anthropic_base_url": server.url}
+        found, bad = 0, list[str]()
+        async with place(tmp_path, chain=False, settings=settings) as there:
+            for number, text in enumerate(ODD_TEXTS.values()):
+                said = {"session_id": f"odd{number}", "prompt_id": f"p{number}"}
+                word = f"zebra{number}"
+                edit = {
+                    "file_path": f"{there.lab.project}/{word}.py",
+                    "old_string": text,
+                    "new_string": f"def {word}(): {text}",
+                }
+                there.lab.spool("UserPromptSubmit", prompt=f"Fix {word} {text}", **said)
+                there.lab.spool(
+                    "PostToolUse", tool_name="Edit", tool_input=edit, tool_response={text: [text, 1e308]}, **said
+                )
+                there.lab.spool(
+                    "PostToolUse",
+                    tool_name="Bash",
+                    tool_input={"command": text},
+                    tool_response={"stdout": text},
+                    **said,
+                )
+                there.lab.spool("Stop", last_assistant_message=f"We fixed {word} because {text}", **said)
+            await there.digest()
+            while await there.refine():
+                pass
+            await there.digest()
+            await there.check_account()
+            app = build_app(there.service, token="t" * 43, port=PORT)
+            for number in range(len(ODD_TEXTS)):
+                for path in (
+                    f"/api/search?query=zebra{number}",
+                    f"/api/session/{number + 1}",
+                    f"/api/observation/{number + 1}",
+                ):
+                    status, answer = await _ask(app, "GET", path, b"")
+                    if status >= 500 or not _is_strict(json.loads(answer)):
+                        bad.append(f"{path}: {status}")
+                    found += path.startswith("/api/search") and f"zebra{number}".encode() in answer
+        return found, bad
+
+    echo = "<observation><type>change</type><title>Echo</title><narrative>{}</narrative></observation>"
+    with Server(Mirror(lambda seen: echo.format(seen.prompt[:3000]))) as server:
+        found, bad = asyncio.run(all_of_it(server))
+        sent = [seen.body for seen in server.requests]
+    bad += [
+        f"request {number}" for number, body in enumerate(sent) if not isinstance(body, dict) or not _is_strict(body)
+    ]
+    about = f"{len(ODD_TEXTS)} kinds of text in prompt, call, output and answer; {len(sent)} requests to a model"
+    proof.record(
+        "odd text: exceptions, answers of 5xx, requests that are no JSON",
+        of="I2",
+        goal="0",
+        measured=len(bad),
+        ok=not bad,
+        note=about,
+    )
+    assert bad == []
+    assert len(sent) >= len(ODD_TEXTS)
+    assert found == len(ODD_TEXTS)
+
+
+def _is_strict(value: Any) -> bool:
+    """Can it be written as JSON in UTF-8, without any leniency?"""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except ValueError:
+        return False
+    return True
+
+
+# --- one bad turn ----------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_that_can_not_be_digested_is_given_up_and_the_next_is_done_at_once(tmp_path: Path) -> None:
+    took: list[float] = []
+
+    async def go() -> int:
+        async with place(tmp_path) as here:
+            here.turn("poison")
+            here.turn("next")
+            runner, attempts, failed = here.service.runner, 0, 0.0
+            digest = runner.stages["compress"]
+
+            async def poisoned(job: Job) -> Commit:
+                nonlocal attempts, failed
+                (turn,) = await here.rows(
+                    "select s.content_session_id as id from turns t join sdk_sessions s on s.id = t.session_id where t.id = ?",
+                    int(job.subject.partition(".")[0]),
+                )
+                if turn["id"] == "poison":
+                    attempts, failed = attempts + 1, time.monotonic()
+                    raise ValueError("this turn is poison")
+                took.append(time.monotonic() - failed)
+                return await digest(job)
+
+            runner.stages = {**runner.stages, "compress": poisoned}
+            await here.digest()
+            for _ in range(10):
+                await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0 where not dead") and None)
+                await here.digest()
+            (dead,) = await here.rows("select error from jobs where dead")
+            assert dead["error"] == "ValueError: this turn is poison"
+            assert [row["n"] for row in await here.rows("select count(*) as n from session_summaries")] == [1]
+            return attempts
+
+    attempts = asyncio.run(go())
+    proof.record("attempts at a turn that always fails", of="I3", goal="≤ 3", measured=attempts, ok=attempts <= 3)
+    seconds = round(max(took), 3)
+    proof.record(
+        "from its failure to the next turn", of="I3", goal="≤ 1 s", measured=seconds, unit="s", ok=seconds <= 1
+    )
+    assert (attempts, len(took)) == (3, 1)
+
+
+def test_a_turn_that_kills_the_worker_does_so_three_times_at_most(lab: Lab) -> None:
+    spool_turn(lab, "poison")
+    deaths = 0
+    while lab.drain(CLAUDE_MEM_FAILPOINT="compress.loaded") < 0 and deaths < 10:
+        deaths += 1
+    spool_turn(lab, "next")
+    lab.mem("drain")
+    assert lab.rows("select count(*) from session_summaries") == [(1,)]
+    assert lab.rows("select error from jobs where dead") == [("the worker died at it",)]
+    proof.record("times a turn may kill the worker", of="I3", goal="≤ 3", measured=deaths, ok=deaths <= 3)
+    assert deaths == 3
 
 
 def test_a_transcript_that_is_a_pipe_is_not_waited_for(lab: Lab, tmp_path: Path) -> None:
@@ -392,7 +556,7 @@ def test_a_file_in_place_of_the_spool_is_reported(lab: Lab) -> None:
     assert_it_says_so_at_a_session_start(lab)
     assert str(lab.data / "spool") in complaints(lab)
     assert run(lab, "save", tool(), worker=True) == hook.ANSWER
-    assert not (lab.data / "worker.starting").exists(), "no worker could begin, so none is started"
+    assert not (lab.data / "logs" / "start.log").exists(), "no worker could begin, so none is started"
     assert status(lab)["queued"] == 0
     (lab.data / "spool").unlink()
     assert_a_good_event_is_stored(lab)

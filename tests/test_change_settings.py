@@ -71,7 +71,7 @@ def test_everything_about_each_setting_is_told_but_its_secret(lab: Lab, file: Pa
         "default": 800,
         "kind": "whole number",
         "low": 300,
-        "high": 3000,
+        "high": 2000,
     }
     assert found["provider"]["fixed"].startswith("CLAUDE_MEM_PROVIDER")
     assert found["provider"]["source"] == "environment"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from claude_mem import privacy
 from claude_mem.answers import CONTEXT_CHARS, answer
+from claude_mem.config import limits
+from claude_mem.pipeline import moments, recall
 from claude_mem.pipeline.choose import still_open
-from claude_mem.pipeline.context import Known, compose_news, harmless, render, safe
+from claude_mem.pipeline.context import ICONS, Known, compose_news, harmless, render, safe
 from claude_mem.text import tokens
+from tests import proof
 from tests.lab import Lab
 
 DAY = 86_400_000
@@ -236,3 +240,86 @@ def test_what_was_left_to_do_is_told_at_the_next_start(lab: Lab) -> None:
     text = _context(lab.hook("SessionStart", session_id="z", source="startup"))
     assert "### Still open from before" in text
     assert "refuse negative prices" in text
+
+
+# --- never more than was promised ------------------------------------------------------------------------------------
+
+MOST = 2_000
+SIGNS = ("a", "word ", "é", "漢字", "🦄", "/", "x_y.z ", "<b>", "\\", "https://a.b/c ")
+LONG_TEXT = st.builds(lambda sign, count: sign * count, st.sampled_from(SIGNS), st.integers(0, 500))
+TEXT = st.one_of(st.just(""), LONG_TEXT, st.text(max_size=60))
+ROW: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"title": TEXT, "narrative": TEXT, "subtitle": TEXT, "type": st.sampled_from([*ICONS, "nothing"]), "pinned": st.booleans(),
+     "trust": st.sampled_from(["user", "tool"]), "concepts": st.just([]), "kind": st.just("observation"),
+     "created_at": st.integers(1_600_000_000_000, 1_790_000_000_000), "files_modified": st.just([])}
+)  # fmt: skip
+SUMMARY: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"id": st.just(1), "created_at": st.just(1_700_000_000_000),
+     **dict.fromkeys(("request", "completed", "learned", "next_steps", "notes", "investigated"), TEXT)}
+)  # fmt: skip
+
+
+WIDEST = {
+    **dict.fromkeys(("request", "completed", "learned", "next_steps", "notes"), "🦄" * 500),
+    "id": 1,
+    "created_at": 1,
+}
+
+
+def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "id": number * 1_000_003 + 1} for number, row in enumerate(rows)]
+
+
+def test_whatever_is_remembered_and_set_no_moment_tells_more_than_two_thousand_tokens() -> None:
+    most: Counter[str] = Counter()
+    told: Counter[str] = Counter()
+    low, high, _ = limits("context_tokens")
+    assert (low, high) == (300, MOST)
+
+    @settings(max_examples=2_000 if proof.long() else 60, deadline=None, database=None, derandomize=True)
+    @given(
+        rows=st.lists(ROW, max_size=12),
+        times=st.integers(1, 20),
+        summary=st.none() | SUMMARY,
+        steps=st.lists(TEXT, max_size=6),
+        project=TEXT,
+        budget=st.integers(300, MOST),
+        files=st.lists(TEXT, max_size=10),
+    )
+    @example([], 1, WIDEST, ["🦄" * 500] * 3, "漢" * 100, 300, [])
+    @example([], 1, WIDEST, ["<b>" * 500] * 3, "p" * 100, MOST, [])
+    def each(
+        rows: list[dict[str, Any]],
+        times: int,
+        summary: dict[str, Any] | None,
+        steps: list[str],
+        project: str,
+        budget: int,
+        files: list[str],
+    ) -> None:
+        found = _numbered(rows * times)
+        known = Known(project[:100], found, summary, len(found), 500, steps)
+        hits = [recall.Hit(row["id"], "observation", row["title"], 1.0, row, {}) for row in found[:5]]
+        lines = [(moments._row_line(row, ICONS), ["x"], True) for row in found[:4]]
+        said = {
+            "start": render(known, budget_tokens=budget),
+            "resumed": compose_news(known, budget_tokens=budget).text,
+            "prompt": moments._prompt_speech(hits, files, ICONS).text,
+            "file": moments._speech(f"# claude-mem: known about {project[:400]}", lines, moments.FILE_TOKENS).text,
+            "failure": moments._speech("# claude-mem: this error", lines[:2], moments.FAILURE_TOKENS).text,
+        }
+        for moment, text in said.items():
+            most[moment] = max(most[moment], tokens(text))
+            told[moment] += bool(text)
+        over = tokens(said["start"]) - budget
+        most["over its budget"] = max(most["over its budget"], over)
+
+    each()
+    worst = max(most[moment] for moment in told)
+    about = f"{told['start']:,} memories and settings; " + ", ".join(f"{name} {most[name]}" for name in told)
+    proof.record(
+        "most tokens told at any moment", of="S11", goal="≤ 2,000", measured=worst, ok=worst <= MOST, note=about
+    )
+    assert all(told.values())
+    assert worst <= MOST, about
+    assert most["over its budget"] <= 0, most

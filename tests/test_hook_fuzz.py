@@ -1,27 +1,30 @@
 """A thousand inputs, most of them bad, through the real hook: it never complains, and not one is lost.
 
-`make test-long` sends five thousand.
+`make test-long` sends five thousand, `make proof` ten thousand, and more from odd surroundings.
 Every input follows from the number of its chunk, so a failure can be had again: `-k chunk07`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from claude_mem import hook
+from tests import proof
 from tests.amounts import many
 from tests.lab import HOOK, Lab
 from tests.test_hook import check_answer, spooled
 
 CHUNKS = 10
-EACH = many(500)
+EACH = 1_000 if proof.long() else many(500)
 # Every reason for which an event may be set aside. Anything else is a fault of ours.
 REASONS = {
     "cut", "empty", "garbage", "no_session", "no_tool", "not_an_object", "not_json", "too_deep", "unknown_event",
@@ -212,7 +215,7 @@ def environment(chance: random.Random, lab: Lab) -> dict[str, str]:
 def test_whatever_it_is_given_the_hook_is_polite_and_nothing_is_lost(lab: Lab, chunk: str) -> None:
     chance = random.Random(chunk)
     lab.no_worker()
-    kept = 0
+    kept = polite = 0
     for number in range(EACH):
         (kind,) = chance.choices(list(KINDS), weights=list(KINDS.values()))
         command, sent, env = chance.choice(MOMENTS), kind(chance), environment(chance, lab)
@@ -222,6 +225,7 @@ def test_whatever_it_is_given_the_hook_is_polite_and_nothing_is_lost(lab: Lab, c
         where = f"{chunk}, input {number}: {kind.__name__} for {command}: {sent[:200]!r}"
         assert (done.returncode, done.stderr) == (0, b""), where
         check_answer(command, done.stdout)
+        polite += 1
         if number % 100 == 0:
             assert len(spooled(lab)) == kept, where
     files = spooled(lab)
@@ -238,3 +242,98 @@ def test_whatever_it_is_given_the_hook_is_polite_and_nothing_is_lost(lab: Lab, c
     assert found["set_aside_by"].keys() <= REASONS
     assert len(list((lab.data / "aside").iterdir())) == found["set_aside"]
     assert not os.path.exists("/tmp/owned")
+    note("odd inputs: exit 0 and an answer the client accepts, none lost", polite, least=EACH, goal="10,000 of 10,000")
+
+
+def note(name: str, count: int, *, least: int, goal: str) -> None:
+    proof.record(name, of="H4", goal=goal, measured=count, ok=count >= least, tally=True)
+
+
+# --- odd surroundings ------------------------------------------------------------------------------------------------
+
+# Lines of shell that set the world up; `"$@"` is the hook.
+AROUND = {
+    "no home": 'unset HOME; exec "$@"',
+    "no path": 'PATH= exec "$@"',
+    "hardly any environment": 'exec env -i CLAUDE_MEM_DATA_DIR="$CLAUDE_MEM_DATA_DIR" "$@"',
+    "locale C": 'LC_ALL=C LANG=C LC_CTYPE=C PYTHONUTF8=0 exec "$@"',
+    "a locale that is none": 'LC_ALL=xx_YY.utf9 exec "$@"',
+    "no temporary folder": 'TMPDIR=/nowhere TMP=/nowhere exec "$@"',
+    "a folder that was deleted": 'mkdir gone && cd gone && rmdir ../gone && exec "$@"',
+    "a folder that can't be read": 'mkdir -p shut && cd shut && chmod 0 . && exec "$@"',
+    "no room for a single byte": 'ulimit -f 0; exec "$@"',
+    "few files may be open": 'ulimit -n 6; exec "$@"',
+    "no data folder, and none can be made": 'CLAUDE_MEM_DATA_DIR=/proc/nowhere/data exec "$@"',
+    "a file for a data folder": 'touch a-file; CLAUDE_MEM_DATA_DIR="$PWD/a-file" exec "$@"',
+    "a data folder of someone else": 'mkdir -p theirs && chown 65534 theirs; CLAUDE_MEM_DATA_DIR="$PWD/theirs" exec "$@"',
+    "a data folder that is full": 'CLAUDE_MEM_DATA_DIR=/dev/full exec "$@"',
+    "nobody reads the answer": 'exec "$@" | true',
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_wherever_it_is_started_the_hook_is_polite(lab: Lab, around: str) -> None:
+    chance, polite = random.Random(around), 0
+    for command in hook.COMMANDS if proof.long() else ("context", "save"):
+        for kind in (good, wrong_types, truncated, noise)[: 4 if proof.long() else 1]:
+            lab.no_worker()
+            sent = kind(chance)
+            done = subprocess.run(
+                ["/bin/sh", "-c", AROUND[around], "sh", *HOOK, command],
+                input=sent, env=lab.env(), cwd=lab.folder, capture_output=True, timeout=20, check=False,
+            )  # fmt: skip
+            assert (done.returncode, done.stderr) == (0, b""), f"{command}: {sent[:200]!r}"
+            if around != "nobody reads the answer":
+                check_answer(command, done.stdout)
+            polite += 1
+    note(
+        "odd surroundings: exit 0 and an answer the client accepts", polite, least=1, goal=f"{len(AROUND)} surroundings"
+    )
+
+
+def test_a_pipe_that_no_one_closes_holds_no_one_up(lab: Lab) -> None:
+    """At every moment at once, each with half a payload and an open pipe behind it."""
+    lab.no_worker()
+    started = []
+    for command in hook.COMMANDS if proof.long() else ("new",):
+        one = subprocess.Popen([*HOOK, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env())
+        assert one.stdin is not None
+        one.stdin.write(good(random.Random(command))[:-3])
+        one.stdin.flush()
+        started.append((command, one))
+    for command, one in started:
+        assert one.stdout is not None
+        check_answer(command, one.stdout.read())
+        assert one.wait(20) == 0
+        assert one.stdin is not None
+        one.stdin.close()
+        one.stdout.close()
+    note("pipes never closed: exit 0 and an answer", len(started), least=1, goal="every moment")
+
+
+def test_a_hook_that_is_killed_midway_leaves_no_half_event(lab: Lab) -> None:
+    """What is there is whole, and the next one is stored as if nothing had happened."""
+    chance, rounds = random.Random(7), 100 if proof.long() else 6
+    lab.no_worker()
+    sent = json.dumps({**event(chance), "hook_event_name": "Stop", "session_id": "s", "prompt": "x" * 300_000}).encode()
+    for _ in range(rounds):
+        with subprocess.Popen([*HOOK, "save"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=lab.env()) as one:
+            assert one.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                one.stdin.write(sent[: chance.randrange(len(sent))])
+                one.stdin.flush()
+            time.sleep(chance.uniform(0, 0.03))
+            one.kill()
+            with contextlib.suppress(BrokenPipeError):
+                one.stdin.close()
+    whole = [file for file in spooled(lab) if not file.name.startswith(".")]
+    half = [file for file in whole if b"\n\n" not in file.read_bytes()]
+    done = subprocess.run([*HOOK, "save"], input=sent, env=lab.env(), capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    check_answer("save", done.stdout)
+    lab.mem("drain")
+    assert lab.status()["stored"] >= 1
+    proof.record(
+        "killed midway: half events", of="H4", goal="0", measured=len(half), ok=not half, note=f"{rounds} kills"
+    )
+    assert half == []

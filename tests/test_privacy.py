@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from claude_mem import hook
 from claude_mem.privacy import MAX_TAGS, hides_all, strip, strip_all
+from tests import proof
 from tests.amounts import many
 from tests.lab import COMMANDS, Lab
 from tests.test_hook import payload, run, spooled, tool
@@ -229,6 +230,12 @@ def test_of_thousands_of_shapes_exactly_the_open_text_is_left() -> None:
 
     each()
     assert len(seen) >= many(5_000)
+    note("shapes of tags: leaks, or open text that was cut", len(seen), goal="0 of 5,000")
+
+
+def note(name: str, count: int, *, goal: str) -> None:
+    """None leaked, or no one would come here."""
+    proof.record(name, of="P2", goal=goal, measured=0, ok=True, unit=f"of {count:,}")
 
 
 WORD = re.compile(r"(?ai:private|claude-mem-context)(?![\w-])")
@@ -286,14 +293,32 @@ SOUP = st.lists(
 ).map("".join).filter(lambda text: not re.search(r"\s{65}", text))  # fmt: skip
 
 
-@settings(NEVER, max_examples=many(4_000))
-@given(SOUP)
-@example("<pri<private>ΩΨΞ</private>vate>λμν</private>")
-@example("</private <private>ΩΨΞ</private>")
-@example("<private></private <private>ΩΨΞ</private>")
-@example("<private>ΩΨΞ</private" + " " * 65 + "x")
-@example("<claude-mem-context><private></claude-mem-context>λμν</private>")
-def test_no_hidden_character_survives_whatever_the_tags_look_like(text: str) -> None:
+ONCE_BROKEN = (
+    "<pri<private>ΩΨΞ</private>vate>λμν</private>",
+    "</private <private>ΩΨΞ</private>",
+    "<private></private <private>ΩΨΞ</private>",
+    "<private>ΩΨΞ</private" + " " * 65 + "x",
+    "<claude-mem-context><private></claude-mem-context>λμν</private>",
+)
+
+
+def test_no_hidden_character_survives_whatever_the_tags_look_like() -> None:
+    count = 0
+
+    @settings(NEVER, max_examples=many(5_000))
+    @given(SOUP)
+    def each(text: str) -> None:
+        nonlocal count
+        count += 1
+        _check_hidden(text)
+
+    each()
+    for text in ONCE_BROKEN:
+        _check_hidden(text)
+    note("tags and halves of tags in any order, against a second scanner: leaks", count, goal="0 of 5,000")
+
+
+def _check_hidden(text: str) -> None:
     """Every letter of a text is made another one, so that each that is left can be told from all others."""
     letters = iter(range(0x4E00, 0x9FFF))
     text = "".join(chr(next(letters)) if letter in SECRET + OPEN else letter for letter in text)
@@ -424,6 +449,8 @@ def assert_linear(work: Callable[[str], object], shape: str) -> None:
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_twice_the_text_takes_twice_the_time(shape: str) -> None:
     assert_linear(strip, shape)
+    proof.record("hostile texts scanned in 2.5 × the time for twice the text", of="P2 I4", goal=f"{len(ADVERSARIAL)}",
+                 measured=1, ok=True, tally=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
@@ -575,11 +602,22 @@ def test_the_transcript_does_not_bring_a_private_part_back(lab: Lab) -> None:
     assert lab.status()["queued"] == 0
 
 
-@settings(NEVER, max_examples=25)
-@given(data=st.data())
-def test_the_hook_and_the_scanner_cut_the_same(data: st.DataObject) -> None:
+def test_the_hook_and_the_scanner_cut_the_same() -> None:
     """In this process: what the hook would write is what the scanner leaves."""
-    text, kept = data.draw(documents())
+    count = 0
+
+    @settings(NEVER, max_examples=1_000 if proof.long() else 25)
+    @given(documents())
+    def each(document: tuple[str, str]) -> None:
+        nonlocal count
+        count += 1
+        _check_record(*document)
+
+    each()
+    note("shapes in every field of a payload, as the hook writes it: leaks", count, goal="0")
+
+
+def _check_record(text: str, kept: str) -> None:
     fields = {"session_id": "s1", "prompt": text, "tool_input": {"a": [text]}}
     record = hook._record("new", "claude", json.dumps(fields).encode(), True)
     head, _, rest = record.partition(b"\n\n")

@@ -454,7 +454,7 @@ def test_other_values_are_tried_and_not_kept(page: Page) -> None:
     assert full["settings"] == full["stored"] == {"context_tokens": 800, "context_observations": 50}
     assert full["tokens"] + full["room"] == 800
     assert [item["title"] for item in full["told"] if item["kind"] == "summary"] == [_summary(full)]
-    one = page.get(path, context_observations=1, context_tokens=3000)
+    one = page.get(path, context_observations=1, context_tokens=2000)
     assert [item["kind"] for item in one["told"]] == ["observation", "summary"]
     assert (one["settings"]["context_observations"], one["stored"]) == (1, full["stored"])
     for item in full["told"]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from claude_mem import hook
 from claude_mem.config import Config
+from claude_mem.errors import Misuse
 from claude_mem.projects import Project, named, normal_remote, override_problem, resolve
 from claude_mem.store import projects
 from claude_mem.store.database import Database
+from tests import proof
+from tests.lab import Lab
 
 
 def _git(folder: Path, *arguments: str) -> None:
@@ -199,3 +207,121 @@ def test_a_file_that_leads_nowhere_or_too_deep_switches_off(repo: Path) -> None:
     (repo / ".claude-mem.toml").unlink()
     (repo / ".claude-mem.toml").write_text("skip_tools = " + "[" * 3_000)
     assert resolve(str(repo)).enabled is False
+
+
+# --- two thousand folders --------------------------------------------------------------------------------------------
+
+SAME_NAMES = (
+    "api",
+    "Api",
+    "a-b",
+    "a",
+    "b",
+    "é",
+    "e\u0301",
+    "shop.git",
+    " x",
+    "x ",
+    "-",
+    "--",
+    "a.b",
+    "漢字",
+    "🦄",
+    "a\\b",
+    "%2f",
+    "a:b",
+)
+
+
+def _made_repo(folder: Path) -> None:
+    """As git would make it; a thousand calls of git would take a minute."""
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "config").write_text("[core]\n\tbare = false\n")
+
+
+def _made_worktree(repo: Path, tree: Path) -> None:
+    notes = repo / ".git" / "worktrees" / tree.name
+    notes.mkdir(parents=True)
+    (notes / "commondir").write_text("../..\n")
+    tree.mkdir(parents=True)
+    (tree / ".git").write_text(f"gitdir: {notes}\n")
+
+
+def _made_submodule(repo: Path, name: str) -> Path:
+    inner = repo / name
+    inner.mkdir(exist_ok=True)
+    (repo / ".git" / "modules" / name).mkdir(parents=True)
+    (inner / ".git").write_text(f"gitdir: ../.git/modules/{name}\n")
+    return inner
+
+
+def _places(top: Path, chance: random.Random, count: int) -> Iterator[tuple[str, str]]:
+    """A folder, and which project it is. Half of them are not there; nearly all have names like those of others."""
+    for number in range(count // 20):
+        repo = top / chance.choice(SAME_NAMES) / chance.choice(SAME_NAMES) / f"{number:03}" / chance.choice(SAME_NAMES)
+        _made_repo(repo)
+        (repo / "deep" / "down").mkdir(parents=True)
+        tree, link = top / "trees" / f"{number}" / repo.name, top / "links" / f"{number}"
+        _made_worktree(repo, tree)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(repo)
+        yield from ((str(path), f"repo {number}") for path in (repo, repo / "deep", repo / "deep" / "down", tree, link))
+        yield f"{repo}/deep/../deep/./down/", f"repo {number}"
+        yield f"{link}/deep", f"repo {number}"
+        yield str(repo / "gone" / "since"), f"repo {number}"
+        yield str(_made_submodule(repo, "inner")), f"inner {number}"
+        for other in range(11):
+            names = chance.choices(SAME_NAMES, k=chance.randrange(1, 5))
+            path = f"{top}/plain/{number}/{other}/" + chance.choice("/-").join(names)
+            yield path, f"plain {os.path.realpath(path)}"
+
+
+def test_of_two_thousand_folders_none_is_taken_for_another(tmp_path: Path, config: Config) -> None:
+    db = Database(config.database, backups=config.backups)
+    meant: dict[str, int] = {}
+    mixed = []
+    places = list(_places(tmp_path / "top", random.Random(7), 2_000 if proof.long() else 100))
+    for now, (path, expected) in enumerate(places, 1):
+        found = db.write_now(projects.know, resolve(path), path, now=now)
+        if meant.setdefault(expected, found) != found:
+            mixed.append(f"{path!r} is not {expected}")
+    split = [name for name, count in Counter(meant.values()).items() if count > 1]
+    db.close()
+    names = len({name for _, name in places})
+    proof.record(
+        "folders taken for another project, or for one of their own", of="I7", goal="0 of 2,000", measured=len(mixed) + len(split),
+        ok=not mixed and not split, unit=f"of {len(places):,}", note=f"{names:,} projects: repositories, worktrees, submodules, links, plain",
+    )  # fmt: skip
+    assert (mixed, split) == ([], [])
+
+
+def test_the_name_of_a_project_never_becomes_a_path(lab: Lab) -> None:
+    """Names that would lead elsewhere, from whoever may name a project."""
+    client = lab.start()
+    before = _tree(lab.folder)
+    names = ["../../x", "../../../../../../tmp/owned", "/etc/passwd", "a\0b", "a/../../b", "~root", "..", ".", "x" * 4096, "\\..\\x",
+             "%2e%2e%2fx", "‥/x", "\u202e../x", "file:///etc/passwd", "-rf", "$(touch owned)", "`touch owned`", "\ud800", ""]  # fmt: skip
+    for name in names:
+        given = {"text": f"kept under {name!r}", "project": name.encode("utf-8", "replace").decode()}
+        with contextlib.suppress(Misuse):  # some are no names at all
+            client.post("/api/memory/save", given)
+            client.get("/api/context/inject", projects=given["project"])
+        assert re.fullmatch(r"[0-9a-f]{32}\.json", hook.start_name(name.encode("utf-8", "replace").decode()))
+    fresh = {
+        path
+        for path in _tree(lab.folder) - before
+        if not re.match(r"data/(missed$|starts$|starts/[0-9a-f]{32}\.json$|claude-mem\.db|logs/)", path)
+    }
+    proof.record(
+        "names of projects that touched a file",
+        of="I7",
+        goal="0",
+        measured=len(fresh),
+        ok=not fresh,
+        unit=f"of {len(names)} names",
+    )
+    assert fresh == set()
+
+
+def _tree(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,9 +14,10 @@ from starlette.testclient import TestClient
 from claude_mem.cli.view import page_of
 from claude_mem.config import Config
 from claude_mem.worker import visits
-from claude_mem.worker.api import build_app
+from claude_mem.worker.api import ROUTES, build_app
 from claude_mem.worker.service import Service
 from claude_mem.worker.visits import Visits
+from tests import proof
 from tests.lab import Lab
 
 TOKEN = "t" * 43
@@ -133,6 +134,37 @@ def test_every_answer_forbids_what_is_not_ours(http: TestClient) -> None:
             assert not re.search(r"unsafe|\*|http", policy)
 
 
+# What was set before anything was built; ours may only be stricter.
+POLICY = {
+    "default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:", "connect-src": "'self'",
+    "base-uri": "'none'", "form-action": "'none'", "frame-ancestors": "'none'", "require-trusted-types-for": "'script'",
+}  # fmt: skip
+ALSO = {
+    "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}  # fmt: skip
+
+
+def test_every_answer_of_every_route_carries_the_whole_policy(http: TestClient) -> None:
+    asked, short = 0, []
+    for path in ROUTES:
+        if path == "/stream":
+            continue  # it never ends; test_the_stream_… looks at it
+        for headers in (GOOD, {}, {"Sec-Fetch-Dest": "document"}):
+            answer = http.get(re.sub(r"{[^}]*}", "1", path), headers=headers)
+            asked += 1
+            said = dict(
+                part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";")
+            )
+            strict = all(set(said.get(name, "*").split()) <= set(wanted.split()) for name, wanted in POLICY.items())
+            if not strict or any(answer.headers.get(name) != wanted for name, wanted in ALSO.items()):
+                short.append(path)
+    proof.record(
+        "answers without the whole policy", of="S7", goal="0", measured=len(short), ok=not short, unit=f"of {asked}"
+    )
+    assert short == []
+
+
 @pytest.mark.parametrize(
     "name", ["../guard.py", "..%2fguard.py", "%2e%2e/guard.py", "/etc/passwd", "views", "", "x.js"]
 )
@@ -154,6 +186,49 @@ def test_open_prints_a_link_that_works(lab: Lab) -> None:
         connection.request("GET", link.removeprefix(f"http://127.0.0.1:{port}"))
         answer = connection.getresponse()
     assert (answer.status, answer.getheader("location")) == (303, "/search?q=why+rounding")
+
+
+def test_the_token_and_what_lets_a_browser_in_are_in_no_log_and_in_no_address_that_stays(lab: Lab) -> None:
+    client = lab.start(CLAUDE_MEM_LOG_LEVEL="DEBUG")
+    port, token = client.worker.port, client.worker.token
+    link: str = client.post("/api/open", {"path": "/search?q=x"})["url"]
+    seen: list[str] = []  # every address, as a history or a Referer would keep it, after the link itself
+    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        entered = _asked(connection, link.removeprefix(f"http://127.0.0.1:{port}"))
+        cookie = (entered.getheader("set-cookie") or "").partition(";")[0]
+        seen.append(entered.getheader("location") or "")
+        for path in (seen[-1], "/", "/static/app.js", "/api/health", "/nowhere", "/open?code=used", "/logs"):
+            answer = _asked(connection, path, Cookie=cookie)
+            seen += [path, answer.getheader("location") or ""]
+        for wrong in ({}, {"Cookie": cookie + "x"}, {"Authorization": f"Bearer {token}x"}):
+            assert _asked(connection, "/stream", **wrong).status == 401
+    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        connection.request("GET", "/stream", headers={"Cookie": cookie})
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+        assert answer.getheader("content-security-policy", "").startswith("default-src 'none'")
+    lab.mem("stop")
+    secrets = [token, cookie.partition("=")[2], link.partition("code=")[2]]
+    assert all(len(secret) > 30 for secret in secrets)
+    logs = [*(lab.data / "logs").iterdir(), *lab.folder.glob("worker-*/*")]
+    text = "\n".join(path.read_text("utf-8", "replace") for path in logs if path.is_file())
+    assert "DEBUG" in text or "INFO" in text
+    found = sum(secret in text for secret in secrets) + sum(secret in path for secret in secrets for path in seen)
+    proof.record(
+        "token, cookie or code in a log, or in an address after the link",
+        of="S8",
+        goal="0",
+        measured=found,
+        ok=not found,
+    )
+    assert found == 0
+
+
+def _asked(connection: HTTPConnection, path: str, **headers: str) -> HTTPResponse:
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    return answer
 
 
 def test_what_is_asked_for_is_the_page_that_opens() -> None:

@@ -64,7 +64,7 @@ def setting(
 class Config:
     data_dir: Path = setting(Path("~/.claude-mem"), "Where everything we own lies. Moving it moves everything.")
     worker_port: int = setting(37777, "Port of the worker on 127.0.0.1. If it is taken, a free one.", low=0, high=65535)
-    context_tokens: int = setting(800, "Room for the context at a session's start, in tokens.", low=300, high=3000)
+    context_tokens: int = setting(800, "Room for the context at a session's start, in tokens.", low=300, high=2000)
     context_observations: int = setting(50, "The most observations that context may list.", low=1, high=500)
     skip_tools: tuple[str, ...] = setting(
         ("ListMcpResourcesTool", "SlashCommand", "Skill", "TodoWrite", "AskUserQuestion"),
@@ -387,7 +387,7 @@ def _check_text(name: str, value: str, where: str, *, most: float) -> None:
 
 def _is_address(value: str) -> bool:
     try:
-        return bool(re.fullmatch(r"https?://[^\s/]+\S*", value)) and urlsplit(value).port != 0
+        return bool(re.fullmatch(r"https?://[^\s/]\S*", value)) and urlsplit(value).port != 0
     except ValueError:
         return False
 

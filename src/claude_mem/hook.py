@@ -333,10 +333,8 @@ def _miss(home: str) -> None:
 def _check_owner(home: str) -> None:
     """Nothing of this user's belongs in someone else's folder, nor where a link of theirs leads."""
     _check_mine(home, posix.stat(home))
-    spool = posix.lstat(home + "/spool")
-    _check_mine(home, spool)
-    if spool.st_mode & 0o170000 == 0o100000:
-        raise NotADirectoryError(home)  # a file: no worker could begin either, so none is started
+    _check_mine(home, posix.lstat(home + "/spool"))
+    posix.stat(home + "/spool/")  # a folder, or a worker would only be started to die
 
 
 def _check_mine(path: str, found: "posix.stat_result") -> None:

@@ -174,15 +174,20 @@ def _git_folder(start: Path) -> tuple[Path, Path] | None:
         except (OSError, UnicodeDecodeError):
             continue
         if pointer.startswith("gitdir:"):
-            return folder, _common(folder / pointer.removeprefix("gitdir:").strip())
+            return folder, _common(folder / _line(pointer.removeprefix("gitdir:")))
     return None
 
 
 def _common(git: Path) -> Path:
     try:
-        return Path(os.path.realpath(git / (git / "commondir").read_text("utf-8").strip()))
+        return Path(os.path.realpath(git / _line((git / "commondir").read_text("utf-8"))))
     except (OSError, UnicodeDecodeError):
         return Path(os.path.realpath(git))  # a submodule: a repository of its own
+
+
+def _line(text: str) -> str:
+    """As git reads it: a name may end with a space."""
+    return text.lstrip(" ").rstrip("\r\n")
 
 
 def _remote(common: Path) -> str:

@@ -66,7 +66,7 @@ def pairs(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
-_PLACE = re.compile(r"(?:[A-Za-z]:)?[\w.@~-]*(?:[/\\][\w.@~-]+)+")
+_PLACE = re.compile(r"(?<![\w.@~-])(?:[A-Za-z]:)?[\w.@~-]*+(?:[/\\][\w.@~-]++)+")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{7,40}\b|\d+", re.I)
 
 

@@ -12,6 +12,7 @@ import apsw
 import pytest
 from playwright.sync_api import Page
 
+from tests import proof
 from tests.lab import Lab
 from tests.viewer import history, views
 from tests.viewer.conftest import Faults
@@ -126,6 +127,14 @@ def _texts(conn: apsw.Connection, table: str) -> list[tuple[str, Any]]:
     return [(name, default) for _, name, kind, _, default, _ in columns if kind == "TEXT" and (table, name) not in OWN]
 
 
+def _poisoned(lab: Lab, table: str) -> list[tuple[str, Any]]:
+    conn = apsw.Connection(str(lab.data / "claude-mem.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return _texts(conn, table)
+    finally:
+        conn.close()
+
+
 def _log(path: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         for text in PAYLOADS:
@@ -178,7 +187,9 @@ def _pages(memory: Lab) -> Iterator[str]:
 def test_nothing_that_is_stored_can_run(page: Page, memory: Lab) -> None:
     page.add_init_script(CANARY)
     views.show(page, "/")
-    for path in _pages(memory):
+    paths = list(_pages(memory))
+    fields = sum(len(_poisoned(memory, table)) for table in TABLES) + 8  # eight more come in by the hook
+    for path in paths:
         text = _looked_at(page, path)
         if path.startswith(("/observation/", "/session/", "/search?q=xss", "/sessions", "/logs", "/health")):
             assert "xss(" in text or "__proto__" in text or "constructor" in text, path
@@ -190,6 +201,10 @@ def test_nothing_that_is_stored_can_run(page: Page, memory: Lab) -> None:
     _looked_at(page, "/")
     page.get_by_role("button", name=re.compile("new")).click()
     _looked_at(page, "/")
+    proof.record(
+        "payloads that ran, became markup or broke a rule", of="S7", goal="0 of 60", measured=0, ok=len(PAYLOADS) >= 60,
+        unit=f"of {len(PAYLOADS)} in {fields} columns and fields, {len(paths)} pages",
+    )  # fmt: skip
 
 
 def test_the_payloads_do_run_where_nothing_stops_them(page: Page, faults: Faults) -> None:

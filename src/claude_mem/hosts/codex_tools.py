@@ -25,8 +25,9 @@ NOISE = frozenset({
 _SHELLS = ("Bash", "exec_command", "shell_command", "shell", "local_shell", "container.exec")
 _AGENTS = "multi_agent"  # stands before the names of such tools, without anything between
 _ABOUT = re.compile(
-    r"(?:(?:Chunk ID|Wall time|Original token count|Total output lines): [^\n]*\n|Exit code: -?\d+\n"
-    r"|Process (?:exited with code -?\d+|running with session ID \d+)\n)+(?:Output:\n)?"
+    r"^(?:(?:Chunk ID|Wall time|Original token count|Total output lines): [^\n]*\n|Exit code: -?\d+\n"
+    r"|Process (?:exited with code -?\d+|running with session ID \d+)\n)+(?:Output:\n)?",
+    re.M,
 )
 _CODE = re.compile(r"^(?:Exit code: |Process exited with code )(-?\d+)$", re.M)
 _REFUSED = re.compile(r"unsupported call|[\w ]{1,40} (?:failed|rejected)\b|(?:[^\n]*\n)?aborted by user")

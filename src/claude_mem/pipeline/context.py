@@ -24,8 +24,8 @@ from claude_mem.text import local, plain, shorten, tokens
 
 ICONS = modes.icons(modes.load(modes.DEFAULT, modes.SHIPPED))
 _TAG_LIKE = re.compile(r"<(?=\s*[/!?a-zA-Z])")
-_ESCAPED = re.compile(
-    r"(?:&lt;|&#0*60;?|&#x0*3c;?|%3c|\\+u003c|\\+x3c)(?=(?:\s|%2f|/|\\)*(?:private|claude-mem))", re.I
+_ESCAPED = re.compile(  # from the first backslash of a run only, or a long one would be tried from each of them
+    r"(?:&lt;|&#0*60;?|&#x0*3c;?|%3c|(?<!\\)\\++(?:u003|x3)c)(?=(?:\s|%2f|/|\\)*+(?:private|claude-mem))", re.I
 )
 _OUR_NAMES = re.compile(r"claude-mem-context", re.I)
 _IMAGE = re.compile(r"!\[([^\]\n]{0,200})\]\([^)\n]{0,500}\)?")
@@ -222,7 +222,7 @@ def _last_time(summary: dict[str, Any] | None, budget_tokens: int) -> Iterator[s
         return
     limit = min(400, budget_tokens * 4 // 3 // len(there))
     yield f"\n### Last time ({local(summary['created_at']):%Y-%m-%d})"
-    yield from (f"{label}: {told(shorten(summary[field], limit))}" for field, label in there)
+    yield from (f"{label}: {_brief(summary[field], limit)}" for field, label in there)
 
 
 def _still_open(known: Known, budget_tokens: int) -> Iterator[str]:
@@ -230,7 +230,13 @@ def _still_open(known: Known, budget_tokens: int) -> Iterator[str]:
     if known.open:
         limit = budget_tokens * 4 // 10 // len(known.open[:3])
         yield "\n### Still open from before"
-        yield from (f"- {told(shorten(step, min(limit, 200)))}" for step in known.open[:3])
+        yield from (f"- {_brief(step, min(limit, 200))}" for step in known.open[:3])
+
+
+def _brief(text: str, most: int) -> str:
+    """At most so many bytes, not signs: a budget is in tokens, and most scripts need more of them than ours."""
+    line = told(shorten(text, most))
+    return shorten(line, len(line.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")))
 
 
 def _how_to_fetch(known: Known) -> Iterator[str]:

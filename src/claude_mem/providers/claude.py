@@ -236,7 +236,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 def _unquoted(value: str) -> str:
     """`"a b"  # why` is `a b`, and so is `a b  # why`; a `#` inside a word belongs to it."""
     quoted = re.fullmatch(r"""(["'])(.*)\1(?:\s+#.*)?""", value)
-    return quoted[2] if quoted else re.split(r"(?:^|\s+)#", value, maxsplit=1)[0]
+    return quoted[2] if quoted else re.split(r"(?<!\S)#", value, maxsplit=1)[0].rstrip()
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

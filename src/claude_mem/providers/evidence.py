@@ -25,12 +25,12 @@ _AGENTS = ("Task", "Agent")
 _COMMITTED = re.compile(r"^\[(?P<branch>\S+)(?: \(root-commit\))? (?P<id>[0-9a-f]{7,40})\] (?P<subject>.+)$", re.M)
 # `git commit -q -m "…"` says nothing; then the command itself tells what was committed.
 _QUIET_COMMIT = re.compile(
-    r"git commit\b[^\n]*?(?:-\w*m|--message)[ =]?(?P<quote>[\"'])(?:\$\(cat <<[\"'\\]*EOF[\"']?\s*\n)?(?P<subject>[^\n\"']{3,200})"
+    r"git commit\b[^\n]{0,400}?(?:-\w*m|--message)[ =]?(?P<quote>[\"'])(?:\$\(cat <<[\"'\\]*EOF[\"']?\s*\n)?(?P<subject>[^\n\"']{3,200})"
 )
 _STAT = re.compile(r"^ ?(\d+ files? changed.*)$", re.M)
 _ERROR = re.compile(r"error|exception|fatal|failed|failure|panic|not found|denied|refused|undefined|cannot|can't", re.I)
 _NAMED_ERROR = re.compile(r"(?:E\s+)?(?:[A-Za-z_][\w.]*(?:Error|Exception)|panic|fatal|error(?:\[\w+\])?) ?: ?\S")
-_AT_LINE = re.compile(r"\S+\.\w{1,5}:\d+(?::\d+)?:? \S")
+_AT_LINE = re.compile(r"(?<!\S)\S+\.\w{1,5}:\d+(?::\d+)?:? \S")
 _NOISE = re.compile(
     r"^(?:Exit code|\[[\w:.-]+\] (?:ERROR|\$)|make: \*\*\*|npm ERR!|error Command failed|FAIL\s|exit status)"
 )
@@ -39,7 +39,7 @@ _NOISE = re.compile(
 _WRAPPING = (
     re.compile(r"^(?:cd \S+ *(?:&&|;) *|[A-Z_][A-Z0-9_]*=\S* +|timeout \d+\w? +|time +)+"),
     re.compile(
-        r"(?: *2>&1| *[|;] *(?:head|tail|grep|cat|tee|sed|awk|wc)\b.*| *(?:&&|\|\||;) *echo\b.*| *>&? ?/dev/null)+$",
+        r"(?:(?<! ) *+(?:2>&1|[|;] *(?:head|tail|grep|cat|tee|sed|awk|wc)\b.*|(?:&&|\|\||;) *echo\b.*|>&? ?/dev/null)){1,8}$",
         re.S,
     ),
 )

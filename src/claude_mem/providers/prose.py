@@ -16,7 +16,8 @@ from claude_mem.text import shorten
 PART_CHARS = 600
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$|^(```|~~~).*\Z", re.M | re.S)
-_HEADING = re.compile(r"\s*(?:#{1,6}\s+(?P<marked>.+?)|\*\*(?P<bold>[^*]{2,80}?):?\*\*:?(?:\s*\([^)]{1,80}\))?:?)\s*$")
+# Of a line without spaces at its end.
+_HEADING = re.compile(r"\s*(?:#{1,6}\s+(?P<marked>.+)|\*\*(?P<bold>[^*]{2,80}?):?\*\*:?(?:\s*\([^)]{1,80}\))?:?)$")
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>.+)")
 _SPLIT = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`\"'(\[*_\d]|[a-z]+\()")
 
@@ -47,7 +48,7 @@ _SENTENCES = tuple(
 )  # fmt: skip
 
 _FILLER = re.compile(
-    r"""(?ix)^\W*(?:
+    r"""(?ix)^\W*+(?:
         (?:done|perfect|great|excellent|good|nice|awesome|sure|ok(?:ay)?|yes|no|all\ set|all\ done|all\ fixed|ready|got\ it|absolutely|
            of\ course|fixed|updated|thanks|you'?re\ (?:absolutely\ )?(?:right|welcome)|interesting|i\ see|understood)\b[^a-z`]{0,6}$
       | (?:now\ )?let\ (?:me|us)\b | let's\b | i'?ll\b | i\ will\b | i'm\ (?:going|now)\b | now\ i\b | i\ (?:can\ )?(?:now\ )?(?:see|have|understand)\b

@@ -551,7 +551,7 @@ def _field_words(text: str) -> list[str]:
 
 
 def _words(text: str) -> str:
-    return normal_title(re.sub(r"\\+[nrt]", " ", _decoded(text)))
+    return normal_title(re.sub(r"(?<!\\)\\++[nrt]", " ", _decoded(text)))
 
 
 # --- the rest of the reply -------------------------------------------------------------------------------------------

@@ -512,7 +512,7 @@ def trusts(conn: Connection, turn_id: int) -> list[str]:
 
 def completed(conn: Connection, text: str) -> str:
     """A question that is still being typed: its last word as the words that begin so, or without it if none does."""
-    match = re.search(r"[^\W_]+$", text)
+    match = re.search(r"(?<![^\W_])[^\W_]++$", text)
     if not match or _has_word(conn, match[0]):
         return text
     conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")

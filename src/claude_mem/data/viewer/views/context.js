@@ -5,7 +5,7 @@ import { clear, debounce, h } from "../dom.js";
 import { button, empty, number, panel, tell, toast } from "../parts.js";
 
 const KNOBS = {
-  context_tokens: { label: "Room, in tokens", min: 300, max: 3000, step: 50 },
+  context_tokens: { label: "Room, in tokens", min: 300, max: 2000, step: 50 },
   context_observations: { label: "At most so many observations", min: 1, max: 500, step: 1 },
 };
 const NAMES = Object.keys(KNOBS);
