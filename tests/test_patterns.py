@@ -137,7 +137,7 @@ def _flags(call: ast.Call, place: int) -> int:
 def globs() -> dict[str, tuple[Pattern, str]]:
     """What is made of the names of files that are withheld."""
     each = {f"withheld {rule}": (withheld._pattern(rule), "match") for rule in withheld.FILES}
-    return {**each, "withheld, all": (withheld._any(withheld.FILES), "match")}
+    return each | {f"withheld, all {at}": (every, "match") for at, every in enumerate(withheld._any(withheld.FILES))}
 
 
 def all_of_them() -> dict[str, tuple[Pattern, str]]:

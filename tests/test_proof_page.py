@@ -34,6 +34,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "goals.toml").write_text((ROOT / "docs" / "goals.toml").read_text("utf-8"), "utf-8")
     monkeypatch.setattr(prove, "DOCS", tmp_path)
     monkeypatch.setattr(prove, "FOUND", tmp_path / "found")
+    monkeypatch.setattr(prove, "RESULTS", tmp_path)
+    for file in {figure["file"] for figure in GIVEN["figure"]}:
+        figures = [{"name": each["name"], "value": 1, "unit": "ms"} for each in GIVEN["figure"] if each["file"] == file]
+        (tmp_path / f"{file}.json").write_text(json.dumps({"date": "2026-01-02", "figures": figures}))
     (tmp_path / "found").mkdir()
     return prove
 
@@ -44,12 +48,15 @@ def test_every_figure_speaks_for_a_goal_that_there_is() -> None:
         (path.name, name)
         for path in sources
         if path != Path(__file__)
-        for said in re.findall(r'\bof="([A-Z][^"]*)"', path.read_text("utf-8"))
+        for said in re.findall(r'\bof(?:: str)?(?: = |=)"([A-Z][^"]*)"', path.read_text("utf-8"))
         for name in said.split()
     }
     assert len(named) > 20
     assert {(file, name) for file, name in named if name not in GOALS} == set()
-    assert {figure["of"] for figure in GIVEN["figure"]} <= GOALS
+    benched = {name for figure in GIVEN["figure"] for name in figure["of"].split()}
+    assert benched <= GOALS
+    told = {name for part in GIVEN["part"] for name, about in part["goals"].items() if "why" in about}
+    assert GOALS - benched - told - {name for _, name in named} == set(), "nobody speaks for them"
 
 
 def test_what_is_tallied_is_added_up_and_of_the_rest_the_last_counts(page: ModuleType, tmp_path: Path) -> None:
