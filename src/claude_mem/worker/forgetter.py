@@ -230,8 +230,9 @@ def _many(progress: Progress) -> dict[str, int]:
 
 
 def _clean_copy(path: Path, config: Config, scope: Scope, made: list[Stone], words: Words) -> str:
+    """Whatever is the matter with one copy, the others are cleaned and the worker starts; it is named as `failed`."""
     try:
         return traces.clean_copy(path, config, scope, made, words)
-    except (MemError, OSError) as problem:
-        log.error("%s could not be rewritten: %s", path.name, problem)
+    except Exception as problem:
+        log.error("%s could not be rewritten: %s: %s", path.name, type(problem).__name__, problem)
         return "failed"

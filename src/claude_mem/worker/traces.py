@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, speaks_of
 from claude_mem.pipeline.scrub import paused_log
-from claude_mem.store import backup, foreign, forgetting, marks
+from claude_mem.store import backup, damage, foreign, forgetting, marks
 from claude_mem.store.database import Connection, rows
 from claude_mem.store.scopes import Found, Scope, find
 from claude_mem.store.stones import Stone
@@ -147,19 +148,25 @@ def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], wo
         with foreign.reading(path) as conn:
             wanted = bool(_in_copy(conn, config, scope, stones))
     except MemError as problem:
-        log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
-        _drop(path)
-        return "deleted"
+        return _drop(path, problem)
     if not wanted and not _says(path, words):
         return "kept"
-    backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
-    foreign.drop_copy(path)
+    try:
+        backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
+    except (MemError, *damage.SIGNS) as problem:
+        if not damage.is_damage(problem):  # a full disk is no fault of the copy's
+            raise
+        return _drop(path, problem)
+    finally:
+        foreign.drop_copy(path)
     return "rewritten"
 
 
-def _drop(path: Path) -> None:
+def _drop(path: Path, problem: Exception) -> str:
+    log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
     for side in backup.SIDES:
         shred(path.with_name(path.name + side))
+    return "deleted"
 
 
 def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]) -> Found:
@@ -173,10 +180,16 @@ def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]
 
 
 def _wipe(conn: Connection, config: Config, scope: Scope, stones: list[Stone], words: Words) -> None:
+    before = _dangling(conn)
     forgetting.wipe_copy(conn, _in_copy(conn, config, scope, stones))
     forgetting.wipe_traces(conn, words.in_line)
-    if dangling := rows(conn, "pragma foreign_key_check"):
+    if dangling := _dangling(conn) - before:
         raise CannotDo(f"{len(dangling)} rows would name what is not there", hint="please report this")
+
+
+def _dangling(conn: Connection) -> set[tuple[Any, ...]]:
+    """Rows that name what is not there. In quarantine some may have been so all along."""
+    return {tuple(row.values()) for row in rows(conn, "pragma foreign_key_check")}
 
 
 def _says(path: Path, words: Words) -> bool:
