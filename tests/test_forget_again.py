@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from claude_mem import ids
 from claude_mem.config import load
-from claude_mem.store import backup
+from claude_mem.errors import CannotDo
+from claude_mem.store import audit, backup, forgetting, stones
+from claude_mem.store.database import rows
+from claude_mem.store.scopes import Scope
+from claude_mem.worker import wishes
+from claude_mem.worker.forgetter import Progress
+from claude_mem.worker.service import Service
 from tests.lab import Lab
-from tests.test_forget import digest, forget, traces
+from tests.test_forget import WORD, audited, digest, forget, found, known, spool_session, traces, work
 from tests.test_forget import told as told  # noqa: PLC0414 - a fixture
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -46,3 +55,157 @@ def test_a_damaged_copy_keeps_nothing_of_it_and_keeps_no_worker_from_starting(
     assert traces(told.data) == []
     assert copy.exists() == (becomes == "rewritten")
     digest(told)
+
+
+# --- killed in between -----------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    pass
+
+
+async def _killed(*_: Any, **__: Any) -> Any:
+    raise Killed
+
+
+async def killed_at(service: Service, step: str, scope: Scope) -> None:
+    setattr(service.forgetter, step, _killed)
+    with pytest.raises(Killed):
+        await service.forgetter.forget(scope, Progress(erased=True))
+
+
+@pytest.mark.parametrize("step", ["_leave_stones", "take_away", "_erase_files"])
+def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told: Lab, step: str) -> None:
+    forget(told, session="lit")  # softly: its rows lie where they can be brought back from
+    spool_session(told, "third", secret=WORD)
+    told.raw_spool(f"no header here {WORD}".encode())
+    digest(told)
+    quarantined(told)
+    (told.data / "logs").mkdir(mode=0o700, exist_ok=True)
+    (told.data / "logs/worker.log").write_text(f"2026-01-01 00:00:00,000 ERROR x: a provider said {WORD}\n")
+    work(told, lambda service: killed_at(service, step, Scope(matching=WORD)))
+    assert (told.data / wishes.FILE).stat().st_mode & 0o777 == 0o600
+    digest(told)
+    assert traces(told.data) == []
+    assert not (told.data / wishes.FILE).exists()
+    assert audited(told) == []
+    work(told, lambda service: service.forgetter.undo(1))
+    digest(told)
+    assert found(told, WORD) == []
+
+
+def test_a_session_that_went_on_after_a_kill_keeps_what_is_new(told: Lab) -> None:
+    scope = Scope(sessions=(("claude", "lit"),))
+    work(told, lambda service: killed_at(service, "take_away", scope))
+    told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning", prompt_id="lit-p9")
+    digest(told)
+    assert traces(told.data) == []
+    assert found(told, "a new beginning")
+    assert audited(told) == []
+
+
+def test_a_wish_that_can_not_be_read_is_shredded_and_the_stones_tell_what_goes(told: Lab) -> None:
+    work(told, lambda service: killed_at(service, "take_away", Scope(matching=WORD)))
+    (told.data / wishes.FILE).write_bytes(b"{" + WORD.encode())
+    digest(told)
+    assert not (told.data / wishes.FILE).exists()
+    assert found(told, WORD) == []
+
+
+def test_an_erasure_that_is_cut_off_says_so_and_the_next_worker_tells_how_it_ends(told: Lab) -> None:
+    quarantined(told)
+
+    async def cut_off(service: Service) -> Progress:
+        begun, never = asyncio.Event(), asyncio.Event()
+
+        async def tidy() -> None:
+            begun.set()
+            await never.wait()
+
+        service.forgetter.tidy = tidy
+        progress = service.forgetter.start(Scope(matching=WORD), erase=True)
+        await begun.wait()
+        await service.forgetter.stop()
+        return progress
+
+    async def next_one(service: Service) -> tuple[Progress, bool]:
+        await service.prepare()
+        told_ = service.forgetter.progress
+        busy = told_.busy
+        await service.forgetter.finish()
+        return told_, busy
+
+    progress = work(told, cut_off)
+    assert "broken off" in progress.error and not progress.busy
+    after, busy = work(told, next_one)
+    assert busy and not after.busy and not after.error
+    assert after.number == progress.number and after.counts["events"] == progress.counts["events"] > 0
+    assert len(after.copies["rewritten"]) == 2
+    assert traces(told.data) == []
+
+
+def test_an_undo_that_was_broken_off_is_not_undone(told: Lab) -> None:
+    before = known(told)
+    number = forget(told, session="lit").number
+
+    async def die(service: Service) -> None:
+        service.db.write = _killed  # type: ignore[method-assign]
+        with pytest.raises(Killed):
+            await service.forgetter.undo(number)
+
+    work(told, die)
+    digest(told)
+    work(told, lambda service: service.forgetter.undo(number))
+    digest(told)
+    assert known(told) == before
+
+
+def test_an_undo_of_which_the_file_was_not_told_stays(told: Lab) -> None:
+    before = known(told)
+    number = forget(told, session="lit").number
+    work(told, lambda service: service.db.write(forgetting.undo, number, now=ids.now()))
+    digest(told)
+    assert known(told) == before
+    assert stones.kept(told.data) == []
+    with pytest.raises(CannotDo, match="nothing left"):
+        work(told, lambda service: service.forgetter.undo(number))
+
+
+# --- sessions that go on meanwhile -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("erase", [True, False])
+def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: bool) -> None:
+    """One event is older than the wish and was late, the others are newer: in the tables, and still in the spool."""
+
+    async def do(service: Service) -> list[str]:
+        take_away, waiting = service.forgetter.take_away, service.forgetter._waiting_files
+
+        async def late(*given: Any, **more: Any) -> None:
+            await asyncio.sleep(0.01)
+            told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning", prompt_id="lit-p9")
+            told.spool("Stop", session_id="lit", last_assistant_message="It began anew.", prompt_id="lit-p9")
+            await service.drain_once()
+            await take_away(*given, **more)
+
+        async def later(*given: Any) -> None:
+            told.spool("UserPromptSubmit", session_id="lit", prompt="And on it goes", prompt_id="lit-p10")
+            await waiting(*given)
+
+        service.forgetter.take_away = late  # type: ignore[method-assign]
+        service.forgetter._waiting_files = later  # type: ignore[method-assign]
+        await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), Progress(erased=erase))
+        assert [item for item in await service.db.read(audit.quick, in_spool=0) if not item.ok] == []
+        await service.work_off()
+        return [row["text"] for row in await service.db.read(lambda conn: rows(conn, _PROMPTS))]
+
+    assert work(told, do) == ["A new beginning", *(["And on it goes"] if erase else [])]
+    assert found(told, WORD) == []
+    assert audited(told) == []
+    assert told.rows("select forgotten from sdk_sessions where content_session_id = 'lit'") == [(0,)]
+    if erase:
+        assert traces(told.data) == []
+
+
+_PROMPTS = """select p.text from user_prompts p join sdk_sessions s on s.id = p.session_id
+               where s.content_session_id = 'lit' order by p.id"""

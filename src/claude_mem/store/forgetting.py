@@ -20,7 +20,7 @@ from claude_mem.store import corrections, foreign, jobs, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS
-from claude_mem.store.scopes import Found, Scope, complete, dump
+from claude_mem.store.scopes import Found, Scope, complete, dump, find
 from claude_mem.store.stones import ALL, ITEMS, KNOWN_BY, NUMBER, SESSION, TIME, TITLES, Stone, joined
 from claude_mem.text import first_sentence, shorten
 
@@ -115,6 +115,17 @@ def marked(conn: Connection, given: Sequence[Stone]) -> Found:
     return complete(conn, found, tables)
 
 
+def rest(conn: Connection, scope: Scope, known: Sequence[Stone], *, erase: bool, upto: int) -> Found:
+    """What is still here of a forgetting that was broken off. A session may have gone on since; and in a database that
+    was put back meanwhile numbers may mean something else."""
+    named = marked(conn, known)
+    if scope.ids and stones.missing(conn, known):
+        return named
+    if scope.by_time:
+        scope = replace(scope, before=min(upto + 1, scope.before or upto + 1))
+    return union(conn, named, find(conn, scope, erase=erase))
+
+
 def _present_sessions(conn: Connection, where: str) -> list[int]:
     sql = f"""
         select s.id from sdk_sessions s join temp.named x on x.mark = {SESSION}
@@ -163,7 +174,7 @@ def take_away(conn: Connection, part: Found, *, n: int, erase: bool, now: int) -
     _remove(conn, part)
     if part.away:
         _drop_away(conn, part.away)
-    _strip(conn, part, n=n, erase=erase)
+    _strip(conn, part, n=n, erase=erase, upto=now)
     failpoint("forget.part")
 
 
@@ -179,7 +190,7 @@ def wipe_copy(conn: Connection, found: Found) -> None:
     _remove(conn, replace(found, derived_observations=[]))
     if found.away:
         _drop_away(conn, found.away)
-    _strip(conn, replace(found, sessions=[*found.sessions, *touched]), n=0, erase=True)
+    _strip(conn, replace(found, sessions=[*found.sessions, *touched]), n=0, erase=True, upto=None)
     _tidy_copy(conn, tables, touched)
 
 
@@ -289,17 +300,48 @@ def _drop_away(conn: Connection, away: Sequence[tuple[str, int]]) -> None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def _strip(conn: Connection, part: Found, *, n: int, erase: bool) -> None:
-    """What a session's own row says; and, for good, the row of one of which nothing is left."""
+def _strip(conn: Connection, part: Found, *, n: int, erase: bool, upto: int | None) -> None:
+    """What a session's own row says; and, for good, the row of one of which nothing is left. `upto`: the time of the
+    forgetting, where the session may have gone on since."""
     for session_id in (*part.sessions, *part.whole):
         _strip_session(conn, session_id, n=n, erase=erase)
     for session_id in part.whole:
-        if erase:
+        goes_on = upto is not None and _goes_on(conn, session_id, n=n, erase=erase, upto=upto)
+        if erase and not goes_on:
             _delete_session(conn, session_id)
-        else:
-            conn.execute("update sdk_sessions set forgotten = ? where id = ?", (n, session_id))
-            turns = rows(conn, "select id from turns where session_id = ?", (session_id,))
-            _unindex(conn, [turn["id"] for turn in turns])
+        elif not erase:
+            conn.execute("update sdk_sessions set forgotten = ? where id = ?", (0 if goes_on else n, session_id))
+            _unindex(conn, _turns_of(conn, session_id))
+
+
+def _goes_on(conn: Connection, session_id: int, *, n: int, erase: bool, upto: int) -> bool:
+    """What came in since the session was looked for: of that time it goes as well, what is newer stays."""
+    if not value(conn, "select 1 from events where session_id = ?", (session_id,)):
+        return False
+    late = {
+        name: [row["n"] for row in rows(conn, _LATE.format(NUMBER[name], ITEMS[name], TIME[name]), (session_id, upto))]
+        for name in ITEMS
+    }
+    part = Found(
+        events=late["event"], prompts=late["prompt"], observations=late["observation"], summaries=late["summary"]
+    )
+    take_away(conn, part, n=n, erase=erase, now=upto)
+    left = rows(conn, "select distinct turn_id as id from events where session_id = ?", (session_id,))
+    going = [row["id"] for row in left if row["id"] is not None]
+    if erase and left:
+        for turn_id in {*_turns_of(conn, session_id)} - {*going}:
+            _drop_jobs(conn, turn_id)
+            conn.execute("delete from turns where id = ?", (turn_id,))
+    _unindex(conn, going)
+    digest_again(conn, going, n=n, now=upto)
+    return bool(left)
+
+
+_LATE = "select {0} as n from {1} where session_id = ? and {2} <= ?"
+
+
+def _turns_of(conn: Connection, session_id: int) -> list[int]:
+    return [row["id"] for row in rows(conn, "select id from turns where session_id = ?", (session_id,))]
 
 
 def _strip_session(conn: Connection, session_id: int, *, n: int, erase: bool) -> None:
@@ -331,8 +373,8 @@ def _delete_session(conn: Connection, session_id: int) -> None:
         return
     if value(conn, "select 1 from sqlite_schema where name = 'told'"):
         conn.execute("delete from told where host = ? and content_session_id = ?", (*row.values(),))
-    for turn in rows(conn, "select id from turns where session_id = ?", (session_id,)):
-        _drop_jobs(conn, turn["id"])
+    for turn_id in _turns_of(conn, session_id):
+        _drop_jobs(conn, turn_id)
     conn.execute("delete from jobs where kind = 'reconcile' and subject like ?", (f"{session_id}.%",))
     conn.execute("delete from turns where session_id = ?", (session_id,))
     conn.execute("delete from sdk_sessions where id = ?", (session_id,))
@@ -455,8 +497,8 @@ def _project_of(conn: Connection, session_id: int | None) -> int | None:
     return None if found is None else int(found)
 
 
-def undo(conn: Connection, n: int, *, now: int) -> Row:
-    """Everything of it comes back, as it was: `{counts, projects}`."""
+def undoable(conn: Connection, n: int) -> list[Row]:
+    """All that is kept of it; or an error that says why nothing comes back."""
     row = one(conn, "select * from forgettings where id = ?", (n,))
     if row is None:
         raise NotFound(f"there is no forgetting F{n}", hint="`claude-mem forget` prints the number when it is done")
@@ -465,6 +507,12 @@ def undo(conn: Connection, n: int, *, now: int) -> Row:
     kept = rows(conn, "select * from put_away where forgetting_id = ?", (n,))
     if row["undone_at"] or not kept:
         raise CannotDo(f"there is nothing left of F{n} to bring back", hint="it can be undone once, for 30 days")
+    return kept
+
+
+def undo(conn: Connection, n: int, *, now: int) -> Row:
+    """Everything of it comes back, as it was: `{counts, projects}`."""
+    kept = undoable(conn, n)
     stones.lift(conn, n)
     counts: dict[str, int] = {}
     for kind in ("session", "draft", "prompt", "event", "summary", "telling", "observation"):
@@ -542,6 +590,12 @@ def known(conn: Connection, n: int, *, at: int, erased: bool) -> None:
 
 def unfinished(conn: Connection) -> list[int]:
     return [row["id"] for row in rows(conn, "select id from forgettings where done_at is null and undone_at is null")]
+
+
+def undone(conn: Connection) -> dict[int, int]:
+    """Which were taken back, and when."""
+    found = rows(conn, "select id, undone_at from forgettings where undone_at is not null")
+    return {row["id"]: row["undone_at"] for row in found}
 
 
 def get(conn: Connection, n: int) -> Row | None:

@@ -167,11 +167,17 @@ class Service:
 
     # --- loops -----------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
+    async def prepare(self) -> None:
+        """Before anyone may ask: what was forgotten must not be told or read again, not even by the first to come."""
         loop = asyncio.get_running_loop()
         self.db.damaged = lambda error: _call_soon(loop, partial(self.is_damaged, str(error)))
+        await self._lasting(self.forgetter.recover)
+
+    async def run(self) -> None:
+        """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
+        await self.prepare()
         await self._lasting(self.recover)
+        self.forgetter.finish()
         try:
             async with asyncio.TaskGroup() as group:
                 for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
@@ -222,7 +228,7 @@ class Service:
     async def recover(self) -> None:
         """At a start: no lease is valid, no half-written file is coming, and transcripts may have grown unseen."""
         now = ids.now()
-        await self.forgetter.recover()  # first of all: nothing of it may be told or read again
+        await self.forgetter.recover()
         await self.db.write(jobs.release_all, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
         await self.sweep_gone()  # first: a turn whose agent is gone is over, and its last words count
@@ -231,6 +237,7 @@ class Service:
     async def work_off(self) -> None:
         """Everything that waits, then return: `claude-mem drain`, and the tests."""
         await self.recover()
+        await self.forgetter.finish()
         while await self.drain_once():
             pass
         await self.sweep()

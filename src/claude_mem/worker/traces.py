@@ -47,11 +47,12 @@ class Words:
 # --- spool and set aside ---------------------------------------------------------------------------------------------
 
 
-def waiting(config: Config, scope: Scope) -> list[Path]:
-    """Events that have not been taken in, or could not be, and belong to the scope."""
+def waiting(config: Config, scope: Scope, *, until: int) -> list[Path]:
+    """Events of up to then that have not been taken in, or could not be, and belong to the scope."""
     if scope.ids:
         return []
-    return [path for folder in (config.spool, config.aside) for path in _plain(folder) if _belongs(path, scope, config)]
+    found = [path for folder in (config.spool, config.aside) for path in _plain(folder)]
+    return [path for path in found if (ids.at(path.name) or 0) <= until and _belongs(path, scope, config)]
 
 
 def _plain(folder: Path) -> list[Path]:
