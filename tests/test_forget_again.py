@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 from claude_mem import ids
 from claude_mem.config import load
 from claude_mem.errors import CannotDo
-from claude_mem.store import audit, backup, forgetting, stones
-from claude_mem.store.database import rows
+from claude_mem.store import audit, backup, forgetting, migrate, stones
+from claude_mem.store.database import open_reader, rows, value
 from claude_mem.store.scopes import Scope
-from claude_mem.worker import wishes
+from claude_mem.worker import serve, wishes
 from claude_mem.worker.forgetter import Progress
 from claude_mem.worker.service import Service
 from tests.lab import Lab
@@ -55,6 +56,46 @@ def test_a_damaged_copy_keeps_nothing_of_it_and_keeps_no_worker_from_starting(
     assert traces(told.data) == []
     assert copy.exists() == (becomes == "rewritten")
     digest(told)
+
+
+def test_what_one_that_was_killed_left_half_made_goes_too(told: Lab) -> None:
+    copy = quarantined(told)
+    left = [
+        told.data / "backups/.restoring-4194999/claude-mem.db",
+        told.data / ".restoring-4194998/claude-mem.db",
+        copy.with_name(f"claude-mem.db.0190{migrate.PART}"),
+    ]
+    for path in left:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        shutil.copy(copy, path)
+    mine = told.data / "backups" / f".restoring-{os.getppid()}"  # of a process that runs
+    mine.mkdir()
+
+    async def do(service: Service) -> None:
+        assert not any(path.exists() for path in left)  # at the start; and once more:
+        shutil.copy(copy, left[2])
+        await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), Progress(erased=True))
+
+    work(told, do)
+    assert traces(told.data) == []
+    assert not any(path.exists() for path in left) and mine.is_dir()
+    backup.check(copy)
+
+
+def test_a_log_that_a_reader_holds_on_to_is_told_and_emptied_later(told: Lab) -> None:
+    async def do(service: Service) -> Progress:
+        reader = open_reader(service.db.path)
+        reader.execute("begin")
+        reader.execute("select count(*) from events").fetchall()
+        progress = Progress(erased=True)
+        await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), progress)
+        assert traces(told.data)
+        reader.close()
+        await service.sweep()
+        assert traces(told.data) == []
+        return progress
+
+    assert work(told, do).left == ["claude-mem.db-wal"]
 
 
 # --- killed in between -----------------------------------------------------------------------------------------------
@@ -169,6 +210,23 @@ def test_an_undo_of_which_the_file_was_not_told_stays(told: Lab) -> None:
     assert stones.kept(told.data) == []
     with pytest.raises(CannotDo, match="nothing left"):
         work(told, lambda service: service.forgetter.undo(number))
+
+
+def test_a_database_that_was_put_back_forgets_before_anyone_can_ask(told: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(told.env())
+    copy = shutil.copy(backup.make(config.database, told.folder).path, told.folder / "copy.db")
+    forget(told, session="lit", now=True)
+    shutil.copy(copy, config.database)
+    life, seen = serve.Life(config), []
+
+    def announced(*_: Any) -> None:
+        assert life.service is not None
+        seen.append(life.service.db.read_now(lambda conn: value(conn, "select count(*) from sdk_sessions")))
+        life.end()
+
+    monkeypatch.setattr(serve.process, "announce", announced)
+    asyncio.run(life.run())
+    assert seen == [1]
 
 
 # --- sessions that go on meanwhile -----------------------------------------------------------------------------------

@@ -195,12 +195,15 @@ class Forgetter:
         await self.db.write(forgetting.drop_projects, scope.projects if scope.by_time else ())
         progress.counts["log entries"] = await asyncio.to_thread(traces.clean_logs, self.config, words)
         await asyncio.to_thread(traces.clean_small, self.config, words)
+        await asyncio.to_thread(traces.drop_unfinished, self.config)
         await self.tidy()
         await self.db.scrub()
         for path in await asyncio.to_thread(traces.copies, self.config):
             progress.doing = f"backup {path.name}"
             outcome = await asyncio.to_thread(_clean_copy, path, self.config, scope, made, words)
             progress.copies.setdefault(outcome, []).append(path.name)
+        if self.db.unscrubbed and not await self.db.scrub():
+            progress.left = [f"{self.db.path.name}-wal"]
 
     # --- undoing -----------------------------------------------------------------------------------------------------
 

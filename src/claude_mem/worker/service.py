@@ -55,7 +55,7 @@ from claude_mem.store.jobs import Order
 from claude_mem.store.scopes import Scope
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
-from claude_mem.worker import saving, sweeps
+from claude_mem.worker import saving, sweeps, traces
 from claude_mem.worker.clock import Clock
 from claude_mem.worker.forgetter import Forgetter, Progress
 from claude_mem.worker.keeper import POLL_SECONDS, Keeper
@@ -102,6 +102,7 @@ class Service:
         self.spool = Spool(config.spool, config.aside)
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
+        traces.drop_unfinished(config)
         self.db = Database(ours(config.database), backups=config.backups)
         self.keeper = Keeper(
             self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
@@ -305,6 +306,8 @@ class Service:
             await self.db.write(corrections.sweep, now=now)
             await self.db.scrub()
         await self.forgetter.expire(now)
+        if self.db.unscrubbed:
+            await self.db.scrub()
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""

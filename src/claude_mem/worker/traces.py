@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, speaks_of
 from claude_mem.pipeline.scrub import paused_log
-from claude_mem.store import backup, damage, foreign, forgetting, marks
+from claude_mem.store import backup, damage, foreign, forgetting, marks, migrate
 from claude_mem.store.database import Connection, rows
 from claude_mem.store.scopes import Found, Scope, find
 from claude_mem.store.stones import Stone
@@ -139,6 +140,20 @@ def copies(config: Config) -> list[Path]:
     """All that we made, and what was put into quarantine."""
     found = [*config.backups.glob("*.db"), *(config.data_dir / QUARANTINE).rglob("*.db")]
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def drop_unfinished(config: Config) -> None:
+    """Copies that someone who was killed has left half made. Only for the holder of the lock, while it makes none."""
+    for near in (config.data_dir, config.backups):
+        for folder in near.glob(f"{backup.RESTORING}*"):
+            if folder.is_dir() and not folder.is_symlink() and not backup.is_anothers(folder):
+                for path in _plain(folder):
+                    shred(path)
+                shutil.rmtree(folder, ignore_errors=True)
+    parts = (f"*{migrate.PART}", f"*{migrate.PART}-*")
+    for path in [path for part in parts for path in (config.data_dir / QUARANTINE).rglob(part)]:
+        if path.is_file() and not path.is_symlink():
+            shred(path)
 
 
 def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], words: Words) -> str:
