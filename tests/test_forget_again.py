@@ -11,10 +11,12 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import ids
+from claude_mem import ids, process
 from claude_mem.config import load
 from claude_mem.errors import CannotDo
-from claude_mem.store import audit, backup, forgetting, migrate, stones
+from claude_mem.needles import MOST_WORDS, rare_words
+from claude_mem.projects import resolve
+from claude_mem.store import audit, backup, database, forgetting, migrate, notices, retention, stones
 from claude_mem.store.database import open_reader, rows, value
 from claude_mem.store.scopes import Scope
 from claude_mem.worker import serve, wishes
@@ -23,6 +25,8 @@ from claude_mem.worker.service import Service
 from tests.lab import Lab
 from tests.test_forget import WORD, audited, digest, forget, found, known, spool_session, traces, work
 from tests.test_forget import told as told  # noqa: PLC0414 - a fixture
+
+DAY = 86_400_000
 
 # --- copies ----------------------------------------------------------------------------------------------------------
 
@@ -82,7 +86,9 @@ def test_what_one_that_was_killed_left_half_made_goes_too(told: Lab) -> None:
     backup.check(copy)
 
 
-def test_a_log_that_a_reader_holds_on_to_is_told_and_emptied_later(told: Lab) -> None:
+def test_a_log_that_a_reader_holds_on_to_is_told_and_emptied_later(told: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "SCRUB_TRIES", 2)
+
     async def do(service: Service) -> Progress:
         reader = open_reader(service.db.path)
         reader.execute("begin")
@@ -224,7 +230,7 @@ def test_a_database_that_was_put_back_forgets_before_anyone_can_ask(told: Lab, m
         seen.append(life.service.db.read_now(lambda conn: value(conn, "select count(*) from sdk_sessions")))
         life.end()
 
-    monkeypatch.setattr(serve.process, "announce", announced)
+    monkeypatch.setattr(process, "announce", announced)
     asyncio.run(life.run())
     assert seen == [1]
 
@@ -251,7 +257,7 @@ def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: 
             await waiting(*given)
 
         service.forgetter.take_away = late  # type: ignore[method-assign]
-        service.forgetter._waiting_files = later  # type: ignore[method-assign]
+        service.forgetter._waiting_files = later  # type: ignore[assignment,method-assign]
         await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), Progress(erased=erase))
         assert [item for item in await service.db.read(audit.quick, in_spool=0) if not item.ok] == []
         await service.work_off()
@@ -267,3 +273,136 @@ def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: 
 
 _PROMPTS = """select p.text from user_prompts p join sdk_sessions s on s.id = p.session_id
                where s.content_session_id = 'lit' order by p.id"""
+
+
+# --- undone as it was ------------------------------------------------------------------------------------------------
+
+
+def test_the_account_adds_up_after_an_undo_on_the_last_day(lab: Lab) -> None:
+    spool_session(lab, "lit", secret=WORD, at=ids.now() - 6 * DAY)
+    spool_session(lab, "dark")
+    digest(lab)
+    number = forget(lab, session="lit").number
+
+    async def later(service: Service) -> int:
+        gone, _ = await service.db.write(retention.compact, before=ids.now())
+        await service.forgetter.undo(number)
+        await service.db.write(retention.compact, before=ids.now())
+        return gone
+
+    assert work(lab, later) == 0
+    assert audited(lab) == []
+
+
+def test_a_session_forgotten_twice_gets_back_both_its_titles(told: Lab) -> None:
+    first = forget(told, session="lit").number
+    told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning of the tale", prompt_id="lit-p9")
+    told.spool("Stop", session_id="lit", last_assistant_message="It began anew, and is kept.", prompt_id="lit-p9")
+    digest(told)
+    named = "select title, subtitle, first_prompt from sdk_sessions where content_session_id = 'lit'"
+    before = told.rows(named)
+    second = forget(told, session="lit").number
+    assert told.rows(named) == [(None, None, None)]
+    work(told, lambda service: service.forgetter.undo(second))
+    assert told.rows(named) == before
+    work(told, lambda service: service.forgetter.undo(first))
+    assert WORD in str(told.rows(named))
+
+
+def test_what_is_erased_from_what_was_put_away_comes_back_neither_by_undoing_nor_by_a_door(told: Lab) -> None:
+    first = forget(told, session="lit").number
+    forget(told, matching=WORD, now=True)
+    work(told, lambda service: service.forgetter.undo(first))
+    spool_session(told, "lit", secret=WORD)  # its transcript, a second hook
+    digest(told)
+    assert found(told, WORD) == []
+    assert traces(told.data) == []
+    assert audited(told) == []
+
+
+def test_what_was_forgotten_by_its_number_goes_for_good_with_its_time(told: Lab) -> None:
+    """One that was saved by itself: no session takes it along."""
+
+    async def do(service: Service) -> None:
+        project = await asyncio.to_thread(resolve, str(told.project))
+        row_id, _ = await service.save(project, f"About {WORD}", f"Remember {WORD} well.")
+        await service.forget(row_id)
+        await service.forgetter.forget(Scope(projects=project.identities, after=1), Progress(erased=True))
+
+    work(told, do)
+    assert traces(told.data) == []
+
+
+def test_an_observation_forgotten_by_its_number_stays_forgotten_after_a_restore_and_can_be_undone(told: Lab) -> None:
+    config = load(told.env())
+    copy = shutil.copy(backup.make(config.database, told.folder).path, told.folder / "copy.db")
+    number, title = told.rows("select id, title from observations where title like '%lamp%'")[0]
+    work(told, lambda service: service.forget(number))
+    assert audited(told) == []
+    shutil.copy(copy, config.database)
+    digest(told)
+    assert told.rows("select title from observations where id = ?", number) == [(None,)]
+    back = work(told, lambda service: service.forgetter.undo_one(number))
+    assert back == {"undone": "forgotten", "ids": [number]}
+    assert stones.kept(told.data) == []
+    shutil.copy(copy, config.database)
+    digest(told)
+    assert told.rows("select title from observations where id = ?", number) == [(title,)]
+    assert audited(told) == []
+
+
+# --- scopes and words ------------------------------------------------------------------------------------------------
+
+
+def test_a_text_in_one_session_leaves_the_titles_and_tellings_of_others(told: Lab) -> None:
+    told.spool("UserPromptSubmit", session_id="other", prompt=f"More of {WORD} here", prompt_id="o-p1")
+    told.spool("Stop", session_id="other", last_assistant_message="It is done and over.", prompt_id="o-p1")
+    digest(told)
+
+    def tell(conn: Any) -> None:
+        for session in ("lit", "other"):
+            conn.execute(
+                "insert into tellings (host, content_session_id, moment, about, at, tokens)"
+                " values ('claude', ?, 'file', ?, 1, 1)",
+                (session, WORD),
+            )
+
+    work(told, lambda service: service.db.write(tell))
+    named = "select title, first_prompt from sdk_sessions where content_session_id = 'other'"
+    before = told.rows(named)
+    assert WORD in str(before)
+    forget(told, session="lit", matching=WORD)
+    assert told.rows(named) == before
+    assert told.rows("select content_session_id from tellings where about = ?", WORD) == [("other",)]
+    assert audited(told) == []
+
+
+def test_common_words_of_what_is_erased_take_no_notice_and_no_log_with_them(told: Lab) -> None:
+    told.spool(
+        "UserPromptSubmit", session_id="chat", prompt="Has claude-mem's connection documentation?", prompt_id="c1"
+    )
+    told.spool("Stop", session_id="chat", last_assistant_message="It says /srv/7/quay-ledger.txt.", prompt_id="c1")
+    digest(told)
+    text = "claude-mem's connection to its documentation was damaged: /srv/7/quay-ledger.txt"
+
+    async def put(service: Service) -> None:
+        await service.db.write(notices.greeted, now=1)
+        await service.db.write(notices.put, "damage:1", text, now=1)
+
+    async def left(service: Service) -> tuple[dict[str, str], int]:
+        return await service.db.read(notices.untold), await service.db.read(notices.greeted_at)
+
+    work(told, put)
+    (told.data / "logs").mkdir(exist_ok=True, mode=0o700)
+    ours = "2026-01-01 00:00:00,000 ERROR x: the connection to the provider failed: HTTP 529\n"
+    quoting = "2026-01-01 00:00:00,000 ERROR x: can't read /srv/7/quay-ledger.txt\n"
+    (told.data / "logs/worker.log").write_text(ours + quoting)
+    forget(told, session="chat", now=True)
+    assert (told.data / "logs/worker.log").read_text() == ours + quoting[:33] + "[forgotten]\n"
+    assert work(told, left) == ({"damage:1": text}, 1)
+
+
+def test_no_more_words_are_kept_in_mind_than_there_is_room_for() -> None:
+    texts = (f"{number:020x} {number:010x}" for number in range(2 * MOST_WORDS))
+    assert len(rare_words(texts)) == MOST_WORDS
+    assert next(texts, None) is not None  # the rest is not read

@@ -14,7 +14,7 @@ from claude_mem import hook, ids
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, rare_words
-from claude_mem.store import events, forgetting, projects, scopes, stones
+from claude_mem.store import events, forgetting, observations, projects, scopes, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Database, Row
 from claude_mem.store.scopes import Found, Scope
@@ -59,6 +59,7 @@ class Forgetter:
         self.db, self.config = db, config
         self.drain, self.after, self.tidy, self.record = drain, after, tidy, record
         self.lock = asyncio.Lock()  # also taken by whoever makes a copy of the database
+        self.noting = asyncio.Lock()
         self.progress = Progress()
         self.task: asyncio.Task[None] | None = None
         self.recovered = False
@@ -145,7 +146,7 @@ class Forgetter:
     async def _leave_stones(self, wish: Wish, found: Found, known: Collection[str]) -> list[Stone]:
         make = partial(forgetting.stones_for, n=wish.n, erased=wish.erased, now=wish.at)
         made = [stone for stone in await self.db.read(make, wish.scope, found) if stone.mark not in known]
-        await asyncio.to_thread(stones.keep, self.config.data_dir, made)
+        await self._note(made)
         await self.db.write(stones.put, made)
         return made
 
@@ -191,7 +192,7 @@ class Forgetter:
 
     async def _erase_files(self, scope: Scope, made: list[Stone], words: Words, progress: Progress) -> None:
         progress.doing = "logs and caches"
-        await self.db.write(forgetting.wipe_traces, words.in_line)
+        await self.db.write(forgetting.wipe_traces, words.in_line, quoted=words.quoted)
         await self.db.write(forgetting.drop_projects, scope.projects if scope.by_time else ())
         progress.counts["log entries"] = await asyncio.to_thread(traces.clean_logs, self.config, words)
         await asyncio.to_thread(traces.clean_small, self.config, words)
@@ -205,13 +206,36 @@ class Forgetter:
         if self.db.unscrubbed and not await self.db.scrub():
             progress.left = [f"{self.db.path.name}-wal"]
 
+    # --- one by itself -----------------------------------------------------------------------------------------------
+
+    async def forget_one(self, row_id: int, *, by: str) -> int:
+        """An observation, softly; until when it can be brought back. Nobody waits for a backup that is being made."""
+        now, scope = ids.now(), Scope(ids=(row_id,))
+        await self.db.read(observations.get, "observation", row_id)  # an error, before anything is noted
+        number = await self.db.write(forgetting.begin, erased=False, now=now)
+        wish = Wish(number, now, erased=False, scope=scope)
+        made = await self._leave_stones(wish, Found(observations=[row_id]), ())
+        return await self.db.write(forgetting.put_one_away, row_id, made, n=number, now=now, by=by)
+
+    async def undo_one(self, row_id: int) -> Row:
+        """What was last done to an observation: `{undone, ids}`."""
+        named = await self.db.read(forgetting.named_by, row_id)
+        await self._note(named)
+        return await self.db.write(forgetting.undo_one, row_id, named, now=ids.now())
+
+    async def _note(self, told: Sequence[Stone]) -> None:
+        """In the file; one after the other."""
+        if told:
+            async with self.noting:
+                await asyncio.to_thread(stones.keep, self.config.data_dir, told)
+
     # --- undoing -----------------------------------------------------------------------------------------------------
 
     async def undo(self, number: int) -> Row:
         """Noted in the file first: whoever dies in between can undo it again, and nothing is forgotten anew."""
         async with self.lock:
             await self.db.read(forgetting.undoable, number)
-            await asyncio.to_thread(stones.keep, self.config.data_dir, [Stone(number, back=True)])
+            await self._note([Stone(number, back=True)])
             back = await self.db.write(forgetting.undo, number, now=ids.now())
         await self.after(back["projects"])
         await self.record("undone", number=number, counts=back["counts"])
@@ -236,8 +260,7 @@ class Forgetter:
         new = await self.db.read(stones.missing, kept)
         undone = await self.db.read(forgetting.undone)
         back = {stone.n for stone in new if stone.at <= undone.get(stone.n, -1)}
-        if back:  # undone, but the file was not told
-            await asyncio.to_thread(stones.keep, self.config.data_dir, [Stone(n, back=True) for n in sorted(back)])
+        await self._note([Stone(n, back=True) for n in sorted(back)])  # undone, but the file was not told
         broken_off = await self.db.read(forgetting.unfinished)
         return sorted({*broken_off, *(stone.n for stone in new)} - back - {wish.n if wish else 0})
 

@@ -378,7 +378,7 @@ class Service:
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""
-        until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
+        until = await self.forgetter.forget_one(row_id, by=by)
         await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         await self.record("forgotten", ids=[row_id], by=by)
         return until

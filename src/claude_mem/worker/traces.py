@@ -33,13 +33,16 @@ _SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", ".reading-*/*
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """By what a line is known to speak of it: the text that was asked for, or long words of what goes."""
+    """By what a line is known to speak of it: the text that was asked for, or several long words of what goes."""
 
     needle: Needle | None
     rare: frozenset[str]
 
     def in_line(self, text: str) -> bool:
-        return (self.needle is not None and self.needle.is_in(text)) or speaks_of(text, self.rare)
+        return self.quoted(text) or speaks_of(text, self.rare)
+
+    def quoted(self, text: str) -> bool:
+        return self.needle is not None and self.needle.is_in(text)
 
     def in_bytes(self, data: bytes) -> bool:
         return self.needle is not None and self.needle.is_in_bytes(data)
@@ -198,7 +201,7 @@ def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]
 def _wipe(conn: Connection, config: Config, scope: Scope, stones: list[Stone], words: Words) -> None:
     before = _dangling(conn)
     forgetting.wipe_copy(conn, _in_copy(conn, config, scope, stones))
-    forgetting.wipe_traces(conn, words.in_line)
+    forgetting.wipe_traces(conn, words.in_line, quoted=words.quoted)
     if dangling := _dangling(conn) - before:
         raise CannotDo(f"{len(dangling)} rows would name what is not there", hint="please report this")
 
