@@ -143,8 +143,14 @@ def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told
 
 def test_a_session_that_went_on_after_a_kill_keeps_what_is_new(told: Lab) -> None:
     scope = Scope(sessions=(("claude", "lit"),))
-    work(told, lambda service: killed_at(service, "take_away", scope))
-    told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning", prompt_id="lit-p9")
+
+    async def die(service: Service) -> None:
+        await killed_at(service, "take_away", scope)
+        await asyncio.sleep(0.01)
+        told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning", prompt_id="lit-p9")
+        assert await service.drain_once() == 1
+
+    work(told, die)
     digest(told)
     assert traces(told.data) == []
     assert found(told, "a new beginning")
@@ -201,6 +207,7 @@ def test_an_undo_that_was_broken_off_is_not_undone(told: Lab) -> None:
             await service.forgetter.undo(number)
 
     work(told, die)
+    assert stones.kept(told.data) == []  # else it would be forgotten anew, were it killed after the commit
     digest(told)
     work(told, lambda service: service.forgetter.undo(number))
     digest(told)
@@ -322,15 +329,18 @@ def test_what_is_erased_from_what_was_put_away_comes_back_neither_by_undoing_nor
 
 def test_what_was_forgotten_by_its_number_goes_for_good_with_its_time(told: Lab) -> None:
     """One that was saved by itself: no session takes it along."""
+    other = WORD[::-1]
 
     async def do(service: Service) -> None:
         project = await asyncio.to_thread(resolve, str(told.project))
-        row_id, _ = await service.save(project, f"About {WORD}", f"Remember {WORD} well.")
+        row_id, _ = await service.save(project, f"About {other}", f"Remember {other} well.")
         await service.forget(row_id)
-        await service.forgetter.forget(Scope(projects=project.identities, after=1), Progress(erased=True))
+        await service.forgetter.forget(
+            Scope(projects=project.identities, after=ids.now() - DAY // 48), Progress(erased=True)
+        )
 
     work(told, do)
-    assert traces(told.data) == []
+    assert traces(told.data, other) == []
 
 
 def test_an_observation_forgotten_by_its_number_stays_forgotten_after_a_restore_and_can_be_undone(told: Lab) -> None:
