@@ -195,6 +195,7 @@ def test_an_erasure_that_is_cut_off_says_so_and_the_next_worker_tells_how_it_end
     assert after.number == progress.number and after.counts["events"] == progress.counts["events"] > 0
     assert len(after.copies["rewritten"]) == 2
     assert traces(told.data) == []
+    assert '"erased"' in (told.data / "audit.jsonl").read_text()
 
 
 def test_an_undo_that_was_broken_off_is_not_undone(told: Lab) -> None:

@@ -123,8 +123,11 @@ class Forgetter:
             await asyncio.to_thread(wishes.keep, self.config.data_dir, wish)
             made = await self._from_database(wish, found, (), progress)
             await self._from_files(wish, made, progress)
+        await self._on_record(progress)
+
+    async def _on_record(self, progress: Progress) -> None:
         told = {"number": progress.number, "counts": progress.counts, "copies": _many(progress)}
-        await self.record("erased" if erase else "forgotten", **told)
+        await self.record("erased" if progress.erased else "forgotten", **told)
 
     async def _drain(self) -> None:
         """What waits may be of it."""
@@ -301,6 +304,8 @@ class Forgetter:
                 await self._watched(self._from_files(wish, made, progress), progress)
                 if progress.error:
                     log.error("forgetting F%d is not finished: %s", wish.n, progress.error)
+                elif progress is self.progress:  # what a person asked for; the rest was on record before
+                    await self._on_record(progress)
 
     async def expire(self, now: int) -> None:
         """What was kept for its thirty days."""
