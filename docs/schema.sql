@@ -816,19 +816,6 @@ CREATE TABLE forgettings (
     undone_at integer
 ) strict;
 
-CREATE TABLE put_away (
-    forgetting_id  integer not null references forgettings (id),
-    kind           text not null,
-    row_id         integer not null,
-    session_id     integer,
-    project_id     integer,
-    at             integer not null,            -- when it happened
-    content        text not null,
-    primary key (kind, row_id)
-) strict, without rowid;
-
-CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);
-
 CREATE TABLE tombstones (
     mark           text not null,
     forgetting_id  integer not null,
@@ -844,3 +831,16 @@ CREATE TABLE audit_head (
     n     integer not null,
     hash  text not null
 ) strict;
+
+CREATE TABLE "put_away" (
+    forgetting_id  integer not null references forgettings (id),
+    kind           text not null,
+    row_id         integer not null,
+    session_id     integer,
+    project_id     integer,
+    at             integer not null,            -- when it happened
+    content        text not null,
+    primary key (kind, row_id, forgetting_id)
+) strict, without rowid;
+
+CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);

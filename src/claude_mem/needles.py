@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import Any
 
 LEAST = 3  # characters: less would fit nearly everything
+MOST_WORDS = 50_000
+SEVERAL, NAME = 3, 16  # so many long words, or one name so long, are no accident
 _WORD = re.compile(r"[\w.@/:+-]{10,200}")
 
 
@@ -50,9 +52,21 @@ def _base64(text: str) -> list[bytes]:
 
 
 def rare_words(texts: Iterable[str]) -> frozenset[str]:
-    """Long words and names: by these a line of a log is known to speak of the same."""
-    return frozenset(word.casefold() for text in texts for word in _WORD.findall(text))
+    """Long words and names, but no more than can be kept in mind: by several of these a line of a log is known to
+    speak of the same."""
+    found: set[str] = set()
+    for text in texts:
+        found.update(_long(text))
+        if len(found) > MOST_WORDS:
+            return frozenset(sorted(found, key=len)[-MOST_WORDS:])
+    return frozenset(found)
 
 
 def speaks_of(line: str, words: frozenset[str]) -> bool:
-    return bool(words) and any(word.casefold() in words for word in _WORD.findall(line))
+    """One long word alone says nothing: many a line speaks of a connection."""
+    said = _long(line) & words if words else frozenset()
+    return len(said) >= SEVERAL or any(len(word) >= NAME and not word.isalpha() for word in said)
+
+
+def _long(text: str) -> set[str]:
+    return {word.casefold().strip(".:/+-") for word in _WORD.findall(text)}

@@ -253,9 +253,13 @@ def _show_done(done: dict[str, Any]) -> None:
     copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in done["copies"].items())
     output.line(f"erased: {name}; backups: {copies or 'none'}")
     for path in done["left"]:
-        output.say(f"still in {path}: it says so in a name or a path; forget that project or session, too")
+        output.say(f"still in {path}: {_READ if path.endswith('-wal') else _NAMED}")
     for path in done["copies"].get("failed", ()):
         output.say(f"{path} could not be rewritten: `claude-mem logs` says why; delete it if it must go")
+
+
+_NAMED = "it says so in a name or a path; forget that project or session, too"
+_READ = "something reads the database and does not let go of it; the worker tries again by itself"
 
 
 def _forgetting(client: Client, wanted: list[int], *, erase: bool) -> list[dict[str, Any]]:

@@ -235,6 +235,7 @@ OURS = (
     "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
     "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
     process.LAUNCHER, RECORD, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
+    "forgetting.json", ".forgetting.json",
     "backups/daily-*.db*", "quarantine", "ballast", "missed",
 )  # fmt: skip
 SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too

@@ -307,7 +307,7 @@ def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Pa
     """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards. Its
     index is derived: if it is not right, it is made again."""
     for left in near.glob(f"{RESTORING}*"):
-        if not _is_anothers(left):  # by one that was killed
+        if not is_anothers(left):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
     folder = near / f"{RESTORING}{os.getpid()}"
     hook.make_private(str(folder))
@@ -327,7 +327,7 @@ def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Pa
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_anothers(folder: Path) -> bool:
+def is_anothers(folder: Path) -> bool:
     """Is it the folder of a process that still runs?"""
     try:
         pid = int(folder.name.removeprefix(RESTORING))

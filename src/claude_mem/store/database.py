@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 SAFE_SQLITE = (3, 51, 3)  # older ones can corrupt a WAL database when a checkpoint meets a reset
 READERS = 2
+BUSY_MS = 5_000
+SCRUB_TRIES, SCRUB_MS = 20, 100
 SECOND_NAME = "memory.db"
 READER_CACHE_KB = 24_000  # at most; with 100,000 memories a search takes half the time of SQLite's usual 2 MB
 
@@ -46,6 +48,7 @@ class Database:
             path.touch(0o600)
         self.path = path
         self.damaged: Callable[[BaseException], None] = lambda _: None  # who is told when it turns out to be
+        self.unscrubbed = False  # what was deleted still stands in the log: it could not be emptied
         self.make_room: Callable[[], bool] = lambda: False  # when the disk is full; True if it may be tried again
         self._writing = ThreadPoolExecutor(1, "writer")
         self._reading = ThreadPoolExecutor(READERS, "reader")
@@ -145,14 +148,17 @@ class Database:
         await asyncio.wrap_future(self._writing.submit(lambda: list(self._writer.execute("vacuum"))))
         await self.scrub()
 
-    async def scrub(self) -> None:
-        """Move everything from the log into the database, where deleted rows are overwritten, and empty the log."""
-        for _ in range(20):
-            done = await asyncio.wrap_future(self._writing.submit(_truncate_log, self._writer))
-            if done:
-                return
+    async def scrub(self) -> bool:
+        """Move everything from the log into the database, where deleted rows are overwritten, and empty the log. False
+        if a reader does not let go of it; whoever sweeps tries again."""
+        for _ in range(SCRUB_TRIES):
+            if await asyncio.wrap_future(self._writing.submit(_truncate_log, self._writer)):
+                self.unscrubbed = False
+                return True
             await asyncio.sleep(0.05)  # a reader is still in there
-        log.warning("the log could not be emptied; the next checkpoint will")
+        self.unscrubbed = True
+        log.warning("the log could not be emptied; it is tried again")
+        return False
 
     def close(self) -> None:
         """Waits for what is being written; afterwards no file is open."""
@@ -165,7 +171,11 @@ class Database:
 
 def _truncate_log(conn: Connection) -> bool:
     failpoint("checkpoint.begun")
-    busy, _, _ = next(iter(conn.execute("pragma wal_checkpoint(truncate)"))).values()
+    conn.set_busy_timeout(SCRUB_MS)  # others write meanwhile: they must not wait as long as a reader may take
+    try:
+        busy, _, _ = next(iter(conn.execute("pragma wal_checkpoint(truncate)"))).values()
+    finally:
+        conn.set_busy_timeout(BUSY_MS)
     failpoint("checkpoint.done")
     return not busy
 
@@ -198,7 +208,7 @@ def _connect(path: Path, flags: int) -> Connection:
     try:
         real = path.parent.resolve() / path.name  # the folder may be a link, or lie behind one; the file may not
         conn = Connection(str(real), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
-        conn.set_busy_timeout(5000)
+        conn.set_busy_timeout(BUSY_MS)
         conn.row_trace = _as_dict
         conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read
     except damage.SIGNS as error:

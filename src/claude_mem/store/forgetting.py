@@ -20,7 +20,7 @@ from claude_mem.store import corrections, foreign, jobs, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS
-from claude_mem.store.scopes import Found, Scope, complete, dump
+from claude_mem.store.scopes import Found, Scope, complete, dump, find
 from claude_mem.store.stones import ALL, ITEMS, KNOWN_BY, NUMBER, SESSION, TIME, TITLES, Stone, joined
 from claude_mem.text import first_sentence, shorten
 
@@ -41,7 +41,9 @@ def stones_for(conn: Connection, scope: Scope, found: Found, *, n: int, erased: 
     made: dict[str, Stone] = {}
     if scope.by_time:
         until = min(now, scope.before - 1) if scope.before is not None else now
-        for row in rows(conn, f"select distinct {SESSION} as mark from sdk_sessions s where {_TOUCHED}", _of(found)):
+        touched = dump([*_sessions_of(conn, found), *_sessions_away(conn, found)])
+        sql = f"select distinct {SESSION} as mark from sdk_sessions s where s.id in (select value from json_each(?))"
+        for row in rows(conn, sql, (touched,)):
             made[row["mark"]] = Stone(n, row["mark"], scope.after or 0, until, erased, now)
     for mark in _titles(conn, scope, found):
         made[mark] = Stone(n, mark, 0, now, erased, now)
@@ -50,6 +52,9 @@ def stones_for(conn: Connection, scope: Scope, found: Found, *, n: int, erased: 
             continue
         loose = " and i.session_id is null" if scope.by_time else ""
         for row in _marks(conn, name, numbers, loose):
+            made[row["mark"]] = Stone(n, row["mark"], 0, max(now, row["at"]), erased, now)
+    if not scope.by_time:
+        for row in _marks_away(conn, scope, found):
             made[row["mark"]] = Stone(n, row["mark"], 0, max(now, row["at"]), erased, now)
     return list(made.values())
 
@@ -86,13 +91,60 @@ def _named_items(found: Found) -> Iterator[tuple[str, Sequence[int]]]:
     yield "summary", found.summaries
 
 
-def _marks(conn: Connection, name: str, numbers: Sequence[int], more: str) -> Iterator[Row]:
+def _marks(
+    conn: Connection, name: str, numbers: Sequence[int], more: str = "", *, head: str = "", **given: str
+) -> Iterator[Row]:
     known = " union all ".join(
         f"select {mark} as mark, i.{TIME[name]} as at {joined(name)}"
         f" where i.{NUMBER[name]} in (select value from json_each(:numbers)){more}"
         for mark in KNOWN_BY[name]
     )
-    yield from (row for row in rows(conn, known, {"numbers": dump(numbers)}) if row["mark"])
+    yield from (row for row in rows(conn, f"{head} {known}", {**given, "numbers": dump(numbers)}) if row["mark"])
+
+
+# What stones are made of, of rows that lie where they can be brought back from: under the name of their table.
+_LAID_AWAY = {
+    "event": ("event", ("event_id", "tool_use_id", "kind", "body", "turn_id", "at")),
+    "prompt": ("prompt", ("text", "turn_id", "created_at")),
+    "draft": ("observation", ("key", "turn_id", "created_at")),
+    "summary": ("summary", ("turn_id", "created_at")),
+}
+
+
+def _marks_away(conn: Connection, scope: Scope, found: Found) -> Iterator[Row]:
+    """Undoing the forgetting that put them away lifts its own stones; ours must stay."""
+    for kind, (name, columns) in _LAID_AWAY.items():
+        away = [item for item in found.away if item[0] == kind]
+        told = ", ".join(f"json_extract(content, '$.{column}') as {column}" for column in columns)
+        head = f"with {ITEMS[name]} as (select row_id as {NUMBER[name]}, session_id, {told} from put_away {_THESE})"
+        yield from _marks(conn, name, [item[1] for item in away], "", head=head, away=dump(away)) if away else ()
+    yield from _titles_away(conn, scope, found)
+
+
+def _titles_away(conn: Connection, scope: Scope, found: Found) -> Iterator[Row]:
+    needle = Needle(scope.matching) if scope.matching else None
+    away = {"away": dump([item for item in found.away if item[0] == "session"])}
+    for name in TITLES:
+        sql = f"""
+            select a.at, a.text, mark('titled', s.host, s.content_session_id, a.text) as mark
+              from (select at, session_id, content ->> '{name}' as text from put_away {_THESE}) a
+              join sdk_sessions s on s.id = a.session_id
+        """
+        for row in rows(conn, sql, away):
+            if row["text"] and (needle is None or needle.is_in(row["text"])):
+                yield row
+
+
+_THESE = (
+    """where (kind, row_id, forgetting_id) in (select value ->> 0, value ->> 1, value ->> 2 from json_each(:away))"""
+)
+
+
+def _sessions_away(conn: Connection, found: Found) -> list[int]:
+    if not found.away:
+        return []
+    sql = f"select distinct session_id from put_away {_THESE} and session_id is not null"
+    return [row["session_id"] for row in rows(conn, sql, {"away": dump(found.away)})]
 
 
 def marked(conn: Connection, given: Sequence[Stone]) -> Found:
@@ -113,6 +165,17 @@ def marked(conn: Connection, given: Sequence[Stone]) -> Found:
     )
     conn.execute("drop table temp.named")
     return complete(conn, found, tables)
+
+
+def rest(conn: Connection, scope: Scope, known: Sequence[Stone], *, erase: bool, upto: int) -> Found:
+    """What is still here of a forgetting that was broken off. A session may have gone on since; and in a database that
+    was put back meanwhile numbers may mean something else."""
+    named = marked(conn, known)
+    if scope.ids and stones.missing(conn, known):
+        return named
+    if scope.by_time:
+        scope = replace(scope, before=min(upto + 1, scope.before or upto + 1))
+    return union(conn, named, find(conn, scope, erase=erase))
 
 
 def _present_sessions(conn: Connection, where: str) -> list[int]:
@@ -163,7 +226,7 @@ def take_away(conn: Connection, part: Found, *, n: int, erase: bool, now: int) -
     _remove(conn, part)
     if part.away:
         _drop_away(conn, part.away)
-    _strip(conn, part, n=n, erase=erase)
+    _strip(conn, part, n=n, erase=erase, upto=now)
     failpoint("forget.part")
 
 
@@ -179,7 +242,7 @@ def wipe_copy(conn: Connection, found: Found) -> None:
     _remove(conn, replace(found, derived_observations=[]))
     if found.away:
         _drop_away(conn, found.away)
-    _strip(conn, replace(found, sessions=[*found.sessions, *touched]), n=0, erase=True)
+    _strip(conn, replace(found, sessions=[*found.sessions, *touched]), n=0, erase=True, upto=None)
     _tidy_copy(conn, tables, touched)
 
 
@@ -282,24 +345,55 @@ def _drop_jobs(conn: Connection, turn_id: int) -> None:
     conn.execute(f"delete from jobs where kind in ({marks}) and subject like ?", (f"{turn_id}.%",))
 
 
-def _drop_away(conn: Connection, away: Sequence[tuple[str, int]]) -> None:
-    conn.executemany("delete from put_away where kind = ? and row_id = ?", list(away))
+def _drop_away(conn: Connection, away: Sequence[tuple[str, int, int]]) -> None:
+    conn.executemany("delete from put_away where kind = ? and row_id = ? and forgetting_id = ?", list(away))
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def _strip(conn: Connection, part: Found, *, n: int, erase: bool) -> None:
-    """What a session's own row says; and, for good, the row of one of which nothing is left."""
+def _strip(conn: Connection, part: Found, *, n: int, erase: bool, upto: int | None) -> None:
+    """What a session's own row says; and, for good, the row of one of which nothing is left. `upto`: the time of the
+    forgetting, where the session may have gone on since."""
     for session_id in (*part.sessions, *part.whole):
         _strip_session(conn, session_id, n=n, erase=erase)
     for session_id in part.whole:
-        if erase:
+        goes_on = upto is not None and _goes_on(conn, session_id, n=n, erase=erase, upto=upto)
+        if erase and not goes_on:
             _delete_session(conn, session_id)
-        else:
-            conn.execute("update sdk_sessions set forgotten = ? where id = ?", (n, session_id))
-            turns = rows(conn, "select id from turns where session_id = ?", (session_id,))
-            _unindex(conn, [turn["id"] for turn in turns])
+        elif not erase:
+            conn.execute("update sdk_sessions set forgotten = ? where id = ?", (0 if goes_on else n, session_id))
+            _unindex(conn, _turns_of(conn, session_id))
+
+
+def _goes_on(conn: Connection, session_id: int, *, n: int, erase: bool, upto: int) -> bool:
+    """What came in since the session was looked for: of that time it goes as well, what is newer stays."""
+    if not value(conn, "select 1 from events where session_id = ?", (session_id,)):
+        return False
+    late = {
+        name: [row["n"] for row in rows(conn, _LATE.format(NUMBER[name], ITEMS[name], TIME[name]), (session_id, upto))]
+        for name in ITEMS
+    }
+    part = Found(
+        events=late["event"], prompts=late["prompt"], observations=late["observation"], summaries=late["summary"]
+    )
+    take_away(conn, part, n=n, erase=erase, now=upto)
+    left = rows(conn, "select distinct turn_id as id from events where session_id = ?", (session_id,))
+    going = [row["id"] for row in left if row["id"] is not None]
+    if erase and left:
+        for turn_id in {*_turns_of(conn, session_id)} - {*going}:
+            _drop_jobs(conn, turn_id)
+            conn.execute("delete from turns where id = ?", (turn_id,))
+    _unindex(conn, going)
+    digest_again(conn, going, n=n, now=upto)
+    return bool(left)
+
+
+_LATE = "select {0} as n from {1} where session_id = ? and {2} <= ?"
+
+
+def _turns_of(conn: Connection, session_id: int) -> list[int]:
+    return [row["id"] for row in rows(conn, "select id from turns where session_id = ?", (session_id,))]
 
 
 def _strip_session(conn: Connection, session_id: int, *, n: int, erase: bool) -> None:
@@ -331,8 +425,8 @@ def _delete_session(conn: Connection, session_id: int) -> None:
         return
     if value(conn, "select 1 from sqlite_schema where name = 'told'"):
         conn.execute("delete from told where host = ? and content_session_id = ?", (*row.values(),))
-    for turn in rows(conn, "select id from turns where session_id = ?", (session_id,)):
-        _drop_jobs(conn, turn["id"])
+    for turn_id in _turns_of(conn, session_id):
+        _drop_jobs(conn, turn_id)
     conn.execute("delete from jobs where kind = 'reconcile' and subject like ?", (f"{session_id}.%",))
     conn.execute("delete from turns where session_id = ?", (session_id,))
     conn.execute("delete from sdk_sessions where id = ?", (session_id,))
@@ -394,12 +488,12 @@ _LOOSE = (
     ("imports", "id", "error", "null"),
     ("imports", "id", "path", "''"),
     ("breakers", "provider", "message", "''"),
-    ("notices", "key", "text", "''"),
 )
 
 
-def wipe_traces(conn: Connection, says: Callable[[str], bool]) -> int:
-    """Messages and notes in which something of what was erased is quoted; how many there were."""
+def wipe_traces(conn: Connection, says: Callable[[str], bool], *, quoted: Callable[[str], bool]) -> int:
+    """Messages and notes that speak of what was erased; how many there were. What a person is still to be told goes
+    only if the very text is in it."""
     tables, gone = foreign.columns(conn), 0
     for table, key, column, empty in _LOOSE:
         if column not in tables.get(table, ()):
@@ -409,7 +503,10 @@ def wipe_traces(conn: Connection, says: Callable[[str], bool]) -> int:
                 conn.execute(f"update {table} set {column} = {empty} where {key} = ?", (row["key"],))
                 gone += 1
     if "notices" in tables:
-        conn.execute("delete from notices where text = ''")
+        for row in rows(conn, "select key, text from notices"):
+            if quoted(row["text"]):
+                conn.execute("delete from notices where key = ?", (row["key"],))
+                gone += 1
     if "told" in tables:
         for row in rows(conn, "select distinct what from told"):
             if says(row["what"]):
@@ -455,8 +552,8 @@ def _project_of(conn: Connection, session_id: int | None) -> int | None:
     return None if found is None else int(found)
 
 
-def undo(conn: Connection, n: int, *, now: int) -> Row:
-    """Everything of it comes back, as it was: `{counts, projects}`."""
+def undoable(conn: Connection, n: int) -> list[Row]:
+    """All that is kept of it; or an error that says why nothing comes back."""
     row = one(conn, "select * from forgettings where id = ?", (n,))
     if row is None:
         raise NotFound(f"there is no forgetting F{n}", hint="`claude-mem forget` prints the number when it is done")
@@ -465,6 +562,12 @@ def undo(conn: Connection, n: int, *, now: int) -> Row:
     kept = rows(conn, "select * from put_away where forgetting_id = ?", (n,))
     if row["undone_at"] or not kept:
         raise CannotDo(f"there is nothing left of F{n} to bring back", hint="it can be undone once, for 30 days")
+    return kept
+
+
+def undo(conn: Connection, n: int, *, now: int) -> Row:
+    """Everything of it comes back, as it was: `{counts, projects}`."""
+    kept = undoable(conn, n)
     stones.lift(conn, n)
     counts: dict[str, int] = {}
     for kind in ("session", "draft", "prompt", "event", "summary", "telling", "observation"):
@@ -516,6 +619,40 @@ def _bring_back(conn: Connection, item: Row, *, now: int) -> bool:
     return True
 
 
+# --- one by itself ---------------------------------------------------------------------------------------------------
+
+
+def put_one_away(conn: Connection, row_id: int, made: Sequence[Stone], *, n: int, now: int, by: str) -> int:
+    """An observation; until when it can be brought back."""
+    stones.put(conn, made)
+    row = one(conn, "select session_id, project_id from observations where id = ?", (row_id,)) or {}
+    until = corrections.forget(conn, row_id, now=now, by=by)
+    conn.execute(
+        "insert into put_away values (?, 'observation', ?, ?, ?, ?, '')",
+        (n, row_id, row["session_id"], row["project_id"], now),
+    )
+    end(conn, n, {"observations": 1}, now=now)
+    return until
+
+
+def named_by(conn: Connection, row_id: int) -> list[Stone]:
+    """The stones that keep a single observation away, if it can be brought back."""
+    if not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+        return []
+    marks = [row["mark"] for row in _marks(conn, "observation", [row_id])]
+    sql = "select mark, forgetting_id as n from tombstones where mark in (select value from json_each(?))"
+    return [Stone(row["n"], row["mark"], back=True) for row in rows(conn, sql, (dump(marks),))]
+
+
+def undo_one(conn: Connection, row_id: int, named: Sequence[Stone], *, now: int, by: str) -> Row:
+    """Take back the last thing that was done to an observation; if it was forgotten, with its stones."""
+    back = corrections.undo(conn, row_id, now=now, by=by)
+    if back["undone"] == "forgotten":
+        conn.execute("delete from put_away where kind = 'observation' and row_id = ?", (row_id,))
+        conn.executemany("delete from tombstones where mark = ? and forgetting_id = ?", [(s.mark, s.n) for s in named])
+    return back
+
+
 # --- afterwards ------------------------------------------------------------------------------------------------------
 
 
@@ -544,6 +681,12 @@ def unfinished(conn: Connection) -> list[int]:
     return [row["id"] for row in rows(conn, "select id from forgettings where done_at is null and undone_at is null")]
 
 
+def undone(conn: Connection) -> dict[int, int]:
+    """Which were taken back, and when."""
+    found = rows(conn, "select id, undone_at from forgettings where undone_at is not null")
+    return {row["id"]: row["undone_at"] for row in found}
+
+
 def get(conn: Connection, n: int) -> Row | None:
     return one(conn, "select * from forgettings where id = ?", (n,))
 
@@ -555,8 +698,8 @@ def is_due(conn: Connection, *, now: int) -> bool:
 
 def expire(conn: Connection, *, now: int, limit: int = 500) -> int:
     """What was kept for its thirty days goes for good; the stones stay."""
-    due = "select a.kind, a.row_id from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ? limit ?"
-    away = [(row["kind"], row["row_id"]) for row in rows(conn, due, (now - KEEP_MS, limit))]
+    due = "select a.kind, a.row_id, f.id from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ?"
+    away = [tuple(row.values()) for row in rows(conn, f"{due} limit ?", (now - KEEP_MS, limit))]
     _drop_away(conn, away)
     return len(away)
 
@@ -581,8 +724,8 @@ _SAYS = {
 
 
 def texts_of(conn: Connection, found: Found) -> Iterator[str]:
-    """What is about to be erased, to know it again in a log."""
-    for name, numbers in _named_items(found):
+    """What is about to be erased, to know it again in a log. Events last: there are many, and most of it is output."""
+    for name, numbers in reversed([*_named_items(found)]):
         chosen = f"{NUMBER[name]} in (select value from json_each(?))"
         for row in conn.execute(f"select {_SAYS[name]} as text from {ITEMS[name]} where {chosen}", (dump(numbers),)):
             yield row["text"]

@@ -145,10 +145,15 @@ def drop_dead(conn: Connection, *, before: int, now: int) -> int:
 
 
 def compact(conn: Connection, *, before: int, limit: int = 10 * BATCH) -> tuple[int, list[str]]:
-    """Receipts of what was left out or set aside before then become numbers; how many, and which were set aside."""
+    """Receipts of what was left out or set aside before then become numbers; how many, and which were set aside. Not
+    of what was forgotten and may still be brought back: it counts as stored again then."""
     found = rows(
         conn,
-        "select event_id, outcome, rule from receipts where outcome != 'stored' and at < ? limit ?",
+        """
+        select event_id, outcome, rule from receipts where outcome != 'stored' and at < ?
+           and not (rule = 'forgotten' and event_id in
+                    (select json_extract(content, '$.event_id') from put_away where kind = 'event')) limit ?
+        """,
         (before, limit),
     )
     for row in found:

@@ -83,7 +83,7 @@ def _project(conn: Connection, name: str) -> tuple[str, ...]:
 class Found:
     """Rows by their numbers. `derived`: what was made of what goes, and is made again where something is left to make
     it of (`again`: those turns). `indexed`: turns that can be found by it. `whole`: sessions of which nothing is left.
-    `away`: what was forgotten before and is still kept, by kind and number."""
+    `away`: what was forgotten before and is still kept, by kind, number and by which forgetting."""
 
     events: list[int] = field(default_factory=list)
     prompts: list[int] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Found:
     again: list[int] = field(default_factory=list)
     sessions: list[int] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)
-    away: list[tuple[str, int]] = field(default_factory=list)
+    away: list[tuple[str, int, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, item.name) for item in fields(self))
@@ -206,7 +206,8 @@ _OF_PROJECTS = """{} in (select project_id from project_aliases
 
 def _conditions(kind: str, scope: Scope, tables: Any, *, erase: bool) -> Iterator[str]:
     if kind == "observation":
-        yield "true" if erase and (scope.ids or scope.matching) else "not i.forgotten"
+        kept = "i.id in (select observation_id from attic)" if erase and "attic" in tables else "false"
+        yield "true" if erase and (scope.ids or scope.matching) else f"(not i.forgotten or {kept})"
     if scope.ids:
         yield "i.id in (select value from json_each(:ids))"
     if scope.sessions:
@@ -262,27 +263,45 @@ def _whole(conn: Connection, scope: Scope) -> list[int]:
 def _tellings(conn: Connection, scope: Scope, whole: Sequence[int], tables: Any) -> list[int]:
     if "tellings" not in tables:
         return []
-    where = "holds(about) or holds(names)" if scope.matching else "false"
+    said = ["holds(g.about) or holds(g.names)", *_in_session(scope, "g.at")] if scope.matching else ["false"]
     found = rows(
         conn,
         f"""
-        select id from tellings where {where} or (host, content_session_id) in
-            (select host, content_session_id from sdk_sessions where id in (select value from json_each(?)))
+        select g.id from tellings g
+          left join sdk_sessions s on s.host = g.host and s.content_session_id = g.content_session_id
+         where ({") and (".join(said)}) or s.id in (select value from json_each(:whole))
         """,
-        (dump(whole),),
+        {**values(scope), "whole": dump(whole)},
     )
     return [row["id"] for row in found]
+
+
+def _in_session(scope: Scope, at: str) -> Iterator[str]:
+    """Everything that is asked for but a text: of what belongs to a session (`s`) and happened at that time."""
+    if scope.sessions:
+        yield _OF_SESSIONS
+    if scope.projects:
+        yield _OF_PROJECTS.format("s.project_id")
+    if scope.after is not None:
+        yield f"{at} >= :after"
+    if scope.before is not None:
+        yield f"{at} < :before"
+    if scope.source:
+        yield "s.host = :source"
+    if scope.ids:
+        yield "false"
 
 
 def _stripped(conn: Connection, scope: Scope) -> list[int]:
     """Sessions whose own row says it."""
     if not scope.matching:
         return []
-    said = " or ".join(f"holds({name})" for name in _SESSION_TEXTS)
-    return [row["id"] for row in rows(conn, f"select id from sdk_sessions where {said}")]
+    said = " or ".join(f"holds(s.{name})" for name in _SESSION_TEXTS)
+    where = " and ".join((f"({said})", *_in_session(scope, "s.started_at")))
+    return [row["id"] for row in rows(conn, f"select s.id from sdk_sessions s where {where}", values(scope))]
 
 
-def _away(conn: Connection, scope: Scope) -> list[tuple[str, int]]:
+def _away(conn: Connection, scope: Scope) -> list[tuple[str, int, int]]:
     where = ["true"]
     where += [_OF_SESSIONS] if scope.sessions else []
     where += [_OF_PROJECTS.format("a.project_id")] if scope.projects else []
@@ -291,8 +310,11 @@ def _away(conn: Connection, scope: Scope) -> list[tuple[str, int]]:
     where += ["holds(a.content)"] if scope.matching else []
     where += ["s.host = :source"] if scope.source else []
     where += ["false"] if scope.ids else []
-    sql = "select a.kind, a.row_id from put_away a left join sdk_sessions s on s.id = a.session_id where"
-    return [(row["kind"], row["row_id"]) for row in rows(conn, f"{sql} {' and '.join(where)}", values(scope))]
+    sql = f"""
+        select a.kind, a.row_id, a.forgetting_id from put_away a left join sdk_sessions s on s.id = a.session_id
+         where {" and ".join(where)}
+    """
+    return [(row["kind"], row["row_id"], row["forgetting_id"]) for row in rows(conn, sql, values(scope))]
 
 
 # --- what was made of it ---------------------------------------------------------------------------------------------

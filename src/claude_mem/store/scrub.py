@@ -195,8 +195,8 @@ def _attic(conn: Connection, texts: Texts, row: Row, new: Row) -> None:
 
 def _away(conn: Connection, _: Texts, row: Row, new: Row) -> None:
     """Rows of every kind lie there, each under its own number."""
-    where = (new["content"], row["kind"], row["row_id"])
-    conn.execute("update put_away set content = ? where kind = ? and row_id = ?", where)
+    where = (new["content"], row["kind"], row["row_id"], row["forgetting_id"])
+    conn.execute("update put_away set content = ? where kind = ? and row_id = ? and forgetting_id = ?", where)
 
 
 def _signal(conn: Connection, _: Texts, row: Row, new: Row) -> None:

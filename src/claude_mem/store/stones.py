@@ -64,7 +64,7 @@ ALL = {name: (*known, SESSION) for name, known in KNOWN_BY.items()}
 
 
 class Stone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the file. `back`: everything of that forgetting was brought back."""
+    """One line of the file. `back`: everything of that forgetting was brought back, or what has that mark."""
 
     n: int
     mark: str = ""
@@ -96,7 +96,7 @@ def kept(folder: Path) -> list[Stone]:
         except msgspec.MsgspecError:
             continue
         if stone.back:
-            found = [other for other in found if other.n != stone.n]
+            found = [other for other in found if other.n != stone.n or (stone.mark and other.mark != stone.mark)]
         else:
             found.append(stone)
     return found

@@ -93,7 +93,7 @@ async def merge(service: Service, request: Request) -> Any:
 async def undo(service: Service, request: Request) -> Any:
     """Take back the last edit, merge, verdict or forgetting: `{undone, ids, observation}`. For 30 days."""
     wanted = row_id(request)
-    back = await service.db.write(corrections.undo, wanted, now=ids.now(), by=speaker(request))
+    back = await service.forgetter.undo_one(wanted, by=speaker(request))
     await service.record("undone", deed=back["undone"], ids=back["ids"])
     found = await service.db.read(observations.get, "observation", wanted)
     return {**back, "observation": await _done(service, found)}

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from claude_mem import hook, ids
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, rare_words
-from claude_mem.store import checks, events, forgetting, projects, scopes, stones
+from claude_mem.store import checks, events, forgetting, observations, projects, scopes, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Database, Row
 from claude_mem.store.scopes import Found, Scope
 from claude_mem.store.stones import Stone
-from claude_mem.worker import room, traces
+from claude_mem.worker import room, traces, wishes
 from claude_mem.worker.traces import Words
+from claude_mem.worker.wishes import Wish
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +61,12 @@ class Forgetter:
         self.db, self.config = db, config
         self.drain, self.after, self.tidy, self.record = drain, after, tidy, record
         self.lock = asyncio.Lock()  # also taken by whoever makes a copy of the database
+        self.noting = asyncio.Lock()
         self.progress = Progress()
         self.task: asyncio.Task[None] | None = None
+        self.recovered = False
+        self.owed: list[tuple[Wish, list[Stone], Progress]] = []  # whose files are still to be seen to
+        self.finishing: asyncio.Task[None] | None = None
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -70,7 +76,7 @@ class Forgetter:
         told = await self.db.read(scopes.preview, found)
         if not erase:
             return {**told, "empty": not found}
-        files = await asyncio.to_thread(traces.waiting, self.config, scope)
+        files = await asyncio.to_thread(traces.waiting, self.config, scope, until=ids.now())
         copies = await asyncio.to_thread(traces.copies, self.config)
         told["counts"] |= {"waiting files": len(files), "backups": len(copies)}
         return {**told, "empty": False}  # a copy or a log may have what is long gone from the tables
@@ -80,20 +86,25 @@ class Forgetter:
         if self.progress.busy:
             raise CannotDo("something is being forgotten just now", hint="try again in a moment")
         self.progress = Progress(erased=erase, busy=True)
-        self.task = asyncio.create_task(self._run(scope, self.progress))
+        self.task = asyncio.create_task(self._watched(self.forget(scope, self.progress), self.progress))
         return self.progress
 
     async def stop(self) -> None:
-        """Whoever opens the database next goes on by the stones."""
-        if self.task is not None:
-            self.task.cancel()
-            await asyncio.wait({self.task})
+        """Whoever opens the database next goes on."""
+        tasks = {task for task in (self.task, self.finishing) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _run(self, scope: Scope, progress: Progress) -> None:
+    async def _watched(self, work: Coroutine[Any, Any, None], progress: Progress) -> None:
         try:
-            await self.forget(scope, progress)
+            await work
         except MemError as problem:
             progress.error = str(problem)
+        except asyncio.CancelledError:
+            progress.error = "it was broken off, since the worker stops or opens anew"
+            raise
         except Exception as problem:
             log.exception("forgetting ended")
             progress.error = f"something went wrong ({type(problem).__name__}); `claude-mem logs` has the details"
@@ -108,20 +119,18 @@ class Forgetter:
             await self._drain()
             now, erase = ids.now(), progress.erased
             found = await self.db.read(scopes.find, scope, erase=erase)
-            words = Words(Needle(scope.matching) if scope.matching else None, await self._rare(found, erase=erase))
-            progress.total = found.size()
             progress.counts = (await self.db.read(scopes.preview, found, first=0))["counts"]
+            rare = await self._rare(found) if erase else frozenset()
             progress.number = await self.db.write(forgetting.begin, erased=erase, now=now)
-            made = await self._leave_stones(scope, found, progress, now=now)
-            await self.take_away(found, progress, now=now)
-            if erase:
-                await self._waiting_files(scope, progress)
-                await self._erase_files(scope, made, words, progress)
-            await self.db.write(forgetting.end, progress.number, progress.counts, now=ids.now())
-            progress.undo_until = None if erase else now + KEEP_MS
-            progress.doing = ""
+            wish = Wish(progress.number, now, erase, scope, rare, dict(progress.counts))
+            await asyncio.to_thread(wishes.keep, self.config.data_dir, wish)
+            made = await self._from_database(wish, found, (), progress)
+            await self._from_files(wish, made, progress)
+        await self._on_record(progress)
+
+    async def _on_record(self, progress: Progress) -> None:
         told = {"number": progress.number, "counts": progress.counts, "copies": _many(progress)}
-        await self.record("erased" if erase else "forgotten", **told)
+        await self.record("erased" if progress.erased else "forgotten", **told)
 
     def _see_to_room(self) -> None:
         """The stones and the copies are files of their own, for which no full database gives the ballast up."""
@@ -133,13 +142,22 @@ class Forgetter:
         while await self.drain():
             pass
 
-    async def _rare(self, found: Found, *, erase: bool) -> frozenset[str]:
-        return await self.db.read(lambda conn: rare_words(forgetting.texts_of(conn, found))) if erase else frozenset()
+    async def _rare(self, found: Found) -> frozenset[str]:
+        return await self.db.read(lambda conn: rare_words(forgetting.texts_of(conn, found)))
 
-    async def _leave_stones(self, scope: Scope, found: Found, progress: Progress, *, now: int) -> list[Stone]:
-        make = partial(forgetting.stones_for, n=progress.number, erased=progress.erased, now=now)
-        made = await self.db.read(make, scope, found)
-        await asyncio.to_thread(stones.keep, self.config.data_dir, made)
+    async def _from_database(self, wish: Wish, found: Found, known: Sequence[Stone], progress: Progress) -> list[Stone]:
+        """All that is told or found from, and what could still come in. The stones: those left before, and new ones."""
+        progress.total = found.size()
+        made = [*known, *await self._leave_stones(wish, found, {stone.mark for stone in known})]
+        await self.take_away(found, progress, now=wish.at)
+        if wish.erased:
+            await self._waiting_files(wish, progress)
+        return made
+
+    async def _leave_stones(self, wish: Wish, found: Found, known: Collection[str]) -> list[Stone]:
+        make = partial(forgetting.stones_for, n=wish.n, erased=wish.erased, now=wish.at)
+        made = [stone for stone in await self.db.read(make, wish.scope, found) if stone.mark not in known]
+        await self._note(made)
         await self.db.write(stones.put, made)
         return made
 
@@ -163,20 +181,33 @@ class Forgetter:
             for folder in await self.db.read(projects.folders, project_id):
                 await asyncio.to_thread(traces.shred, self.config.starts / hook.start_name(folder))
 
-    async def _waiting_files(self, scope: Scope, progress: Progress) -> None:
+    async def _waiting_files(self, wish: Wish, progress: Progress) -> None:
         """Events that could not be taken in. Softly they stay: nothing tells or finds them."""
-        for path in await asyncio.to_thread(traces.waiting, self.config, scope):
+        for path in await asyncio.to_thread(traces.waiting, self.config, wish.scope, until=wish.at):
             progress.doing = "files that wait"
             await asyncio.to_thread(traces.shred, path)
             await self.db.write(events.left_out, path.name, forgetting.FORGOTTEN, now=ids.now())
             progress.counts["waiting files"] = progress.counts.get("waiting files", 0) + 1
 
+    async def _from_files(self, wish: Wish, made: list[Stone], progress: Progress) -> None:
+        needle = Needle(wish.scope.matching) if wish.scope.matching else None
+        if wish.erased:
+            await self._erase_files(wish.scope, made, Words(needle, wish.rare), progress)
+        await asyncio.to_thread(wishes.drop, self.config.data_dir)
+        if wish.erased and needle is not None:
+            progress.doing = "looking for what is left"
+            progress.left = sorted({*progress.left, *await asyncio.to_thread(traces.left, self.config, needle)})
+        await self.db.write(forgetting.end, wish.n, progress.counts, now=ids.now())
+        progress.undo_until = None if wish.erased else wish.at + KEEP_MS
+        progress.doing = ""
+
     async def _erase_files(self, scope: Scope, made: list[Stone], words: Words, progress: Progress) -> None:
         progress.doing = "logs and caches"
-        await self.db.write(forgetting.wipe_traces, words.in_line)
+        await self.db.write(forgetting.wipe_traces, words.in_line, quoted=words.quoted)
         await self.db.write(forgetting.drop_projects, scope.projects if scope.by_time else ())
         progress.counts["log entries"] = await asyncio.to_thread(traces.clean_logs, self.config, words)
         await asyncio.to_thread(traces.clean_small, self.config, words)
+        await asyncio.to_thread(traces.drop_unfinished, self.config)
         await self.tidy()
         await self.db.scrub()
         for path in await asyncio.to_thread(traces.copies, self.config):
@@ -185,31 +216,80 @@ class Forgetter:
             progress.copies.setdefault(outcome, []).append(path.name)
             if outcome != "kept":  # what was proven is not what is there now
                 await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
-        if words.needle is not None:
-            progress.doing = "looking for what is left"
-            progress.left = await asyncio.to_thread(traces.left, self.config, words.needle)
+        if self.db.unscrubbed and not await self.db.scrub():
+            progress.left = [f"{self.db.path.name}-wal"]
 
-    # --- undoing, and what was not finished --------------------------------------------------------------------------
+    # --- one by itself -----------------------------------------------------------------------------------------------
+
+    async def forget_one(self, row_id: int, *, by: str) -> int:
+        """An observation, softly; until when it can be brought back. Nobody waits for a backup that is being made."""
+        now, scope = ids.now(), Scope(ids=(row_id,))
+        self._see_to_room()
+        await self.db.read(observations.get, "observation", row_id)  # an error, before anything is noted
+        number = await self.db.write(forgetting.begin, erased=False, now=now)
+        wish = Wish(number, now, erased=False, scope=scope)
+        made = await self._leave_stones(wish, Found(observations=[row_id]), ())
+        return await self.db.write(forgetting.put_one_away, row_id, made, n=number, now=now, by=by)
+
+    async def undo_one(self, row_id: int, *, by: str) -> Row:
+        """What was last done to an observation: `{undone, ids}`."""
+        named = await self.db.read(forgetting.named_by, row_id)
+        await self._note(named)
+        return await self.db.write(forgetting.undo_one, row_id, named, now=ids.now(), by=by)
+
+    async def _note(self, told: Sequence[Stone]) -> None:
+        """In the file; one after the other."""
+        if told:
+            async with self.noting:
+                await asyncio.to_thread(stones.keep, self.config.data_dir, told)
+
+    # --- undoing -----------------------------------------------------------------------------------------------------
 
     async def undo(self, number: int) -> Row:
+        """Noted in the file first: whoever dies in between can undo it again, and nothing is forgotten anew."""
         async with self.lock:
+            await self.db.read(forgetting.undoable, number)
+            await self._note([Stone(number, back=True)])
             back = await self.db.write(forgetting.undo, number, now=ids.now())
-            await asyncio.to_thread(stones.keep, self.config.data_dir, [Stone(number, back=True)])
         await self.after(back["projects"])
         await self.record("undone", number=number, counts=back["counts"])
         return {"number": number, **back}
 
+    # --- what was not finished ---------------------------------------------------------------------------------------
+
     async def recover(self) -> None:
-        """At a start. A database that was put back has what was forgotten since; one that we died at is half done."""
-        kept = await asyncio.to_thread(stones.kept, self.config.data_dir)
-        if not kept:
+        """At a start, once, before anyone can ask. A database that was put back has what was forgotten since; one that
+        we died at is half done. Here it leaves the tables; `finish` sees to the files."""
+        if self.recovered:
             return
-        new = await self.db.read(stones.missing, kept)
-        broken_off = await self.db.read(forgetting.unfinished)
-        for number in sorted({stone.n for stone in new} | set(broken_off)):
+        kept = await asyncio.to_thread(stones.kept, self.config.data_dir)
+        wish = await asyncio.to_thread(wishes.kept, self.config.data_dir)
+        if wish is not None:
+            await self._go_on(wish, [stone for stone in kept if stone.n == wish.n])
+        for number in await self._left_over(kept, wish):
             await self._again(number, [stone for stone in kept if stone.n == number])
+        self.recovered = True
+
+    async def _left_over(self, kept: list[Stone], wish: Wish | None) -> list[int]:
+        new = await self.db.read(stones.missing, kept)
+        undone = await self.db.read(forgetting.undone)
+        back = {stone.n for stone in new if stone.at <= undone.get(stone.n, -1)}
+        await self._note([Stone(n, back=True) for n in sorted(back)])  # undone, but the file was not told
+        broken_off = await self.db.read(forgetting.unfinished)
+        return sorted({*broken_off, *(stone.n for stone in new)} - back - {wish.n if wish else 0})
+
+    async def _go_on(self, wish: Wish, known: list[Stone]) -> None:
+        """With what was asked for, as far as it has not been done."""
+        self.progress = progress = Progress(wish.n, erased=wish.erased, busy=True, counts=dict(wish.counts))
+        await self.db.write(forgetting.known, wish.n, at=wish.at, erased=wish.erased)
+        found = await self.db.write(forgetting.rest, wish.scope, known, erase=wish.erased, upto=wish.at)
+        await self.db.write(stones.put, known)
+        log.warning("forgetting F%d goes on: %d rows", wish.n, found.size())
+        made = await self._from_database(wish, found, known, progress)
+        self.owed.append((wish, made, progress))
 
     async def _again(self, number: int, made: list[Stone]) -> None:
+        """By the stones alone."""
         if not made:
             await self.db.write(forgetting.end, number, {}, now=ids.now())  # it died before it had begun
             return
@@ -220,9 +300,23 @@ class Forgetter:
         log.warning("forgetting F%d is applied again: %d rows", number, found.size())
         progress = Progress(number=number, erased=first.erased)
         await self.take_away(found, progress, now=first.at)
-        if first.erased:
-            await self._erase_files(Scope(ids=(-1,)), made, Words(None, frozenset()), progress)
-        await self.db.write(forgetting.end, number, {}, now=ids.now())
+        self.owed.append((Wish(number, first.at, first.erased, Scope(ids=(-1,))), made, progress))
+
+    def finish(self) -> asyncio.Task[None]:
+        """The files of what was not finished, in the background. What fails is tried again at the next start."""
+        if self.finishing is None:
+            self.finishing = asyncio.create_task(self._finish())
+        return self.finishing
+
+    async def _finish(self) -> None:
+        async with self.lock:
+            while self.owed:
+                wish, made, progress = self.owed.pop(0)
+                await self._watched(self._from_files(wish, made, progress), progress)
+                if progress.error:
+                    log.error("forgetting F%d is not finished: %s", wish.n, progress.error)
+                elif progress is self.progress:  # what a person asked for; the rest was on record before
+                    await self._on_record(progress)
 
     async def expire(self, now: int) -> None:
         """What was kept for its thirty days."""
@@ -240,8 +334,9 @@ def _many(progress: Progress) -> dict[str, int]:
 
 
 def _clean_copy(path: Path, config: Config, scope: Scope, made: list[Stone], words: Words) -> str:
+    """Whatever is the matter with one copy, the others are cleaned and the worker starts; it is named as `failed`."""
     try:
         return traces.clean_copy(path, config, scope, made, words)
-    except (MemError, OSError) as problem:
-        log.error("%s could not be rewritten: %s", path.name, problem)
+    except Exception as problem:
+        log.error("%s could not be rewritten: %s: %s", path.name, type(problem).__name__, problem)
         return "failed"

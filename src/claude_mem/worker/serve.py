@@ -117,9 +117,10 @@ class Life:
             )
         )
         worker = Worker(os.getpid(), port, token, __version__, service.started_at)
-        process.announce(self.config.data_dir, worker)
-        (self.config.data_dir / "worker.starting").unlink(missing_ok=True)
         try:
+            await service.prepare()
+            process.announce(self.config.data_dir, worker)
+            (self.config.data_dir / "worker.starting").unlink(missing_ok=True)
             async with asyncio.TaskGroup() as group:
                 group.create_task(service.run())
                 group.create_task(server.serve(sockets=[self.listener.dup()]))  # it closes what it is given

@@ -56,7 +56,7 @@ from claude_mem.store.jobs import Order
 from claude_mem.store.scopes import Scope
 from claude_mem.store.search import Filter
 from claude_mem.store.timeline import Anchor
-from claude_mem.worker import saving, sweeps
+from claude_mem.worker import saving, sweeps, traces
 from claude_mem.worker.clock import Clock
 from claude_mem.worker.forgetter import Forgetter, Progress
 from claude_mem.worker.keeper import POLL_SECONDS, Keeper
@@ -105,6 +105,7 @@ class Service:
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
         marks.check(config.data_dir)
+        traces.drop_unfinished(config)
         self.db = Database(ours(config.database), backups=config.backups)
         self.keeper = Keeper(
             self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
@@ -170,11 +171,17 @@ class Service:
 
     # --- loops -----------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
+    async def prepare(self) -> None:
+        """Before anyone may ask: what was forgotten must not be told or read again, not even by the first to come."""
         loop = asyncio.get_running_loop()
         self.db.damaged = lambda error: _call_soon(loop, partial(self.is_damaged, str(error)))
+        await self._lasting(self.forgetter.recover)
+
+    async def run(self) -> None:
+        """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
+        await self.prepare()
         await self._lasting(self.recover)
+        self.forgetter.finish()
         try:
             async with asyncio.TaskGroup() as group:
                 for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
@@ -225,7 +232,7 @@ class Service:
     async def recover(self) -> None:
         """At a start: no lease is valid, no half-written file is coming, and transcripts may have grown unseen."""
         now = ids.now()
-        await self.forgetter.recover()  # first of all: nothing of it may be told or read again
+        await self.forgetter.recover()
         await self.db.write(jobs.release_all, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
         await self.sweep_gone()  # first: a turn whose agent is gone is over, and its last words count
@@ -234,6 +241,7 @@ class Service:
     async def work_off(self) -> None:
         """Everything that waits, then return: `claude-mem drain`, and the tests."""
         await self.recover()
+        await self.forgetter.finish()
         while await self.drain_once():
             pass
         await self.sweep()
@@ -301,6 +309,8 @@ class Service:
             await self.db.write(corrections.sweep, now=now)
             await self.db.scrub()
         await self.forgetter.expire(now)
+        if self.db.unscrubbed:
+            await self.db.scrub()
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
@@ -373,7 +383,7 @@ class Service:
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """It is no longer told or found; until when that can be undone."""
-        until = await self.db.write(corrections.forget, row_id, now=ids.now(), by=by)
+        until = await self.forgetter.forget_one(row_id, by=by)
         await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         await self.record("forgotten", ids=[row_id], by=by)
         return until

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +17,7 @@ from claude_mem.config import Config
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.needles import Needle, speaks_of
 from claude_mem.pipeline.scrub import paused_log
-from claude_mem.store import backup, foreign, forgetting, marks
+from claude_mem.store import backup, damage, foreign, forgetting, marks, migrate
 from claude_mem.store.database import Connection, rows
 from claude_mem.store.scopes import Found, Scope, find
 from claude_mem.store.stones import Stone
@@ -31,13 +33,16 @@ _SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", ".reading-*/*
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """By what a line is known to speak of it: the text that was asked for, or long words of what goes."""
+    """By what a line is known to speak of it: the text that was asked for, or several long words of what goes."""
 
     needle: Needle | None
     rare: frozenset[str]
 
     def in_line(self, text: str) -> bool:
-        return (self.needle is not None and self.needle.is_in(text)) or speaks_of(text, self.rare)
+        return self.quoted(text) or speaks_of(text, self.rare)
+
+    def quoted(self, text: str) -> bool:
+        return self.needle is not None and self.needle.is_in(text)
 
     def in_bytes(self, data: bytes) -> bool:
         return self.needle is not None and self.needle.is_in_bytes(data)
@@ -46,11 +51,12 @@ class Words:
 # --- spool and set aside ---------------------------------------------------------------------------------------------
 
 
-def waiting(config: Config, scope: Scope) -> list[Path]:
-    """Events that have not been taken in, or could not be, and belong to the scope."""
+def waiting(config: Config, scope: Scope, *, until: int) -> list[Path]:
+    """Events of up to then that have not been taken in, or could not be, and belong to the scope."""
     if scope.ids:
         return []
-    return [path for folder in (config.spool, config.aside) for path in _plain(folder) if _belongs(path, scope, config)]
+    found = [path for folder in (config.spool, config.aside) for path in _plain(folder)]
+    return [path for path in found if (ids.at(path.name) or 0) <= until and _belongs(path, scope, config)]
 
 
 def _plain(folder: Path) -> list[Path]:
@@ -139,6 +145,20 @@ def copies(config: Config) -> list[Path]:
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
+def drop_unfinished(config: Config) -> None:
+    """Copies that someone who was killed has left half made. Only for the holder of the lock, while it makes none."""
+    for near in (config.data_dir, config.backups):
+        for folder in near.glob(f"{backup.RESTORING}*"):
+            if folder.is_dir() and not folder.is_symlink() and not backup.is_anothers(folder):
+                for path in _plain(folder):
+                    shred(path)
+                shutil.rmtree(folder, ignore_errors=True)
+    parts = (f"*{migrate.PART}", f"*{migrate.PART}-*")
+    for path in [path for part in parts for path in (config.data_dir / QUARANTINE).rglob(part)]:
+        if path.is_file() and not path.is_symlink():
+            shred(path)
+
+
 def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], words: Words) -> str:
     """`kept` as it was, `rewritten`, or `deleted`: one that can't be read can't be trusted to have nothing of it."""
     try:
@@ -147,19 +167,25 @@ def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], wo
         with foreign.reading(path) as conn:
             wanted = bool(_in_copy(conn, config, scope, stones))
     except MemError as problem:
-        log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
-        _drop(path)
-        return "deleted"
+        return _drop(path, problem)
     if not wanted and not _says(path, words):
         return "kept"
-    backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
-    foreign.drop_copy(path)
+    try:
+        backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
+    except (MemError, *damage.SIGNS) as problem:
+        if not damage.is_damage(problem):  # a full disk is no fault of the copy's
+            raise
+        return _drop(path, problem)
+    finally:
+        foreign.drop_copy(path)
     return "rewritten"
 
 
-def _drop(path: Path) -> None:
+def _drop(path: Path, problem: Exception) -> str:
+    log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
     for side in backup.SIDES:
         shred(path.with_name(path.name + side))
+    return "deleted"
 
 
 def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]) -> Found:
@@ -173,10 +199,16 @@ def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]
 
 
 def _wipe(conn: Connection, config: Config, scope: Scope, stones: list[Stone], words: Words) -> None:
+    before = _dangling(conn)
     forgetting.wipe_copy(conn, _in_copy(conn, config, scope, stones))
-    forgetting.wipe_traces(conn, words.in_line)
-    if dangling := rows(conn, "pragma foreign_key_check"):
+    forgetting.wipe_traces(conn, words.in_line, quoted=words.quoted)
+    if dangling := _dangling(conn) - before:
         raise CannotDo(f"{len(dangling)} rows would name what is not there", hint="please report this")
+
+
+def _dangling(conn: Connection) -> set[tuple[Any, ...]]:
+    """Rows that name what is not there. In quarantine some may have been so all along."""
+    return {tuple(row.values()) for row in rows(conn, "pragma foreign_key_check")}
 
 
 def _says(path: Path, words: Words) -> bool:
