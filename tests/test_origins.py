@@ -119,6 +119,15 @@ def test_the_origin_follows_from_the_tool(body: Body, origin: str) -> None:
             "python3 - <<'EOF'\nimport urllib.request as u\nprint(u.urlopen('https://x.example').read())\nEOF",
             "external",
         ),
+        ("sudo -E curl $URL", "external"),
+        ("cat a | xargs -r -n 1 gh issue view", "external"),
+        ("echo `gh issue view 7`", "external"),
+        ("cat <<'EOF' | bash\ncurl $URL\nEOF", "external"),
+        ("bash -c \"$(cat <<'EOF'\ncurl $URL\nEOF\n)\"", "external"),
+        ("cat <<EOF\n$(curl $URL)\nEOF", "external"),
+        ("cat <<'EOF'\n$(curl $URL)\nEOF", "tool"),
+        ("echo $'it\\'s'; curl $URL", "external"),
+        ("make # don't\ncurl $URL", "external"),
         ("npx -y readability-cli https://x.example/a", "external"),
         ("./fetch https://x.example/a", "external"),
         # what lies on this machine clears itself only
@@ -436,11 +445,25 @@ def test_no_text_makes_the_rules_work_more_than_its_length(part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["curl ", "$(", '"$(', "`", "<<a\n", "<<a <<a\n", "bash -c '", "sudo ", "gh a/ ", "-x "]
+    "part",
+    [
+        "curl ",
+        "$(",
+        '"$(',
+        "`",
+        "<<a\n",
+        "<<a <<a\n",
+        "bash -c '",
+        "sudo ",
+        "gh a/ ",
+        "-x ",
+        "xargs ",
+        "docker curl :1 ",
+    ],
 )
 def test_no_command_takes_more_to_take_apart_than_its_length(part: str) -> None:
     look = fetching.program
-    assert _steps(f"http {part * 4000}", look) < 2.5 * _steps(f"http {part * 2000}", look) + 2000
+    assert _steps(f"echo http; {part * 4000}", look) < 2.5 * _steps(f"echo http; {part * 2000}", look) + 2000
 
 
 def _steps(text: str, look: Callable[[str], str] = suspicion.rule) -> int:

@@ -156,6 +156,8 @@ def test_what_is_in_it_is_withheld_whichever_agent_touches_it(how: str) -> None:
         "find . -name .env | xargs cat", "A=.env; cat $A", "for f in .env .npmrc; do cat $f; done", "echo \"$(cat .env)\"",
         "echo $(<.env)", "bash <<'EOF'\ncat .env\nEOF", "python3 - <<'EOF'\nprint(open('.env').read())\nEOF", "gh api repos/a/b/contents/.env",
         "cat ${CLAUDE_MEM_DATA_DIR}/token", "git diff --no-index /dev/null .env", "npx cat .env", "some-new-tool .env",
+        "echo `cat .env`", "ls .env # don't\ncat .env", "echo $'it\\'s'; cat .env", "find . -name .env | xargs -r cat", "sudo -u me cat .env",
+        "cat > a <<EOF\n$(cat .env)\nEOF", "cat <<< a\ncat .env", "echo \"$(grep \"^A=\" .env)\"",
     ],
 )  # fmt: skip
 def test_a_command_that_prints_it_keeps_its_output_to_itself(command: str) -> None:
@@ -179,6 +181,7 @@ def test_a_command_that_prints_it_keeps_its_output_to_itself(command: str) -> No
         f"python3 -c \"open('.env', 'a').write('{HIDDEN}')\"",
         f"node -e \"require('fs').writeFileSync('.env', '{HIDDEN}')\"",
         f"install -m600 /dev/stdin .env <<'EOF'\n{HIDDEN}\nEOF",
+        f"python3 -c \"open('.env', 'a').write('{HIDDEN}",  # cut short
         f"cat <<EOF | ssh host 'cat > .env'\n{HIDDEN}\nEOF",
     ],
 )
@@ -204,7 +207,7 @@ def test_a_command_that_writes_it_is_not_kept(command: str) -> None:
         "find . -name '.env*' -not -path './node_modules/*'", "find . -name .env | xargs ls -la", "npx dotenv -e .env -- npm test",
         "KUBECONFIG=~/.kube/config kubectl get pods", "kubectl --kubeconfig ~/.kube/config get pods", "node --env-file=.env app.js",
         "terraform plan -var-file prod.tfvars", "curl --cert client.pem --key client.key https://example.com", "cat docs/secrets.md",
-        "sed -i s/a/b/ src/app.py", "python -m pytest tests/test_secrets.py", "cat package.json",
+        "sudo -u me ls .env", "timeout -k 5 10s ls .env", "sed -i s/a/b/ src/app.py", "python -m pytest tests/test_secrets.py", "cat package.json",
     ],
 )  # fmt: skip
 def test_any_other_command_keeps_what_it_printed(command: str) -> None:

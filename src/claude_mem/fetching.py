@@ -1,8 +1,7 @@
 """Which program of a shell command plainly brings something from elsewhere: `curl`, `gh issue view`, or any that is
 handed an address and is not known to leave it alone.
 
-The command is taken apart as a shell would: operators, quotes, substitutions, texts behind `<<`, wrappers such as
-`sudo`. What we can't take apart is read as far as it goes. It takes time in proportion to the command's length.
+It takes time in proportion to the command's length.
 """
 
 from __future__ import annotations
@@ -10,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
+
+from claude_mem import shell
+from claude_mem.shell import Call
 
 MOST = 100_000  # characters that are looked at
 _DEEP = 4  # commands in commands
@@ -27,32 +29,12 @@ _HINT = re.compile(
     re.I,
 )
 _WEB = (
-    "curl",
-    "curlie",
-    "wget",
-    "wget2",
-    "http",
-    "https",
-    "xh",
-    "xhs",
-    "aria2c",
-    "axel",
-    "lynx",
-    "w3m",
-    "links",
-    "elinks",
-)
+    "curl", "curlie", "wget", "wget2", "http", "https", "xh", "xhs", "aria2c", "axel", "lynx", "w3m", "links", "elinks",
+)  # fmt: skip
 _REMOTE = ("ssh", "scp", "sftp", "rsync", "nc", "ncat", "netcat", "telnet", "ftp", "lftp")
 _COPIES = ("scp", "rsync")  # from one folder to another too
 _SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "fish", "su")
 _INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|ruby|perl|php|lua|Rscript|tsx|ts-node)[\d.]{0,5}$")
-# In front of a command, and what of theirs takes a value.
-_WRAPPERS = (
-    "sudo", "doas", "env", "time", "command", "builtin", "exec", "nohup", "nice", "ionice", "stdbuf", "setsid",
-    "timeout", "gtimeout", "xargs", "caffeinate", "unbuffer", "proxychains", "proxychains4", "torsocks", "strace",
-    "busybox", "if", "elif", "while", "until", "then", "else", "do", "!", "{", "coproc",
-)  # fmt: skip
-_WRAPPER_VALUES = re.compile(r"-[ugpnIPskLoCdahUDRTtrES]$|--(?:user|group|chdir|unset|signal|kill-after|adjustment)$")
 # They run another program, anywhere among their words.
 _RUNNERS = (
     "docker", "podman", "kubectl", "nix", "nix-shell", "flatpak", "poetry", "pipenv", "uv", "mise", "direnv", "conda",
@@ -86,15 +68,6 @@ _LONG_FLAGS = re.compile(
 _LONG_ADDRESSES = re.compile(r"--(?:proxy|preproxy|socks\w+|referer|doh-url|noproxy|resolve|connect-to)$")
 _ADDRESS = re.compile(r"https?://|\$|[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?#]|$)", re.I)
 
-_ASSIGNED = re.compile(r"\w+\+?=")
-_TOKEN = re.compile(
-    r"(?P<gap>[ \t\r\f\v]+|\\\n)|(?P<comment>#[^\n]*)|(?P<redirect>\d?(?:<<<|<<-?|[<>]{1,2}[&|]?|&>{1,2}))"
-    r"|(?P<end>\n|[;&|()`]+|\$\()|(?P<word>(?:'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\.|\$(?!\()|[^\s;&|()`<>'\"\\$])+)|.",
-    re.S,
-)
-_PART = re.compile(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|\\(.)|([^'\"\\]+)", re.S)
-_HANDED = re.compile(r"<<-?[ \t]*(?P<quote>['\"\\]?)(?P<end>\w+)")
-
 
 def program(command: str) -> str:
     """The one that fetches, with its sub-command; "" if none does."""
@@ -113,108 +86,45 @@ def is_remote(url: str) -> bool:
 def _found(command: str, depth: int) -> Iterator[str]:
     if depth > _DEEP:
         return
-    bare, handed = _without_handed(command)
-    for words, inner in _simple(bare):
-        if fetches := _fetches(words, depth):
-            yield fetches
-        for text in inner:
-            yield from _found(text, depth + 1)
-    for head, text, plain in handed:
-        yield from _of_handed(head, text, depth, plain=plain)
+    for line in shell.lines(command):
+        for call in line:
+            if fetches := _fetches(call, depth):
+                yield fetches
+        if text := "\n".join(call.text for call in line if call.text):
+            yield from _of_text([call.program for call in line], text, depth)
 
 
-def _of_handed(head: str, text: str, depth: int, *, plain: bool) -> Iterator[str]:
-    """A text behind `<<`: a program for an interpreter, commands for a shell, for others at most substitutions."""
-    who = [_program(words)[0] for words, _ in _simple(head.replace('"', " "))]
-    if any(name in (*_SHELLS, "ssh") for name in who):
+def _of_text(programs: Sequence[str], text: str, depth: int) -> Iterator[str]:
+    """A text behind `<<`: commands for a shell, a program for an interpreter."""
+    if any(name in (*_SHELLS, "ssh") for name in programs):
         yield from _found(text, depth + 1)
-    elif any(_INTERPRETERS.match(name) for name in who) and any(map(is_remote, URL.findall(text))):
-        yield next(name for name in who if _INTERPRETERS.match(name))
-    elif not plain:
-        for inner in _substituted(text):
-            yield from _found(inner, depth + 1)
+    elif any(map(is_remote, URL.findall(text))):
+        yield from filter(_INTERPRETERS.match, programs)
 
 
-def _without_handed(command: str) -> tuple[str, list[tuple[str, str, bool]]]:
-    """The command without the texts behind `<<`, and these: the line that hands it over, the text, is it plain?"""
-    lines, kept = command.split("\n"), list[str]()
-    handed = list[tuple[str, str, bool]]()
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        kept.append(line)
-        at += 1
-        if "<<" not in line:
-            continue
-        for mark in list(_HANDED.finditer(line))[:20]:
-            if line[mark.start() - 1 : mark.start()] == "<":
-                continue  # `<<<` hands over a word
-            begun = at
-            while at < len(lines) and lines[at].strip() != mark["end"]:
-                at += 1
-            handed.append((line, "\n".join(lines[begun:at]), bool(mark["quote"])))
-            at += 1
-    return "\n".join(kept), handed
-
-
-def _simple(command: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Each simple command: its words, without quotes and redirections, and the commands substituted in them."""
-    words, inner, target = list[str](), list[str](), False
-    for token in _TOKEN.finditer(command):
-        kind = token.lastgroup
-        if kind == "end":
-            yield words, inner
-            words, inner, target = [], [], False
-        elif kind == "redirect":
-            target = token[0] != "<<<"
-        elif kind == "word":
-            inner += [text for part in _PART.finditer(token[0]) if part[2] for text in _substituted(part[2])]
-            if not target:
-                words.append(
-                    "".join(part[1] or part[2] or part[3] or part[4] or "" for part in _PART.finditer(token[0]))
-                )
-            target = False
-    yield words, inner
-
-
-def _substituted(text: str) -> list[str]:
-    """What stands in `$(…)` or between backticks in a text."""
-    bare = re.sub(r"\\.", "", text, flags=re.S)
-    return [*(part.partition(")")[0] for part in bare.split("$(")[1:]), *bare.split("`")[1::2]]
-
-
-def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """What is run, whatever is put in front of it, and its words."""
-    at, wrapped = 0, False
-    while at < len(words):
-        word, name = words[at], words[at].rpartition("/")[2]
-        if wrapped and _WRAPPER_VALUES.match(word):
-            at += 1  # and its value
-        elif name == "command" and words[at + 1 : at + 2] in (["-v"], ["-V"]):
-            break  # only asks where it is
-        elif name in _WRAPPERS:
-            wrapped = True
-        elif not (_ASSIGNED.match(word) or (wrapped and re.match(r"-|\d+(?:\.\d+)?[smhd]?$", word))):
-            return name, words[at + 1 :]
-        at += 1
-    return "", ()
-
-
-def _fetches(words: Sequence[str], depth: int) -> str:
-    name, rest = _program(words)
+def _fetches(call: Call, depth: int) -> str:
+    name, rest = call.program, call.words
     if name in _WEB:
         return "" if _is_local(name, rest) else name
     if name in _REMOTE:
         return "" if _stays(name, rest) else name
+    if name == "xargs":
+        return _fetches(shell.run_by_xargs(call), depth)
     if found := _READS.match(line := _line(name, rest)):
         return " ".join(found[0].split()[:2])
     if name == "eval" or (name in _SHELLS and any(re.match(r"-\w*c$", word) for word in rest)):
         return next((found for word in rest for found in _found(word, depth + 1)), "")
-    for at, word in enumerate(rest if name in _RUNNERS else ()):
-        if word.rpartition("/")[2] in (*_WEB, *_REMOTE) and (fetches := _fetches(rest[at:], depth)):
-            return fetches
-    named = any(is_remote(url) for word in words for url in URL.findall(word))
-    return name or "address" if named and not _LEAVES_ALONE.match(line) else ""
+    if name in _RUNNERS and (run := _run(rest)) and (fetches := _fetches(run, depth)):
+        return fetches
+    short = () if "\n" in call.text else (call.text,)  # as good as a word
+    named = any(is_remote(url) for word in (*call.before, name, *rest, *short) for url in URL.findall(word))
+    return name if named and not _LEAVES_ALONE.match(line) else ""
+
+
+def _run(words: Sequence[str]) -> Call | None:
+    names = [word.rpartition("/")[2] for word in words]
+    at = next((at for at, name in enumerate(names) if name in (*_WEB, *_REMOTE)), None)
+    return None if at is None else Call(names[at], tuple(words[at + 1 :]))
 
 
 def _line(name: str, rest: Sequence[str]) -> str:

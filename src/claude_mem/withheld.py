@@ -182,7 +182,7 @@ _QUIET_PARTS = {
     }),
     "gh": frozenset({"pr", "issue", "release", "run", "repo", "workflow", "secret"}),
 }  # fmt: skip
-_SHOW_VARIABLES = frozenset({"env", "printenv", "set", "declare", "typeset", "export"})
+_SHOW_VARIABLES = frozenset({"printenv", "set", "declare", "typeset", "export"})
 _SEARCH = frozenset({"grep", "egrep", "fgrep", "rg", "ag"})
 _PATTERN_GIVEN = ("-e", "--regexp", "-f", "--file")
 _SHELLS_OUT = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"})
@@ -217,7 +217,8 @@ def _print(calls: Calls) -> bool:
         return False
     if any(named and not _is_quiet(call) for call, named in calls):
         return True
-    if any(call.program == "xargs" and not _is_quiet(_of_xargs(call)) for call, _ in calls):
+    run = [shell.run_by_xargs(call) for call, _ in calls if call.program == "xargs"]
+    if any(call.program and not _is_quiet(call) for call in run):
         return True
     sourced = any(named and call.program in ("source", ".") for call, named in calls)
     return sourced and any(_shows_variables(call) for call, _ in calls)
@@ -232,15 +233,12 @@ def _is_quiet(call: Call) -> bool:
     return call.program in _QUIET
 
 
-def _of_xargs(call: Call) -> Call:
-    at = next((at for at, word in enumerate(call.words) if word[:1].isalpha()), len(call.words))
-    return Call(call.words[at], call.words[at + 1 :]) if at < len(call.words) else Call("echo", ())
-
-
 def _shows_variables(call: Call) -> bool:
     if call.program in ("echo", "printf"):
         return any("$" in word for word in call.words)
-    return call.program in _SHOW_VARIABLES and all(word.startswith("-p") or word == call.program for word in call.words)
+    if not call.program:
+        return "env" in call.words  # which runs nothing, then
+    return call.program in _SHOW_VARIABLES and all(word.startswith("-p") for word in call.words)
 
 
 def _written(calls: Calls, rules: tuple[str, ...]) -> list[str]:
