@@ -18,6 +18,7 @@ _DEEP = 4  # commands in commands
 
 URL = re.compile(r"https?://[^\s'\"<>|;)]{1,500}", re.I)
 _LOCAL_HOST = r"(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1\]|host\.docker\.internal)"
+_LOCAL_NAME = re.compile(rf"{_LOCAL_HOST}(?::\d{{1,5}})?", re.I)
 _LOCAL = re.compile(
     rf"(?:https?://)?(?:[^/@\s]{{0,100}}@)?(?:{_LOCAL_HOST}(?::\d{{1,5}})?|:\d{{1,5}})(?:[/?#:].*)?", re.I | re.S
 )
@@ -42,9 +43,9 @@ _RUNNERS = (
 )  # fmt: skip
 # Sub-commands that read from elsewhere, as `_line` writes them. A value of an option may stand between two words.
 _READS = re.compile(
-    r"gh (?:\S*/\S* )?(?:api|search|(?:issue|pr|release|gist|run|repo|workflow|project|label) (?:\S*/\S* )?"
+    r"gh (?:[^/\s]*+/\S*+ )?(?:api|search|(?:issue|pr|release|gist|run|repo|workflow|project|label) (?:[^/\s]*+/\S*+ )?"
     r"(?:view|list|diff|checks|status|watch))(?= |$)"
-    r"|glab (?:\S*/\S* )?(?:api|(?:issue|mr) (?:\S*/\S* )?(?:view|list|diff))(?= |$)"
+    r"|glab (?:[^/\s]*+/\S*+ )?(?:api|(?:issue|mr) (?:[^/\s]*+/\S*+ )?(?:view|list|diff))(?= |$)"
     r"|p?npm (?:view|info|show|search|audit)(?= |$)|yarn (?:npm )?info(?= |$)"
     r"|pip[\d.]{0,4} (?:download|search|index)(?= |$)|uv pip download|cargo (?:search|info)(?= |$)"
     r"|gem (?:info|search)(?= |$)|go list (?:\S+ ){0,3}?-m(?= |$)|docker search|brew info"
@@ -80,7 +81,7 @@ def is_remote(url: str) -> bool:
         host = urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:
         return True
-    return not re.fullmatch(rf"{_LOCAL_HOST}(?::\d{{1,5}})?", host[:100], re.I)
+    return not _LOCAL_NAME.fullmatch(host[:100])
 
 
 def _found(command: str, depth: int) -> Iterator[str]:
