@@ -371,7 +371,7 @@ KILLS = {
     "providers/claude.py": 2,  # the group of our own child; and 0
     "providers/claude_child.py": 1,  # its own group
     "store/backup.py": 1,  # 0
-    "worker/service.py": 1,  # 0
+    "worker/sweeps.py": 1,  # 0
 }
 
 
