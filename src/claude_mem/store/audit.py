@@ -14,6 +14,7 @@ from claude_mem.auditlog import Head
 from claude_mem.store import account, backup, forgetting, ledger, search, stones
 from claude_mem.store.database import Connection, one, rows, value
 from claude_mem.store.observations import fingerprint
+from claude_mem.store.savepoint import savepoint
 
 PLACES = ("stored", "queued", "set_aside", "filtered")
 AT_ONCE = 200
@@ -52,11 +53,8 @@ def set_head(conn: Connection, now: Head) -> None:
 
 def quick(conn: Connection, *, in_spool: int) -> list[Finding]:
     """In one state of the database, or what comes in meanwhile would look like a mistake."""
-    conn.execute("savepoint quick")
-    try:
+    with savepoint(conn):
         return [_conserved(conn, in_spool), _owed(conn), _attempts(conn), _not_told(conn)]
-    finally:
-        conn.execute("release quick")
 
 
 def _conserved(conn: Connection, in_spool: int) -> Finding:
