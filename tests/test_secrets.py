@@ -6,8 +6,8 @@ The figures go to `make proof`. The corpus is made here, at this moment: see tes
 from __future__ import annotations
 
 import asyncio
-import gc
 import base64
+import gc
 import json
 import re
 import time
