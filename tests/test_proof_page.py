@@ -36,7 +36,11 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(prove, "FOUND", tmp_path / "found")
     monkeypatch.setattr(prove, "RESULTS", tmp_path)
     for file in {figure["file"] for figure in GIVEN["figure"]}:
-        figures = [{"name": each["name"], "value": 1, "unit": "ms"} for each in GIVEN["figure"] if each["file"] == file]
+        figures = [
+            {"name": each["name"], "value": each.get("least", each.get("most")), "unit": "ms"}
+            for each in GIVEN["figure"]
+            if each["file"] == file
+        ]
         (tmp_path / f"{file}.json").write_text(json.dumps({"date": "2026-01-02", "figures": figures}))
     (tmp_path / "found").mkdir()
     return prove
@@ -79,7 +83,15 @@ def test_a_miss_is_shown_at_its_goal_and_one_of_many_is_enough(
     assert page.main() == 1
     row = next(line for line in (tmp_path / "proof.md").read_text("utf-8").splitlines() if line.startswith("| R1 |"))
     assert row.endswith("| **in part**: half of it: 2 |")
-    assert "'R1', 'R2'" in capsys.readouterr().out
+    assert "nobody says why of R1, R2" in capsys.readouterr().out
+
+
+def test_a_miss_of_which_it_is_said_why_is_no_failure(page: ModuleType, tmp_path: Path) -> None:
+    told = next(name for part in GIVEN["part"] for name, about in part["goals"].items() if "why" in about)
+    lines = [figure("all", of=sorted(GOALS - {told})), figure("big", of=[told], measured=9, ok=False)]
+    (tmp_path / "found" / "kills.json").write_text("\n".join(lines))
+    assert page.main() == 0
+    assert "**missed**" in (tmp_path / "proof.md").read_text("utf-8")
 
 
 def test_a_goal_that_nobody_measured_is_called_that(page: ModuleType, tmp_path: Path) -> None:
