@@ -135,8 +135,9 @@ def _page(parts: dict[str, list[Goal]], found: dict[str, list[Record]]) -> Itera
     dates = sorted({record["date"] for record in every})
     yield "# Proof"
     yield ""
-    yield "What is promised, and what was measured. Written by `make proof`, which runs every suite named here and fails if a"
-    yield f"figure is missed. {len(every)} figures, {len(missed)} missed; measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+    yield "What is promised, the figure that was set for it before it was built, and what was measured. `make proof` runs every"
+    yield "suite named here and writes this page; it fails if a test does, or if a goal is missed and nobody says why."
+    yield f"{len(every)} figures, {len(missed)} missed; measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
     for title, goals in parts.items():
         yield f"\n## {title}\n\n| | promise | figure that was set | |\n|---|---|---|---|"
         for goal in goals:
