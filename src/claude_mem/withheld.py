@@ -184,7 +184,6 @@ _QUIET_PARTS = {
 }  # fmt: skip
 _SHOW_VARIABLES = frozenset({"printenv", "set", "declare", "typeset", "export"})
 _SEARCH = frozenset({"grep", "egrep", "fgrep", "rg", "ag"})
-_PATTERN_GIVEN = ("-e", "--regexp", "-f", "--file")
 _SHELLS_OUT = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"})
 _EDIT = frozenset({"sed", "gsed", "perl", "ruby", "awk", "gawk"})
 _IN_PLACE = re.compile(r"--in-place|-[A-Za-z]{0,8}i")

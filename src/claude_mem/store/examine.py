@@ -18,7 +18,6 @@ from claude_mem.store.database import Connection, open_reader, rows
 
 SAMPLE = 1_000
 PAGE = 4096
-INDEX = "the index does not say what the texts say"  # it is derived, and made again
 
 
 class Hurried(Exception):
