@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from claude_mem import failpoints, hook, process
 from tests import forks
@@ -55,6 +57,35 @@ def _pairs() -> list[tuple[str, str]]:
     chance = random.Random(1)
     places = [f"{point}:{nth}" for _ in range(ROUNDS) for point in WORKER_POINTS for nth in NTH]
     return [(place, f"{chance.choice(WORKER_POINTS)}:{chance.choice((1, 1, 2))}") for place in places]
+
+
+def test_an_installed_package_has_no_failpoints(lab: Lab) -> None:
+    """The environment of an agent may be a project's: it must not be able to kill the hook or the worker."""
+    package = lab.folder / "installed" / "claude_mem"
+    shutil.copytree(Path(hook.__file__).parent, package, ignore=shutil.ignore_patterns(hook.CHECKOUT_MARKER))
+    payload = f'{{"session_id": "s", "hook_event_name": "UserPromptSubmit", "cwd": "{lab.project}", "prompt": "go"}}'
+    lab.no_worker()
+    for number, point in enumerate(hook.POINTS, start=1):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(package / "launch.py"), "new"],
+            input=payload.encode(),
+            env=lab.env(CLAUDE_MEM_FAILPOINT=point),
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout[:1]) == (0, b"{"), point
+        assert len(list((lab.data / "spool").glob("[!.]*"))) == number
+    env = lab.env(CLAUDE_MEM_FAILPOINT="drain.committed", PYTHONPATH=str(package.parent))
+    done = subprocess.run([*MEM, "drain"], env=env, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert lab.status()["stored"] == len(hook.POINTS)
+
+
+def test_the_wheel_leaves_out_the_marker_that_switches_failpoints_on() -> None:
+    root = Path(__file__).parent.parent
+    names = {Path(file.relative_path).name for file in WheelBuilder(str(root)).recurse_included_files()}
+    assert "hook.py" in names
+    assert hook.CHECKOUT_MARKER not in names
 
 
 def test_every_point_is_named_in_one_place_and_killed_at_in_a_test() -> None:

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from claude_mem.cli.view import page_of
-from claude_mem.config import Config
+from claude_mem.config import Config, is_terminal_only, names
 from claude_mem.worker import visits
 from claude_mem.worker.api import ROUTES, build_app
 from claude_mem.worker.service import Service
@@ -88,6 +88,34 @@ def test_only_our_own_page_changes_anything_with_the_cookie(http: TestClient) ->
     assert http.post("/api/memory/save", json=body, headers={"Origin": "http://127.0.0.1:3000"}).status_code == 403
     assert http.post("/api/memory/save", json=body, headers={**OURS, "Sec-Fetch-Site": "same-site"}).status_code == 403
     assert http.post("/api/memory/save", json=body, headers=OURS).status_code == 200
+
+
+POWERFUL = [name for name in names() if is_terminal_only(name)]
+
+
+@pytest.mark.parametrize("value", ["http://127.0.0.1:1", "/elsewhere/program", "file:/etc/hostname", None])
+@pytest.mark.parametrize("name", POWERFUL)
+def test_the_cookie_changes_no_setting_that_names_a_program_an_address_or_a_key(
+    http: TestClient, config: Config, name: str, value: str | None
+) -> None:
+    """A stolen cookie must not decide what is run or where memories and keys are sent."""
+    http.get(_link(http))
+    refused = http.patch("/api/settings", json={"context_tokens": 900, name: value}, headers=OURS)
+    assert refused.status_code == 400
+    assert f"claude-mem config set {name}" in refused.json()["error"]
+    assert not (config.data_dir / "config.toml").exists()
+
+
+def test_the_page_says_which_settings_need_a_terminal_and_the_token_changes_them(
+    http: TestClient, config: Config
+) -> None:
+    http.get(_link(http))
+    shown = http.get("/api/settings", headers=OURS).json()
+    assert {name for name, item in shown.items() if "claude-mem config set" in item["fixed"]} == set(POWERFUL)
+    shown = http.get("/api/settings", headers=GOOD).json()
+    assert not any(shown[name]["fixed"] for name in POWERFUL)
+    assert http.patch("/api/settings", json={"claude_path": "/x/claude"}, headers=GOOD).status_code == 200
+    assert "/x/claude" in (config.data_dir / "config.toml").read_text()
 
 
 def test_a_cookie_is_ours_whole_and_not_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,14 @@ def setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
     cautious: Any = None,
+    terminal_only: bool = False,
 ) -> Any:
     """`low` and `high` bound a number, `high` the length of a text. `cautious` stands in for a value that makes no
-    sense, where the default could cost someone something."""
+    sense, where the default could cost someone something. `terminal_only`: it names a program that is run, an address
+    that data is sent to, or a key, so a browser's cookie is not enough to change it."""
     factory = {"default_factory": lambda: default} if isinstance(default, tuple) else {"default": default}
     meta = {"reason": reason, "low": low, "high": high, "choices": choices, "secret": secret, "cautious": cautious}
+    meta["terminal_only"] = terminal_only or secret
     return field(**factory, metadata=meta)
 
 
@@ -94,22 +97,30 @@ class Config:
         cautious="local",
     )
     model: str = setting("", "Model of the provider. Empty: a small one that fits.")
-    anthropic_base_url: str = setting("", "Where `anthropic` is reached. Empty: api.anthropic.com.")
+    anthropic_base_url: str = setting("", "Where `anthropic` is reached. Empty: api.anthropic.com.", terminal_only=True)
     anthropic_api_key: str = setting("", "Key for `anthropic`, or `file:PATH` of a file that holds it.", secret=True)
-    openai_base_url: str = setting("", "Where `openai` and its kin are reached. Empty: each one's usual address.")
+    openai_base_url: str = setting(
+        "", "Where `openai` and its kin are reached. Empty: each one's usual address.", terminal_only=True
+    )
     openai_api_key: str = setting(
         "", "Key for `openai` and its kin, or `file:PATH` of a file that holds it.", secret=True
     )
     openrouter_api_key: str = setting("", "Key for `openrouter`, if `openai_api_key` is another's.", secret=True)
     gemini_api_key: str = setting("", "Key for `gemini`, if `openai_api_key` is another's.", secret=True)
-    claude_path: str = setting("", "The `claude` program that the provider `claude` runs. Empty: the installed one.")
+    claude_path: str = setting(
+        "", "The `claude` program that the provider `claude` runs. Empty: the installed one.", terminal_only=True
+    )
     claude_env_file: str = setting(
-        "", "File of NAME=value lines for that program, such as a token. Empty: the login of your `claude`."
+        "",
+        "File of NAME=value lines for that program, such as a token. Empty: the login of your `claude`.",
+        terminal_only=True,
     )
     claude_resume: bool = setting(
         False, "Let `claude` go on with its own conversation within a session. Costs more: it reads it all again."
     )
-    proxy: str = setting("", "HTTP proxy for requests to models, as http://host:port. Nothing is inherited.")
+    proxy: str = setting(
+        "", "HTTP proxy for requests to models, as http://host:port. Nothing is inherited.", terminal_only=True
+    )
     daily_tokens: int = setting(
         300_000, "The most tokens a day for refining, in and out. 0: none.", low=0, high=1_000_000_000, cautious=0
     )
@@ -290,6 +301,11 @@ def limits(name: str) -> tuple[float | None, float | None, tuple[str, ...]]:
     """The least and the most it may be, and what it may be chosen from."""
     meta = _field(name).metadata
     return meta["low"], meta["high"], meta["choices"]
+
+
+def is_terminal_only(name: str) -> bool:
+    """Whether only the token may change it, never a browser's cookie: see `setting`."""
+    return bool(_field(name).metadata["terminal_only"])
 
 
 def _field(name: str) -> dataclasses.Field[Any]:

@@ -2,12 +2,17 @@
 
 `CLAUDE_MEM_FAILPOINT=drain.committed:3` dies at the third pass. `POINTS` is the list the kill test works through; the
 points of the hook are in `hook.POINTS`, because the hook imports nothing.
+
+An agent's environment may be a project's, so an installed package ignores the variable: `hook.armed_failpoint` reads
+it in a source checkout only.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+
+from claude_mem import hook
 
 POINTS = (
     "drain.listed",
@@ -85,4 +90,4 @@ def failpoint(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-arm(os.environ.get("CLAUDE_MEM_FAILPOINT", ""))
+arm(hook.armed_failpoint().decode())

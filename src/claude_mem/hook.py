@@ -29,6 +29,8 @@ ANSWER = b'{"continue": true, "suppressOutput": true}'
 # words in it which they do not know.
 PLAIN_ANSWER = b"{}"
 
+# Present in a checkout, absent from the wheel (pyproject.toml): where it is missing, failpoints do nothing.
+CHECKOUT_MARKER = "checkout"
 # SIGKILL points of the kill test; see failpoints.py.
 POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
 
@@ -59,7 +61,6 @@ HARMLESS = (
     b"CLAUDE_MEM_GREETING",
     b"CLAUDE_MEM_LOG_LEVEL",
     b"CLAUDE_MEM_EMBEDDING_MODEL",
-    b"CLAUDE_MEM_FAILPOINT",
 )
 
 # What a host says by its environment. An agent that is started by another one inherits that one's: it does not count.
@@ -74,8 +75,6 @@ _RUN_IN_PROJECT = ("windsurf",)
 _DEAF = {"cursor": ("new", "fail"), "windsurf": ("new",)}
 
 _FORGETFUL = ("qwen", "copilot", "opencode")  # a session that they resume has lost what it was told at its start
-
-_FAILPOINT = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
 
 
 class Expired(Exception):
@@ -138,9 +137,24 @@ def _expire(*_: object) -> None:
     raise Expired
 
 
+def armed_failpoint() -> bytes:
+    """The point at which a test wants this process killed. Only a checkout has the marker file; the wheel leaves it
+    out, so that no project's environment can kill an installed hook or worker."""
+    point = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
+    try:
+        if point:
+            posix.stat(__file__.rpartition("/")[0] + "/" + CHECKOUT_MARKER)
+    except OSError:
+        return b""
+    return point
+
+
 def _point(name: bytes) -> None:
     if name == _FAILPOINT:
         posix.kill(posix.getpid(), 9)
+
+
+_FAILPOINT = armed_failpoint()
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

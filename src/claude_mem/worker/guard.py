@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from claude_mem.worker.visits import Visits
 
 OPEN_PATHS = ("/healthz", "/open")
+CREDENTIAL = "claude_mem.credential"  # in the scope of a request: "token", or "cookie" for a browser's
+
 SAFE_METHODS = ("GET", "HEAD")
 OWN_SITES = frozenset(("same-origin", "none"))
 # Nothing but our own files, no inline script or style, nothing that turns text into markup, no frame around us.
@@ -63,7 +65,8 @@ class Guard:
         origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
         if len(origins) > 1 or not self.origins.issuperset(origins) or not OWN_SITES.issuperset(sites):
             return refused(headers, 403, "foreign origin")
-        if scope["path"] in OPEN_PATHS or self._has_token(headers):
+        scope[CREDENTIAL] = "token" if self._has_token(headers) else "cookie"
+        if scope["path"] in OPEN_PATHS or scope[CREDENTIAL] == "token":
             return None
         if self._has_cookie(scope["method"], headers):
             return None if scope["method"] in SAFE_METHODS or _is_json(headers) else refused(headers, 415, "not JSON")

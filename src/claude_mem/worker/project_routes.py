@@ -175,7 +175,7 @@ async def _excluded(service: Service) -> tuple[str, ...]:
 
 
 async def _exclude(service: Service, project: Row, globs: tuple[str, ...]) -> Response:
-    answer, config = await settings.store(service, {"excluded_projects": list(globs)})
+    answer, config = await settings.store(service, {"excluded_projects": list(globs)}, by_token=False)
     await render.keep(project["id"], db=service.db, config=config, icons=service.icons)
     switch = await asyncio.to_thread(_switch, project, config.excluded_projects)
     return settings.then_anew(service, {**answer, "switch": switch})

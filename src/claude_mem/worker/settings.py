@@ -1,7 +1,9 @@
 """Every setting, seen and changed over HTTP. Secrets go in and never come out.
 
-Some settings are powerful: where keys are sent, which program is run. Whoever holds the token may change them, as
-whoever can write `config.toml`; the answer to a change is sent first, then the worker opens anew with it.
+Settings that name a program, an address, a proxy or a key (`config.is_terminal_only`) are changed with the token only,
+as `claude-mem config set` does in effect: a browser sends the viewer's cookie to every port of this machine, so a
+stolen cookie must not decide what is run or where memories are sent. The answer to a change is sent first, then the
+worker opens anew with it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from claude_mem.config import (
     Config,
     Loaded,
     check,
+    is_terminal_only,
     kind,
     limits,
     load_forgiving,
@@ -35,6 +38,7 @@ from claude_mem.config import (
 )
 from claude_mem.errors import Misuse
 from claude_mem.store.database import Row
+from claude_mem.worker.guard import CREDENTIAL
 from claude_mem.worker.requests import body_of
 from claude_mem.worker.service import Service
 
@@ -42,12 +46,13 @@ AT_A_START = ("worker_port",)  # a worker that opens anew stays where it is call
 _DEFAULTS = Config()
 
 
-async def show(service: Service, _: Request) -> Any:
+async def show(service: Service, request: Request) -> Any:
     """Every setting: its `value` as it would stand in config.toml, `current` as JSON (of a secret only whether it is
     `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
     with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
     found = await loaded(service)
-    described = {name: _described(found, service.config, name) for name in names()}
+    by_token = request.scope[CREDENTIAL] == "token"
+    described = {name: _described(found, service.config, name, by_token=by_token) for name in names()}
     if problem := service.mode_problem:  # its name may be well and its file not
         described["mode"] |= {"problem": str(problem), "hint": problem.hint}
     return described
@@ -58,7 +63,7 @@ async def loaded(service: Service) -> Loaded:
     return await asyncio.to_thread(load_forgiving, data_dir=service.config.data_dir)
 
 
-def _described(loaded: Loaded, used: Config, name: str) -> Row:
+def _described(loaded: Loaded, used: Config, name: str, *, by_token: bool) -> Row:
     low, high, choices = limits(name)
     problem = next((problem for problem in loaded.problems if problem.name == name), None)
     return {
@@ -74,7 +79,7 @@ def _described(loaded: Loaded, used: Config, name: str) -> Row:
         "choices": choices,
         "problem": str(problem) if problem else "",
         "hint": problem.hint if problem else "",
-        "fixed": _fixed(loaded, name),
+        "fixed": _fixed(loaded, name, by_token=by_token),
         "waits": getattr(loaded.config, name) != getattr(used, name),
     }
 
@@ -88,10 +93,12 @@ def _source(loaded: Loaded, name: str) -> str:
     return found if found in ("default", "environment") else "file"
 
 
-def _fixed(loaded: Loaded, name: str) -> str:
+def _fixed(loaded: Loaded, name: str, *, by_token: bool) -> str:
     """Why it can't be changed here; "" if it can."""
     if name == "data_dir":
         return "the hook reads no file; CLAUDE_MEM_DATA_DIR moves it"
+    if is_terminal_only(name) and not by_token:
+        return f"for safety only a terminal may, with claude-mem config set {name}"
     return f"{PREFIX}{name.upper()} is set, and counts before the file" if _in_environment(loaded, name) else ""
 
 
@@ -103,14 +110,14 @@ def _in_environment(loaded: Loaded, name: str) -> bool:
 async def change(service: Service, request: Request) -> Any:
     """Set some, `{name: value}`; null puts one back to its default. All of them or none → `{changed, restarts,
     started_at}`. The worker then opens anew with them; it has when `started_at` in /api/health is another."""
-    answer, _ = await store(service, await body_of(request))
+    answer, _ = await store(service, await body_of(request), by_token=request.scope[CREDENTIAL] == "token")
     return then_anew(service, answer)
 
 
-async def store(service: Service, given: Row) -> tuple[Row, Config]:
+async def store(service: Service, given: Row, *, by_token: bool) -> tuple[Row, Config]:
     """Write them into the file: what came of it, and the settings as they are now."""
     before = await loaded(service)
-    wanted = {name: _checked(before, name, raw) for name, raw in given.items()}
+    wanted = {name: _checked(before, name, raw, by_token=by_token) for name, raw in given.items()}
     await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", wanted)
     after = await loaded(service)
     changed = [name for name in names() if getattr(before.config, name) != getattr(after.config, name)]
@@ -137,11 +144,11 @@ def _counts(config: Config) -> list[Any]:
     return [getattr(config, item.name) for item in fields(config) if item.name not in AT_A_START]
 
 
-def _checked(loaded: Loaded, name: str, raw: Any) -> Any:
+def _checked(loaded: Loaded, name: str, raw: Any, *, by_token: bool) -> Any:
     if name not in names():
         raise Misuse(f"there is no setting `{name}`", hint="GET /api/settings lists them")
-    if why := _fixed(loaded, name):
-        raise Misuse(f"`{name}` can't be changed here: {why}", hint="change it where it is set")
+    if why := _fixed(loaded, name, by_token=by_token):
+        raise Misuse(f"`{name}` can't be changed here: {why}", hint="change it there")
     if raw is None:
         return None
     value = check(name, raw, "not changed")
