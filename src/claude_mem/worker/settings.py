@@ -98,7 +98,7 @@ def _fixed(loaded: Loaded, name: str, *, by_token: bool) -> str:
     if name == "data_dir":
         return "the hook reads no file; CLAUDE_MEM_DATA_DIR moves it"
     if is_terminal_only(name) and not by_token:
-        return f"for safety only a terminal may, with claude-mem config set {name}"
+        return f"it decides what is run or where data is sent; use `claude-mem config set {name}` in a terminal"
     return f"{PREFIX}{name.upper()} is set, and counts before the file" if _in_environment(loaded, name) else ""
 
 

@@ -94,7 +94,7 @@ function row(name, item, touched) {
   const node = h("div", { class: "setting", id: name },
     h("div", {}, h("label", { for: id }, label(name)), h("code", {}, name)),
     h("div", {}, field.node, h("p", { class: "muted", id: `${id}-help` }, coded(item.reason), range(item)), fault,
-      h("p", { class: "meta" }, badge(SOURCES[item.source]), h("span", { class: "badge warn changed", hidden: true }), item.waits ? badge("waits for claude-mem restart", "warn") : null, item.fixed ? h("span", {}, `Can't be changed here: ${item.fixed}.`) : null, reset)));
+      h("p", { class: "meta" }, badge(SOURCES[item.source]), h("span", { class: "badge warn changed", hidden: true }), item.waits ? badge("waits for claude-mem restart", "warn") : null, item.fixed ? h("span", {}, "Can't be changed here: ", coded(item.fixed), ".") : null, reset)));
   const mark = node.querySelector(".changed");
   const say = (text) => {
     fault.textContent = text;
