@@ -27,8 +27,9 @@ from tests import proof
 from tests.lab import HOOK, MEM, Lab
 from tests.models.server import Mirror, Server
 from tests.refining import place, spool_turn
-from tests.test_hook import check_answer, payload, run, spooled, tool, wait_for
+from tests.test_hook import check_answer, payload, run, spooled, tool
 from tests.test_schema import PORT, _ask
+from tests.waiting import SECONDS, wait_for
 
 Checks = dict[str, dict[str, Any]]
 
@@ -368,7 +369,7 @@ def raw(lab: Lab, shell: str, *, cwd: Path | None = None, env: dict[str, str] | 
         cwd=cwd,
         umask=umask,
         capture_output=True,
-        timeout=20,
+        timeout=SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
@@ -451,7 +452,7 @@ def modes(folder: Path) -> dict[str, int]:
 def test_a_missing_folder_is_made_for_the_user_alone(lab: Lab, tmp_path: Path) -> None:
     lab.data = tmp_path / "not" / "yet" / "there"
     done = subprocess.run(
-        [*HOOK, "save"], input=tool(), env=lab.env(), umask=0, capture_output=True, timeout=20, check=False
+        [*HOOK, "save"], input=tool(), env=lab.env(), umask=0, capture_output=True, timeout=SECONDS, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, hook.ANSWER, b"")
     wait_for(lambda: process.running(lab.data))
@@ -652,14 +653,14 @@ def serve(lab: Lab) -> subprocess.Popen[str]:
 def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
     started = [serve(lab) for _ in range(count)]
     try:
-        wait_for(lambda: sum(one.poll() is None for one in started) == 1 and process.running(lab.data), seconds=60)
+        wait_for(lambda: sum(one.poll() is None for one in started) == 1 and process.running(lab.data))
         (left,) = [one for one in started if one.poll() is None]
         worker = process.running(lab.data)
         assert worker is not None
         assert worker.pid == left.pid
         for one in started:
             if one is not left:
-                out, error = one.communicate(timeout=20)
+                out, error = one.communicate(timeout=SECONDS)
                 assert (one.returncode, out) == (0, "")
                 assert error == "a worker is running already\n"
         assert run(lab, "save", tool(), worker=True) == hook.ANSWER
@@ -669,7 +670,7 @@ def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
     finally:
         for one in started:
             one.kill()
-            one.communicate(timeout=20)
+            one.communicate(timeout=SECONDS)
 
 
 def stranger_pid() -> int:

@@ -73,13 +73,6 @@ def use_up_names(folder: Path) -> None:
             (folder / str(number)).touch()
 
 
-def wait(done: Callable[[], Any], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
-
 class Told:
     """Events by the real hook, each timed: whatever happens it exits with 0 and a valid answer."""
 

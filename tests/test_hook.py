@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 from claude_mem import hook, ids, process, spool
 from claude_mem.hosts import claude
 from tests.lab import HOOK, MEM, Lab
+from tests.waiting import SECONDS, wait_for
 
 CAPTURING = tuple(command for command in hook.COMMANDS if command not in hook.ASKS)
 KEEPING = tuple(command for command in hook.COMMANDS if command != hook.ONLY_ASKS)
@@ -37,7 +38,7 @@ def run(lab: Lab, command: str, payload: bytes, *, worker: bool = False, **env: 
     if not worker:
         lab.no_worker()
     done = subprocess.run(
-        [*HOOK, command], input=payload, env=lab.env(**env), capture_output=True, timeout=20, check=False
+        [*HOOK, command], input=payload, env=lab.env(**env), capture_output=True, timeout=SECONDS, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
     check_answer(command, done.stdout)
@@ -81,15 +82,6 @@ def spooled(lab: Lab) -> list[Path]:
     """What the hooks wrote, oldest first, unfinished files included."""
     folder = lab.data / "spool"
     return sorted(folder.iterdir()) if folder.exists() else []
-
-
-def wait_for(ready: Callable[[], Any], *, seconds: float = 15) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := ready():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"waited {seconds} s in vain")
 
 
 # --- what is written -------------------------------------------------------------------------------------------------
@@ -137,7 +129,7 @@ def test_hooks_that_run_at_once_do_not_meet(lab: Lab) -> None:
         for _ in range(12)
     ]
     for number, one in enumerate(running):
-        assert one.communicate(tool(tool_use_id=str(number)), timeout=20)[0] == hook.ANSWER
+        assert one.communicate(tool(tool_use_id=str(number)), timeout=SECONDS)[0] == hook.ANSWER
     found = {json.loads(file.read_bytes().partition(b"\n\n")[2])["tool_use_id"] for file in spooled(lab)}
     assert found == {str(number) for number in range(12)}
 
@@ -171,7 +163,7 @@ def test_a_payload_that_comes_in_pieces_is_waited_for(lab: Lab) -> None:
             one.stdin.write(piece)
             one.stdin.flush()
             time.sleep(0.2)
-        assert one.communicate(timeout=20)[0] == hook.ANSWER
+        assert one.communicate(timeout=SECONDS)[0] == hook.ANSWER
     (file,) = spooled(lab)
     assert file.read_bytes().endswith(b"\n\n" + tool())
     assert b"cut yes" not in file.read_bytes()
@@ -267,7 +259,7 @@ def test_while_an_upgrade_has_the_hook_in_pieces_there_is_still_an_answer(lab: L
     for redirect in ("", " >&-"):
         done = subprocess.run(
             ["/bin/sh", "-c", f'exec "$@"{redirect}', "sh", *HOOK[:-1], str(folder / Path(HOOK[-1]).name), command],
-            input=tool(), env=lab.env(), capture_output=True, timeout=20, check=False,
+            input=tool(), env=lab.env(), capture_output=True, timeout=SECONDS, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, b"")
         assert redirect or check_answer(command, done.stdout) is not None

@@ -22,6 +22,7 @@ from tests import proof
 from tests.amounts import many
 from tests.lab import HOOK, Lab
 from tests.test_hook import check_answer, spooled
+from tests.waiting import SECONDS
 
 CHUNKS = 10
 EACH = 1_000 if proof.long() else many(500)
@@ -221,7 +222,7 @@ def test_whatever_it_is_given_the_hook_is_polite_and_nothing_is_lost(lab: Lab, c
         command, sent, env = chance.choice(MOMENTS), kind(chance), environment(chance, lab)
         kept += command != hook.ONLY_ASKS
         os.utime(lab.data / "worker.starting")
-        done = subprocess.run([*HOOK, command], input=sent, env=env, capture_output=True, timeout=20, check=False)
+        done = subprocess.run([*HOOK, command], input=sent, env=env, capture_output=True, timeout=SECONDS, check=False)
         where = f"{chunk}, input {number}: {kind.__name__} for {command}: {sent[:200]!r}"
         assert (done.returncode, done.stderr) == (0, b""), where
         check_answer(command, done.stdout)
@@ -280,7 +281,7 @@ def test_wherever_it_is_started_the_hook_is_polite(lab: Lab, around: str) -> Non
             sent = kind(chance)
             done = subprocess.run(
                 ["/bin/sh", "-c", AROUND[around], "sh", *HOOK, command],
-                input=sent, env=lab.env(), cwd=lab.folder, capture_output=True, timeout=20, check=False,
+                input=sent, env=lab.env(), cwd=lab.folder, capture_output=True, timeout=SECONDS, check=False,
             )  # fmt: skip
             assert (done.returncode, done.stderr) == (0, b""), f"{command}: {sent[:200]!r}"
             if around != "nobody reads the answer":
@@ -328,7 +329,7 @@ def test_a_hook_that_is_killed_midway_leaves_no_half_event(lab: Lab) -> None:
                 one.stdin.close()
     whole = [file for file in spooled(lab) if not file.name.startswith(".")]
     half = [file for file in whole if b"\n\n" not in file.read_bytes()]
-    done = subprocess.run([*HOOK, "save"], input=sent, env=lab.env(), capture_output=True, timeout=20, check=False)
+    done = subprocess.run([*HOOK, "save"], input=sent, env=lab.env(), capture_output=True, timeout=SECONDS, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     check_answer("save", done.stdout)
     lab.mem("drain")

@@ -29,6 +29,7 @@ from tests import proof, upgrading, wounds
 from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests.test_backfill import Old, write_old
+from tests.waiting import SECONDS
 
 T = TypeVar("T")
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_keeping.py"
@@ -564,7 +565,7 @@ def test_on_a_full_disk_nothing_breaks_and_work_goes_on_by_itself_when_there_is_
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": "."},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -600,7 +601,7 @@ def test_killed_while_events_go_they_are_there_or_counted(
 ) -> None:
     sent = wounds.tell(lab, sessions=1)
     env = lab.env(CLAUDE_MEM_KEEP_EVENTS_DAYS="0", CLAUDE_MEM_FAILPOINT="retention.faded:2")
-    killed = subprocess.run([*MEM, "serve"], env=env, capture_output=True, timeout=60, check=False)
+    killed = subprocess.run([*MEM, "serve"], env=env, capture_output=True, timeout=SECONDS, check=False)
     assert killed.returncode == -9
     record_property("kills", 1)
     found = lab.status()

@@ -14,6 +14,7 @@ from claude_mem import privacy
 from claude_mem.pipeline import moments
 from claude_mem.text import tokens
 from tests.lab import Lab
+from tests.waiting import wait_for
 
 QUIET = {"continue": True, "suppressOutput": True}
 
@@ -46,8 +47,7 @@ def known(lab: Lab) -> Lab:
     work(lab)
     client = lab.start()
     lab.wait_digested()
-    while client.get("/api/index")["busy"]:  # its files are told from the index
-        time.sleep(0.02)
+    wait_for(lambda: not client.get("/api/index")["busy"])  # its files are told from the index
     return lab
 
 

@@ -25,7 +25,7 @@ from claude_mem import process
 from claude_mem.client import Client
 from tests import forks, proof
 from tests.lab import Lab
-from tests.test_hook import wait_for
+from tests.waiting import wait_for
 
 RACES, RIVALS = (50, 50) if proof.long() else (2, 8)
 LIVES = 200 if proof.long() else 6
@@ -55,7 +55,7 @@ def test_of_all_who_start_at_once_exactly_one_works(lab: Lab) -> None:
     """Every other race begins with what a killed worker has left behind."""
     for race in range(RACES):
         rivals = [forks.start(["serve"], lab.env(), lab.folder) for _ in range(RIVALS)]
-        worker = wait_for(lambda: process.running(lab.data), seconds=60)
+        worker = wait_for(lambda: process.running(lab.data))
         (winner,) = [rival for rival in rivals if rival.pid == worker.pid]
         assert {rival.wait() for rival in rivals if rival is not winner} == {0}
         assert process.running(lab.data) == worker

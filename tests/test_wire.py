@@ -20,6 +20,7 @@ from claude_mem.process import Worker
 from claude_mem.worker import wire
 from tests import proof
 from tests.lab import Lab
+from tests.waiting import SECONDS
 
 # {host} and {token} are whole lines that are right: only the shape is wrong.
 SHAPES = {
@@ -73,7 +74,7 @@ def said(worker: Worker, text: str, *, answers: int = 1) -> list[int]:
         ("port", str(worker.port)), ("8k", "a" * 8192), ("80k", "a" * 80_000),
     ):  # fmt: skip
         text = text.replace("{" + name + "}", line)
-    with socket.create_connection(("127.0.0.1", worker.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", worker.port), timeout=SECONDS) as connection:
         heard = b""
         try:
             connection.sendall(text.encode())
@@ -196,7 +197,7 @@ class Browser:
         self.page = {**self.cookie, "Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, headers: dict[str, str], body: Any = None) -> tuple[int, Any, bytes]:
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read() if path != "/stream" else b""
@@ -205,7 +206,7 @@ class Browser:
         return self.ask("GET", "/api/health", self.cookie)[0]
 
     def listens(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
         text = f"GET /stream HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nCookie: {self.cookie['Cookie']}\r\n\r\n"
         connection.sendall(text.encode())
         return connection
@@ -229,7 +230,7 @@ class Agent:
         return b"lighthouse" in self.program.stdout.readline()
 
     def close(self) -> None:
-        self.program.communicate(timeout=20)
+        self.program.communicate(timeout=SECONDS)
 
 
 def told(lab: Lab) -> bool:

@@ -14,21 +14,20 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests import forks
+from tests.waiting import SECONDS, wait_for
 
 from .model_server import Json, ModelServer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VERSION = (HERE / "version.txt").read_text().strip()
-RUN_SECONDS = 60.0
-DIGEST_SECONDS = 20.0
 STREAM_FLAGS = ["--output-format", "stream-json", "--verbose", "--include-hook-events"]
 
 
@@ -48,7 +47,7 @@ def find_client() -> tuple[Path | None, str]:
 def client_version(binary: Path) -> str:
     """The version the binary reports: another one may well behave differently."""
     env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    out = subprocess.run([binary, "--version"], env=env, capture_output=True, text=True, timeout=20, check=True)
+    out = subprocess.run([binary, "--version"], env=env, capture_output=True, text=True, timeout=SECONDS, check=True)
     return out.stdout.split()[0]
 
 
@@ -57,15 +56,6 @@ def _good(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess
     if done.returncode:
         raise RuntimeError(f"{' '.join(done.args)} -> {done.returncode}\n{done.stdout}{done.stderr}")
     return done
-
-
-def wait_for(done: Callable[[], bool], *, seconds: float, what: str, step: float = 0.05) -> None:
-    """Poll until it is so, or say what never happened."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {seconds:g} s: {what}")
-        time.sleep(step)
 
 
 def free_port() -> int:
@@ -175,27 +165,27 @@ class Client:
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    def wait_results(self, count: int, *, seconds: float = RUN_SECONDS) -> None:
+    def wait_results(self, count: int) -> None:
         """Until the client has finished this many turns."""
 
         def done() -> bool:
             return [event.get("type") for event in list(self.events)].count("result") >= count
 
-        wait_for(done, seconds=seconds, what=f"the client has not finished turn {count}")
+        wait_for(done, f"the client has not finished turn {count}")
 
     def kill(self) -> Run:
         """End it as a crash or the kernel would: no signal handler, no SessionEnd."""
         self.process.kill()
         return self.finish()
 
-    def finish(self, *, seconds: float = RUN_SECONDS) -> Run:
+    def finish(self) -> Run:
         """Wait for the end; a client that does not end is killed and the test fails."""
         try:
-            self.process.wait(seconds)
+            self.process.wait(SECONDS)
         finally:
             self.process.kill()
             self.process.wait()
-            self.reader.join(5)
+            self.reader.join(SECONDS)
             for pipe in (self.process.stdin, self.process.stdout):
                 if pipe and not pipe.closed:
                     pipe.close()
@@ -260,7 +250,7 @@ class Lab:
         """Run git in the project."""
         return self.run(["git", *args]).stdout
 
-    def run(self, command: list[str], *, seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         """Run a program in the lab and fail loudly with what it said."""
         out = subprocess.run(
             command,
@@ -268,7 +258,7 @@ class Lab:
             cwd=self.project,
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=SECONDS,
             check=False,
         )
         return _good(out)
@@ -324,12 +314,11 @@ class Lab:
 
     def wait_digested(self) -> Json:
         """Until the worker has nothing left to do; the status it then reports."""
-        deadline = time.monotonic() + DIGEST_SECONDS
-        while (status := self.status())["queued"]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {DIGEST_SECONDS:g} s still queued: {status}")
-            time.sleep(0.1)
-        return status
+        return wait_for(self._digested, lambda: f"still queued: {self.status()}", step=0.05)
+
+    def _digested(self) -> Json | None:
+        status = self.status()
+        return None if status["queued"] else status
 
     def worker(self) -> Json:
         """Where the worker is and how to be let in: pid, port, token."""
@@ -339,13 +328,13 @@ class Lab:
 
     def wait_worker(self) -> None:
         """Until the worker that a hook started is there."""
-        wait_for((self.data / "worker.json").exists, seconds=10, what="no hook started a worker")
+        wait_for((self.data / "worker.json").exists, "no hook started a worker")
 
     def kill_worker(self) -> int:
         """End the worker as a crash would, and wait until it is gone."""
         pid = int(self.worker()["pid"])
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not alive(pid), seconds=5, what=f"worker {pid} survived SIGKILL")
+        wait_for(lambda: not alive(pid), f"worker {pid} survived SIGKILL")
         return pid
 
     @contextmanager
@@ -361,7 +350,7 @@ class Lab:
     def api(self, path: str) -> Any:
         """GET from the worker, as the viewer and the command line do."""
         worker = self.worker()
-        connection = http.client.HTTPConnection("127.0.0.1", worker["port"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", worker["port"], timeout=SECONDS)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {worker['token']}"})
             response = connection.getresponse()
@@ -386,7 +375,7 @@ class Lab:
         try:
             if self.data.exists():
                 self.mem("stop")
-            wait_for(lambda: not self.processes(), seconds=5, what=f"left running: {self.processes()}")
+            wait_for(lambda: not self.processes(), lambda: f"left running: {self.processes()}")
         finally:
             for pid in self.processes():
                 os.kill(pid, signal.SIGKILL)

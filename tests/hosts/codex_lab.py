@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.client.harness import ROOT, RUN_SECONDS, Client, Lab, Run
+from tests.client.harness import ROOT, Client, Lab, Run
 from tests.client.model_server import Call, Json
+from tests.waiting import SECONDS
 
 from .responses_server import ResponsesServer
 
@@ -111,7 +112,7 @@ trust_level = "trusted"
             cwd=self.project,
             capture_output=True,
             text=True,
-            timeout=RUN_SECONDS,
+            timeout=SECONDS,
             stdin=subprocess.DEVNULL,
             check=True,
         )
