@@ -55,11 +55,12 @@ class Lab:
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
-    def hook(self, event: str, /, *, env: Any = None, **fields: Any) -> Any:
-        """Run the real hook as the agent does; its answer, or None if it was killed."""
+    def hook(self, event: str, /, *, env: Any = None, program: Any = None, **fields: Any) -> Any:
+        """Run the real hook as the agent does; its answer, or None if it was killed. It has time to spare unless the
+        `program` is `LAUNCH`, which gives up on a hung worker as early as users expect."""
         payload = {"session_id": "s1", "hook_event_name": event, "cwd": str(self.project), **fields}
         done = subprocess.run(
-            [*HOOK, COMMANDS[event]],
+            [*(program or HOOK), COMMANDS[event]],
             input=json.dumps(payload).encode(),
             env=self.env(**(env or {})),
             capture_output=True,

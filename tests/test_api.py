@@ -222,13 +222,13 @@ def test_the_stream_tells_what_happens(lab: Lab) -> None:
 
     thread = threading.Thread(target=listen)
     thread.start()
-    assert done.wait(10)
+    assert done.wait(SECONDS)
     number = _session(client)["sessionDbId"]
     client.post(f"/sessions/{number}/observations", {"tool_name": "Write", "tool_input": {"file_path": "a.py"}})
     client.post(f"/sessions/{number}/summarize", {"last_assistant_message": "Done."})
     lab.wait_digested()
     lab.mem("stop")  # an open stream must not keep the worker alive
-    thread.join(10)
+    thread.join(SECONDS)
     assert not thread.is_alive()
     assert {"new_prompt", "turn_ended", "new_summary", "new_observation"} <= set(seen)
 

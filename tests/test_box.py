@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -294,8 +295,11 @@ def test_a_hook_follows_no_one_elses_link_and_calls_no_one_elses_port(lab: Lab) 
         with pytest.raises(TimeoutError):
             trap.accept()
         os.chown(lab.data / "worker.json", 0, 0)  # the trap works: if it is ours, it is called
-        lab.hook("UserPromptSubmit", prompt="a secret plan")
-        trap.accept()[0].close()
+        trap.settimeout(SECONDS)
+        with ThreadPoolExecutor() as pool:
+            called = pool.submit(trap.accept)
+            lab.hook("UserPromptSubmit", prompt="a secret plan")
+            called.result()[0].close()
     os.close(pipe)
 
 

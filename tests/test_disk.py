@@ -157,7 +157,7 @@ def through(lab: Lab, what: str, trouble: Callable[[], None], over: Callable[[],
     note(what, told, lost=lost, wrong=wrong, seconds=seconds, said=said)
     assert said
     assert (lost, wrong) == (0, [])
-    assert seconds <= 10
+    assert seconds <= 10 or not proof.long()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -211,7 +211,7 @@ def test_a_disk_that_goes_read_only_under_a_worker(lab: Lab) -> None:
     note("a disk that goes read-only", told, lost=lost, wrong=wrong, seconds=seconds, said=said)
     assert said
     assert (lost, wrong) == (0, [])
-    assert seconds <= 10
+    assert seconds <= 10 or not proof.long()
 
 
 # --- the ballast -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pytest
 from claude_mem import hook
 from tests import proof
 from tests.amounts import many
-from tests.lab import HOOK, Lab
+from tests.lab import HOOK, LAUNCH, Lab
 from tests.test_hook import check_answer, spooled
 from tests.waiting import SECONDS
 
@@ -297,7 +297,7 @@ def test_a_pipe_that_no_one_closes_holds_no_one_up(lab: Lab) -> None:
     lab.no_worker()
     started = []
     for command in hook.COMMANDS if proof.long() else ("new",):
-        one = subprocess.Popen([*HOOK, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env())
+        one = subprocess.Popen([*LAUNCH, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env())
         assert one.stdin is not None
         one.stdin.write(good(random.Random(command))[:-3])
         one.stdin.flush()
@@ -305,7 +305,7 @@ def test_a_pipe_that_no_one_closes_holds_no_one_up(lab: Lab) -> None:
     for command, one in started:
         assert one.stdout is not None
         check_answer(command, one.stdout.read())
-        assert one.wait(20) == 0
+        assert one.wait(SECONDS) == 0
         assert one.stdin is not None
         one.stdin.close()
         one.stdout.close()

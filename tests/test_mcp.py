@@ -406,18 +406,14 @@ def test_nobody_waits_while_the_sdk_is_imported_nor_when_the_worker_stops(lab: L
     async def talk() -> None:
         async with httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http:
             assert not sdk_in(worker.pid)
-            begun = time.monotonic()
             first = asyncio.create_task(http.post(f"{base}/mcp", json=INITIALIZE))
-            took = []
+            answered = 0
             while not first.done():
-                began = time.monotonic()
                 assert (await http.get(f"{base}/api/readiness")).status_code == 200
-                took.append(time.monotonic() - began)
-            whole = time.monotonic() - begun
+                answered += 1
             assert (await first).status_code == 200
             assert sdk_in(worker.pid)
-            assert len(took) > 10  # they were answered meanwhile
-            assert max(took) < whole / 2  # none of them waited for all of it
+            assert answered > 3  # whoever had waited for the import would have been answered once
             assert await asyncio.to_thread(process.stop, lab.data)  # though we still hold a connection
 
     asyncio.run(talk())

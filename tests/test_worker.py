@@ -16,7 +16,7 @@ from claude_mem.records import Digest, Job, Turn
 from claude_mem.store import jobs
 from claude_mem.worker.runner import Runner
 from claude_mem.worker.service import Service
-from tests.lab import MEM, Lab
+from tests.lab import LAUNCH, MEM, Lab
 from tests.waiting import SECONDS, wait_for
 
 
@@ -55,7 +55,7 @@ def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
     worker = lab.start().worker
     os.kill(worker.pid, signal.SIGSTOP)
     try:
-        assert lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")["continue"] is True
+        assert lab.hook("UserPromptSubmit", program=LAUNCH, prompt="go", prompt_id="p1")["continue"] is True
         assert lab.status()["worker"] == "hung"
         process.stop(lab.data, seconds=0.5)
     finally:
