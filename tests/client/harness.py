@@ -8,6 +8,7 @@ fails when anything is still running.
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -20,7 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from claude_mem import process
+from claude_mem.hosts.claude import TIMEOUT_SECONDS
 from tests import forks
+from tests.lab import HOOK
 from tests.waiting import SECONDS, wait_for
 
 from .model_server import Json, ModelServer
@@ -220,6 +224,16 @@ class Lab:
         return self.home / ".claude" / "settings.json"
 
     @property
+    def hooks_file(self) -> Path:
+        """Where the agent reads which hooks to run."""
+        return self.settings
+
+    @property
+    def hung(self) -> Path:
+        """Is there while a worker hangs on purpose."""
+        return self.root / "hung"
+
+    @property
     def env(self) -> dict[str, str]:
         """The whole environment of everything that runs here; nothing is inherited."""
         return {
@@ -307,6 +321,23 @@ class Lab:
         """Run a `claude-mem` command."""
         return _good(forks.run(args, self.env, cwd=self.project))
 
+    def install(self, host: str) -> None:
+        """Install claude-mem into the agent, and give its hooks time to spare as long as no worker hangs on purpose: the
+        agent runs the same command with another folder before it, and `tests/patient_hook.py` in place of `launch.py`."""
+        self.mem("install", "--yes", "--host", host)
+        real, patient = self.data / process.LAUNCHER, self.root / "patient" / process.LAUNCHER
+        script = f"""#!/bin/sh
+test "$1" = mcp || test -e {shlex.quote(str(self.hung))} && exec {shlex.quote(str(real))} "$@"
+exec {shlex.join(HOOK)} "$1" {shlex.quote(str(self.data))} "$2"
+"""
+        patient.parent.mkdir()
+        patient.write_text(script)
+        patient.chmod(0o700)
+        text = self.hooks_file.read_text()
+        assert str(real) in text
+        text = text.replace(str(real), str(patient)).replace(f'"timeout": {TIMEOUT_SECONDS}', f'"timeout": {SECONDS:g}')
+        self.hooks_file.write_text(text)
+
     def status(self) -> Json:
         value = json.loads(self.mem("status", "--json").stdout)
         assert isinstance(value, dict)
@@ -341,11 +372,13 @@ class Lab:
     def hung_worker(self) -> Iterator[None]:
         """A worker that is there, holds its lock and its port, and does not answer."""
         pid = int(self.worker()["pid"])
+        self.hung.touch()
         os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+            self.hung.unlink()
 
     def api(self, path: str) -> Any:
         """GET from the worker, as the viewer and the command line do."""

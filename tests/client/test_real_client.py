@@ -35,7 +35,7 @@ ANSWER_KEYS = {"continue", "suppressOutput", "systemMessage", "hookSpecificOutpu
 def lab(tmp_path: Path) -> Iterator[Lab]:
     """A lab with claude-mem installed. Whatever a test did, at its end the books must balance."""
     with open_lab(tmp_path / "lab", binary=BINARY) as lab:
-        lab.mem("install", "--yes", "--host", "claude")
+        lab.install("claude")
         yield lab
         assert_balanced(lab.wait_digested())
 

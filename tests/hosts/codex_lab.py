@@ -54,6 +54,10 @@ class CodexLab(Lab):
         return self.home / ".codex"
 
     @property
+    def hooks_file(self) -> Path:
+        return self.codex_home / "hooks.json"
+
+    @property
     def env(self) -> dict[str, str]:
         git = Path(shutil.which("git") or "/usr/bin/git").parent
         return {
@@ -125,11 +129,10 @@ trust_level = "trusted"
 
     def drop_hooks(self, *events: str) -> None:
         """Take hooks out of its settings: the events it failed to report."""
-        path = self.codex_home / "hooks.json"
-        settings = json.loads(path.read_text())
+        settings = json.loads(self.hooks_file.read_text())
         for event in events:
             del settings["hooks"][event]
-        path.write_text(json.dumps(settings))
+        self.hooks_file.write_text(json.dumps(settings))
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ PATCH = """*** Begin Patch
 def lab(tmp_path: Path) -> Iterator[CodexLab]:
     """A lab with claude-mem installed. Whatever a test did, at its end the books must balance."""
     with open_codex_lab(tmp_path / "lab", binary=BINARY) as lab:
-        lab.mem("install", "--yes", "--host", "codex")
+        lab.install("codex")
         yield lab
         status = lab.wait_digested()
         places = ("stored", "queued", "set_aside", "filtered")
