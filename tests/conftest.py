@@ -11,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from claude_mem.config import Config, load
-from tests import kills
+from tests import kills, signals, waiting
 from tests.lab import Lab
+
+signals.give_back()
+waiting.raise_limits()
 
 # A busy machine is slow to make up inputs; that says nothing about what is tested with them.
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import sys
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from claude_mem import process
 from tests.lab import Lab
 from tests.models.server import Say, Server
 from tests.refining import GOOD
+from tests.waiting import SECONDS, wait_for
 
 
 class Here(Lab):
@@ -53,9 +53,8 @@ def _session(lab: Lab, server: Server | None) -> dict[str, Any]:
     lab.hook("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, tool_use_id="c1", prompt_id="p1")
     lab.hook("Stop", last_assistant_message="Totals are rounded once, at the very end of it.", prompt_id="p1")
     lab.wait_digested()
-    deadline = time.monotonic() + 30
-    while server is not None and not server.requests and time.monotonic() < deadline:
-        time.sleep(0.05)
+    if server is not None:
+        wait_for(lambda: server.requests, "the model was not asked")
     start = lab.hook("SessionStart", source="startup", session_id="s2")
     found = client.get("/api/search", query="basket totals")["items"]
     worker = process.running(lab.data)
@@ -72,7 +71,7 @@ def _session(lab: Lab, server: Server | None) -> dict[str, Any]:
 
 def _page(port: int, link: dict[str, Any]) -> int:
     """As a browser opens it: the link that works once, then the page with its cookie."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     connection.request("GET", link["url"].partition(f":{port}")[2])
     answer = connection.getresponse()
     answer.read()

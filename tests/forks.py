@@ -12,6 +12,7 @@ import atexit
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60
+from tests import waiting
 
 
 @dataclass
@@ -39,13 +40,33 @@ class Running:
         with self.line:
             return int(_all(self.line))
 
+    def ended(self) -> bool:
+        """Has it ended, whether or not anybody has waited for it?"""
+        if self.line.fileno() < 0:
+            return True
+        try:
+            return bool(self.line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
+
+    def kill(self) -> None:
+        """End it by force, if it has not ended by itself."""
+        if not self.ended():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
 
 def run(
     arguments: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Like `subprocess.run` of the `claude-mem` command, with nothing on stdin and its output captured."""
     with tempfile.TemporaryDirectory() as folder:
-        code = start(arguments, env, Path(folder), cwd=cwd).wait()
+        command = start(arguments, env, Path(folder), cwd=cwd)
+        try:
+            code = command.wait()
+        except BaseException:  # it took too long, or the test was ended
+            os.kill(command.pid, signal.SIGKILL)
+            raise
         out, err = ((Path(folder) / name).read_text("utf-8") for name in ("stdout", "stderr"))
     return subprocess.CompletedProcess(list(arguments), code, out, err)
 
@@ -55,7 +76,7 @@ def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, *, cwd
     place = str(cwd or Path.cwd())
     wanted = {"arguments": list(arguments), "env": dict(env), "cwd": place, "folder": str(folder)}
     line = socket.socket(socket.AF_UNIX)
-    line.settimeout(SECONDS)
+    line.settimeout(waiting.SECONDS)
     line.connect(_address())
     line.sendall(json.dumps(wanted).encode())
     line.shutdown(socket.SHUT_WR)
@@ -179,6 +200,7 @@ def _imported() -> None:
     import claude_mem.cli.main
     import claude_mem.worker.serve
 
+    waiting.raise_limits()
     claude_mem.cli.main.build_parser()
     assert mcp.server.lowlevel
     assert rich.table

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,13 @@ import apsw
 
 from claude_mem import hook, process
 from claude_mem.client import Client
-from tests import forks
+from claude_mem.errors import MemError
+from tests import forks, patient_hook, waiting
+from tests.waiting import wait_for
 
-HOOK = [sys.executable, "-I", "-S", str(Path(hook.__file__).with_name("launch.py"))]
+# What agents run, with the limits that people have; and the same hook with time enough for a busy machine.
+LAUNCH = [sys.executable, "-I", "-S", str(Path(hook.__file__).with_name("launch.py"))]
+HOOK = [*LAUNCH[:-1], str(Path(patient_hook.__file__))]
 MEM = [sys.executable, "-m", "claude_mem"]
 COMMANDS = {
     "SessionStart": "context",
@@ -49,15 +55,16 @@ class Lab:
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
-    def hook(self, event: str, /, *, env: Any = None, **fields: Any) -> Any:
-        """Run the real hook as the agent does; its answer, or None if it was killed."""
+    def hook(self, event: str, /, *, env: Any = None, program: Any = None, **fields: Any) -> Any:
+        """Run the real hook as the agent does; its answer, or None if it was killed. It has time to spare unless the
+        `program` is `LAUNCH`, which gives up on a hung worker as early as users expect."""
         payload = {"session_id": "s1", "hook_event_name": event, "cwd": str(self.project), **fields}
         done = subprocess.run(
-            [*HOOK, COMMANDS[event]],
+            [*(program or HOOK), COMMANDS[event]],
             input=json.dumps(payload).encode(),
             env=self.env(**(env or {})),
             capture_output=True,
-            timeout=20,
+            timeout=waiting.SECONDS,
             check=False,
         )
         if done.returncode < 0:
@@ -96,7 +103,7 @@ class Lab:
     def _fresh(self, arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         """In a Python that has only just been started, for what Python itself reads when it starts."""
         given = {"env": self.env(**env), "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-        return subprocess.run([*MEM, *arguments], timeout=60, check=False, **given)  # type: ignore[call-overload,no-any-return]
+        return subprocess.run([*MEM, *arguments], timeout=waiting.SECONDS, check=False, **given)  # type: ignore[call-overload,no-any-return]
 
     def drain(self, **env: str) -> int:
         """Work off what waits, in a process of its own; its exit code."""
@@ -117,22 +124,23 @@ class Lab:
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="worker-"))
         worker = forks.start(["serve"], self.env(**env), folder)
         self.workers.append(worker)
-        deadline = time.monotonic() + process.START_SECONDS
-        while process.running(self.data) is None:
-            assert time.monotonic() < deadline, (folder / "stderr").read_text()
-            time.sleep(0.005)
+        wait_for(lambda: process.running(self.data), (folder / "stderr").read_text, step=0.005)
 
     def client(self) -> Client:
         return Client.of(self.data)
 
-    def wait_digested(self, seconds: float = 20) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = self.status()
-            if found["queued"] == 0 and found["captured"]:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"still queued: {self.status()}")
+    def wait_digested(self) -> dict[str, Any]:
+        """Wait until nothing is queued any more; return the status."""
+        return wait_for(self._digested, lambda: f"still queued: {self.status()}", step=0.02)
+
+    def _digested(self) -> dict[str, Any]:
+        """The status, or nothing while there is work to do. A worker that listens is asked directly at first: a command for
+        each look would only keep the machine busy."""
+        worker = process.running(self.data)
+        if worker is not None and not _is_idle(_health(worker)):
+            return {}
+        found = self.status()
+        return found if _is_idle(found) else {}
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Straight from the database; only while no worker runs."""
@@ -144,15 +152,25 @@ class Lab:
             conn.close()
 
     def close(self) -> None:
-        """Nothing may be left running, not even a worker that a hook has only just started."""
-        for _ in range(200):
-            process.stop(self.data)
-            if not self.processes():
-                while self.workers:
-                    self.workers.pop().wait()
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"still running: {self.processes()}")
+        """Stop the worker, also one that a hook has only just started. Nothing may be left running, and nothing is."""
+        try:
+            wait_for(self._stopped, lambda: f"still running: {self.processes()}", step=0.02)
+        finally:
+            self._kill()
+
+    def _stopped(self) -> bool:
+        process.stop(self.data)
+        return not self.processes() and process.holder(self.data) is None
+
+    def _kill(self) -> None:
+        """End what a failed test has left, by force."""
+        for pid in map(int, self.processes()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while self.workers:
+            worker = self.workers.pop()
+            worker.kill()
+            worker.wait()
 
     def processes(self) -> list[str]:
         mark = f"CLAUDE_MEM_DATA_DIR={self.data}\0".encode()
@@ -164,3 +182,15 @@ def _environment(folder: Path) -> bytes:
         return (folder / "environ").read_bytes() + b"\0"
     except OSError:
         return b""  # it has ended, or is not ours
+
+
+def _is_idle(totals: Mapping[str, Any]) -> bool:
+    return bool(totals and totals["captured"] and not totals["queued"])
+
+
+def _health(worker: process.Worker) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = Client(worker).get("/api/health")
+    except MemError:
+        return {}  # it is just ending
+    return found

@@ -19,6 +19,7 @@ from claude_mem.worker.api import ROUTES, build_app
 from claude_mem.worker.requests import MAX_BODY
 from claude_mem.worker.service import Service
 from tests.lab import Lab
+from tests.waiting import SECONDS
 
 TOKEN = "t" * 43
 PORT = 37777
@@ -140,7 +141,7 @@ def test_deleting_a_session_marks_it_and_loses_nothing(lab: Lab) -> None:
         method="DELETE",
         headers={"Authorization": f"Bearer {worker.token}"},
     )
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
         assert json.load(answer)["status"] == "failed"
     lab.wait_digested()
     found = client.get(f"/api/session/{number}")
@@ -212,7 +213,7 @@ def test_the_stream_tells_what_happens(lab: Lab) -> None:
         request = urllib.request.Request(
             f"http://127.0.0.1:{client.worker.port}/stream", headers={"Authorization": f"Bearer {client.worker.token}"}
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             for line in answer:
                 if line.startswith(b"data: "):
                     seen.append(json.loads(line[6:])["type"])
@@ -221,13 +222,13 @@ def test_the_stream_tells_what_happens(lab: Lab) -> None:
 
     thread = threading.Thread(target=listen)
     thread.start()
-    assert done.wait(10)
+    assert done.wait(SECONDS)
     number = _session(client)["sessionDbId"]
     client.post(f"/sessions/{number}/observations", {"tool_name": "Write", "tool_input": {"file_path": "a.py"}})
     client.post(f"/sessions/{number}/summarize", {"last_assistant_message": "Done."})
     lab.wait_digested()
     lab.mem("stop")  # an open stream must not keep the worker alive
-    thread.join(10)
+    thread.join(SECONDS)
     assert not thread.is_alive()
     assert {"new_prompt", "turn_ended", "new_summary", "new_observation"} <= set(seen)
 

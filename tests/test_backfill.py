@@ -29,6 +29,7 @@ from claude_mem.worker.service import Service
 from tests.history import state
 from tests.lab import MEM, Lab
 from tests.test_reconcile import Transcript
+from tests.waiting import SECONDS, wait_for
 
 
 class Old(Transcript):
@@ -488,8 +489,7 @@ def test_the_comparison_notices(lab: Lab, undisturbed: Any, broken: str, env: di
 def test_the_command_may_be_killed_and_called_again(lab: Lab) -> None:
     files = _history(lab)
     command = subprocess.Popen([*MEM, "backfill", str(files[0].parent)], env=lab.env(), stdout=subprocess.DEVNULL)
-    while not _running(lab):
-        time.sleep(0.02)
+    wait_for(lambda: _running(lab))
     command.kill()
     command.wait()
     found = added(lab, files[0].parent)
@@ -527,24 +527,22 @@ def test_interrupted_it_says_that_the_rest_goes_on_and_how_to_stop_it(lab: Lab) 
     code = SMALL_PARTS + HELD + "from claude_mem.cli.main import main\nraise SystemExit(main(['serve']))\n"
     worker = subprocess.Popen([sys.executable, "-c", code], env=lab.env(HOLD=str(hold)), stderr=subprocess.DEVNULL)
     try:
-        while process.running(lab.data) is None:
-            time.sleep(0.02)
+        wait_for(lambda: process.running(lab.data))
         command = subprocess.Popen(
             [*MEM, "backfill", str(files[0].parent)], env=lab.env(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
-        while not _running(lab) or not lab.client().get("/api/backfill")["bytes_done"]:
-            time.sleep(0.02)
+        wait_for(lambda: _running(lab) and lab.client().get("/api/backfill")["bytes_done"])
         command.send_signal(signal.SIGINT)
-        said = command.communicate(timeout=20)[1].decode()
+        said = command.communicate(timeout=SECONDS)[1].decode()
         assert (command.returncode, "--stop" in said, "background" in said) == (130, True, True)
         assert lab.mem("backfill", "--stop").stdout.startswith("3 file(s)")
         hold.unlink()
-        while lab.client().get("/api/backfill")["busy"]:
-            time.sleep(0.05)
+        wait_for(lambda: not lab.client().get("/api/backfill")["busy"])
     finally:
         hold.unlink(missing_ok=True)
-        worker.terminate()
-        worker.wait(20)
+        for started in (command, worker):
+            started.terminate()
+            started.wait(SECONDS)
     assert lab.rows("select path, state from backfill_files") == [(str(files[0]), "read")]
     assert lab.rows("select count(*) from jobs where kind = 'backfill'") == [(0,)]
     assert lab.rows("select count(*) from turns where digested_at is null") == [(0,)]

@@ -24,11 +24,12 @@ from claude_mem.pipeline.stage import Commit
 from claude_mem.records import Job
 from claude_mem.worker.api import build_app
 from tests import proof
-from tests.lab import HOOK, MEM, Lab
+from tests.lab import HOOK, LAUNCH, MEM, Lab
 from tests.models.server import Mirror, Server
 from tests.refining import place, spool_turn
-from tests.test_hook import check_answer, payload, run, spooled, tool, wait_for
+from tests.test_hook import check_answer, payload, run, spooled, tool
 from tests.test_schema import PORT, _ask
+from tests.waiting import SECONDS, wait_for
 
 Checks = dict[str, dict[str, Any]]
 
@@ -315,9 +316,7 @@ def test_a_turn_that_kills_the_worker_does_so_three_times_at_most(lab: Lab) -> N
 def test_a_transcript_that_is_a_pipe_is_not_waited_for(lab: Lab, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.jsonl")
     run(lab, "cleanup", payload("SessionEnd", transcript_path=str(tmp_path / "t.jsonl")))
-    begin = time.monotonic()
     lab.mem("drain")
-    assert time.monotonic() - begin < 20
     assert_a_good_event_is_stored(lab)
 
 
@@ -339,15 +338,13 @@ def test_many_bad_events_do_not_hold_up_a_good_one_between_them(lab: Lab) -> Non
 
 def test_a_pipe_that_is_never_closed_is_left_in_time(lab: Lab) -> None:
     lab.no_worker()
-    begin = time.monotonic()
-    with subprocess.Popen([*HOOK, "save"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env()) as one:
+    with subprocess.Popen([*LAUNCH, "save"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env()) as one:
         assert one.stdin is not None
         assert one.stdout is not None
         one.stdin.write(tool()[:-1])
         one.stdin.flush()
         assert one.stdout.read() == hook.ANSWER
-        assert one.wait(10) == 0
-        assert time.monotonic() - begin < 3.5
+        assert one.wait(SECONDS) == 0
     (file,) = spooled(lab)
     assert b"\ncut yes\n" in file.read_bytes()
     lab.mem("drain")
@@ -368,7 +365,7 @@ def raw(lab: Lab, shell: str, *, cwd: Path | None = None, env: dict[str, str] | 
         cwd=cwd,
         umask=umask,
         capture_output=True,
-        timeout=20,
+        timeout=SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
@@ -451,7 +448,7 @@ def modes(folder: Path) -> dict[str, int]:
 def test_a_missing_folder_is_made_for_the_user_alone(lab: Lab, tmp_path: Path) -> None:
     lab.data = tmp_path / "not" / "yet" / "there"
     done = subprocess.run(
-        [*HOOK, "save"], input=tool(), env=lab.env(), umask=0, capture_output=True, timeout=20, check=False
+        [*HOOK, "save"], input=tool(), env=lab.env(), umask=0, capture_output=True, timeout=SECONDS, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, hook.ANSWER, b"")
     wait_for(lambda: process.running(lab.data))
@@ -652,24 +649,24 @@ def serve(lab: Lab) -> subprocess.Popen[str]:
 def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
     started = [serve(lab) for _ in range(count)]
     try:
-        wait_for(lambda: sum(one.poll() is None for one in started) == 1 and process.running(lab.data), seconds=60)
+        wait_for(lambda: sum(one.poll() is None for one in started) == 1 and process.running(lab.data))
         (left,) = [one for one in started if one.poll() is None]
         worker = process.running(lab.data)
         assert worker is not None
         assert worker.pid == left.pid
         for one in started:
             if one is not left:
-                out, error = one.communicate(timeout=20)
+                out, error = one.communicate(timeout=SECONDS)
                 assert (one.returncode, out) == (0, "")
                 assert error == "a worker is running already\n"
         assert run(lab, "save", tool(), worker=True) == hook.ANSWER
         wait_for(lambda: lab.status()["stored"] == 1)
         assert lab.mem("stop").stdout == "worker stopped\n"
-        assert left.wait(20) == 0
+        assert left.wait(SECONDS) == 0
     finally:
         for one in started:
             one.kill()
-            one.communicate(timeout=20)
+            one.communicate(timeout=SECONDS)
 
 
 def stranger_pid() -> int:
@@ -758,10 +755,8 @@ def test_a_hung_worker_is_reported_and_can_be_replaced(lab: Lab) -> None:
     assert worker is not None
     os.kill(worker.pid, signal.SIGSTOP)
     try:
-        begin = time.monotonic()
-        assert run(lab, "save", tool(), worker=True) == hook.ANSWER
-        run(lab, "context", payload("SessionStart"), worker=True)
-        assert time.monotonic() - begin < 2
+        for command, sent in (("save", tool()), ("context", payload("SessionStart"))):
+            check_answer(command, run(lab, command, sent, worker=True, program=LAUNCH))
         found = status(lab)
         assert (found["worker"], found["queued"]) == ("hung", 2)
         assert "worker: hung" in complaints(lab)

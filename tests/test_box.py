@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from claude_mem import box, bridge, hook, process
 from claude_mem.errors import CannotDo
 from tests import proof
 from tests.lab import HOOK, MEM, Lab
+from tests.waiting import SECONDS
 
 SOURCE = Path(hook.__file__).parent
 NOBODY = 65534
@@ -51,7 +53,7 @@ def live(lab: Lab, umask: int) -> None:
     """Whatever writes files: hooks, the worker, the bridge, commands."""
 
     def run(words: list[str], given: bytes = b"") -> None:
-        subprocess.run(words, input=given, env=lab.env(), umask=umask, capture_output=True, timeout=60, check=True)
+        subprocess.run(words, input=given, env=lab.env(), umask=umask, capture_output=True, timeout=SECONDS, check=True)
 
     run([*HOOK, "context"], _payload(lab, "SessionStart"))
     run([*HOOK, "save"], _payload(lab, "PostToolUse"))
@@ -158,7 +160,7 @@ def test_another_user_gets_nothing(public: Lab) -> None:
     names = [str(path.relative_to(public.data)) for path in public.data.rglob("*") if "models" not in path.parts]
     words = [str(public.data), str(worker.port), str(worker.pid), worker.token, *names]
     spying = [sys.executable, "-I", "-S", "-c", SPY, *words]
-    done = subprocess.run(spying, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(spying, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.stderr == ""
     assert done.stdout.split("\n") == ["HTTP/1.1 401", ""]
     proof.record(
@@ -293,8 +295,11 @@ def test_a_hook_follows_no_one_elses_link_and_calls_no_one_elses_port(lab: Lab) 
         with pytest.raises(TimeoutError):
             trap.accept()
         os.chown(lab.data / "worker.json", 0, 0)  # the trap works: if it is ours, it is called
-        lab.hook("UserPromptSubmit", prompt="a secret plan")
-        trap.accept()[0].close()
+        trap.settimeout(SECONDS)
+        with ThreadPoolExecutor() as pool:
+            called = pool.submit(trap.accept)
+            lab.hook("UserPromptSubmit", prompt="a secret plan")
+            called.result()[0].close()
     os.close(pipe)
 
 

@@ -23,19 +23,19 @@ from claude_mem.errors import CannotDo, MemError, Misuse
 from claude_mem.spool import Spool
 from claude_mem.worker.stream import Stream
 from tests.lab import MEM, Lab
+from tests.waiting import SECONDS, wait_for
 
 THEIRS = "# mine\nlog_level = 'DEBUG'  # for now\n\ncontext_tokens = 900\n"
 
 
 def opened_anew(client: Client, before: int) -> dict[str, Any]:
     """The worker as soon as it has opened anew. It is never refused meanwhile: calls wait."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+
+    def opened() -> dict[str, Any]:
         found: dict[str, Any] = client.get("/api/health")
-        if found["started_at"] != before:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it has not opened anew")
+        return found if found["started_at"] != before else {}
+
+    return wait_for(opened, "it has not opened anew")
 
 
 @pytest.fixture
@@ -210,15 +210,17 @@ def test_listeners_are_sent_home_so_that_they_come_back(lab: Lab) -> None:
     client = lab.start()
     token = {"Authorization": f"Bearer {client.worker.token}"}
     address = f"http://127.0.0.1:{client.worker.port}/stream"
-    with urllib.request.urlopen(urllib.request.Request(address, headers=token), timeout=10) as listening:
+    with urllib.request.urlopen(urllib.request.Request(address, headers=token), timeout=SECONDS) as listening:
         assert b"connected" in listening.readline()
         client.patch("/api/settings", {"context_tokens": 1000})
         assert listening.read().strip() == b"", "the stream ends, and does not hang"
-    said, deadline = b"", time.monotonic() + 10
-    while not said and time.monotonic() < deadline:  # the one that closes sends newcomers home, too
-        with urllib.request.urlopen(urllib.request.Request(address, headers=token), timeout=10) as listening:
-            said = listening.readline()
-    assert b"connected" in said
+
+    def greeting() -> bytes:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=token), timeout=SECONDS) as listening:
+            line: bytes = listening.readline()
+            return line
+
+    assert b"connected" in wait_for(greeting)  # the one that closes sends newcomers home, too
 
 
 def test_a_bad_value_from_elsewhere_does_not_stop_it(lab: Lab, file: Path) -> None:
@@ -236,10 +238,7 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
     client.patch("/api/settings", {"context_tokens": 1000})
     time.sleep(wait)
     os.kill(client.worker.pid, signal.SIGTERM)
-    deadline = time.monotonic() + 15
-    while process.holder(lab.data) is not None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert process.holder(lab.data) is None
+    wait_for(lambda: process.holder(lab.data) is None)
     assert not (lab.data / "worker.json").exists()
     assert not (lab.data / "worker.fifo").exists()
     log = (lab.data / "logs" / "worker.log").read_text()
@@ -250,9 +249,7 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
 def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: Lab) -> None:
     worker = subprocess.Popen([*MEM, "serve"], cwd=lab.folder, env=lab.env(CLAUDE_MEM_DATA_DIR="data"))
     try:
-        deadline = time.monotonic() + 15
-        while process.running(lab.data) is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: process.running(lab.data))
         client = lab.client()
         done = client.patch("/api/settings", {"context_tokens": 1000})
         opened_anew(client, done["started_at"])
@@ -260,7 +257,7 @@ def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: La
         assert not (lab.data / "data").exists()
     finally:
         worker.terminate()
-        worker.wait(10)
+        worker.wait(SECONDS)
 
 
 def test_the_file_keeps_what_is_not_ours_to_change(tmp_path: Path) -> None:
@@ -280,7 +277,7 @@ def test_who_comes_to_listen_while_it_closes_is_sent_home_too() -> None:
         stream.close()
         return [said async for said in stream.listen()]
 
-    assert asyncio.run(asyncio.wait_for(go(), 5)) == []
+    assert asyncio.run(asyncio.wait_for(go(), SECONDS)) == []
 
 
 def test_another_port_waits_for_another_process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

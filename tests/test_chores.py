@@ -23,7 +23,7 @@ from claude_mem.errors import MemError
 from claude_mem.store import backup
 from tests.history import check, send, state
 from tests.lab import Lab
-from tests.test_hook import wait_for
+from tests.waiting import SECONDS, wait_for
 
 pytestmark = [pytest.mark.kills, pytest.mark.xdist_group("chores")]  # they share what is known
 
@@ -60,7 +60,7 @@ class Chores:
     def inject(self, client: Client) -> None:
         fields = {"session_id": "next", "hook_event_name": "SessionStart", "source": "startup"}
         record = b"command context\nhost claude\n\n" + json.dumps({**fields, "cwd": str(self.lab.project)}).encode()
-        line = http.client.HTTPConnection("127.0.0.1", client.worker.port, timeout=30)
+        line = http.client.HTTPConnection("127.0.0.1", client.worker.port, timeout=SECONDS)
         line.request("POST", "/api/context/inject", record, {"Authorization": f"Bearer {client.worker.token}"})
         answer = line.getresponse()
         assert answer.status == 200

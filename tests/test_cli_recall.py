@@ -27,7 +27,7 @@ from claude_mem.records import ToolUsed
 from claude_mem.worker import models
 from tests.lab import MEM, Lab
 from tests.refining import spool_turn
-from tests.test_hook import wait_for
+from tests.waiting import SECONDS, wait_for
 
 BASKET = "Fix the basket totals"
 TAX = "Where is the tax computed at checkout?"
@@ -97,7 +97,7 @@ def terminal(lab: Lab, *words: str, typed: str = "", cwd: Path | None = None, **
         while chunk := os.read(ours, 1 << 16):
             shown += chunk
     os.close(ours)
-    return running.wait(timeout=30), shown.decode().replace("\r\n", "\n")
+    return running.wait(timeout=SECONDS), shown.decode().replace("\r\n", "\n")
 
 
 # --- search ----------------------------------------------------------------------------------------------------------

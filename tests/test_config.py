@@ -12,7 +12,7 @@ import pytest
 from claude_mem import bridge, config, hook, process
 from claude_mem.errors import BadSetting
 from tests.lab import MEM, Lab
-from tests.test_hook import wait_for
+from tests.waiting import SECONDS, wait_for
 
 
 def _file(lab: Lab, text: str) -> None:
@@ -210,7 +210,9 @@ def _starts_by(lab: Lab, way: str, env: Any) -> None:
     elif way == "bridge":
         asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "nothing"}}) + "\n"
         program = [*process.PYTHON, str(Path(bridge.__file__)), str(lab.data)]
-        subprocess.run(program, input=asked.encode(), env=lab.env(**env), timeout=60, check=True, capture_output=True)
+        subprocess.run(
+            program, input=asked.encode(), env=lab.env(**env), timeout=SECONDS, check=True, capture_output=True
+        )
     else:
         lab.mem(*way.split(), **env)
 

@@ -13,6 +13,7 @@ from tests.lab import Lab
 from tests.models.server import Answer, Say, Server, error
 from tests.refining import GOOD, spool_turn
 from tests.test_backfill import Old
+from tests.waiting import wait_for
 
 
 def settings(server: Server) -> Any:
@@ -37,12 +38,11 @@ def transcript(lab: Lab) -> Path:
 
 
 def wait_refined(lab: Lab, count: int, **env: Any) -> list[dict[str, Any]]:
-    for _ in range(200):
+    def refined() -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in lab.mem("cost", "--by", "verdict", "--json", **env).stdout.splitlines()]
-        if sum(row["requests"] for row in rows if row["name"] != "no answer") >= count:
-            return rows
-        time.sleep(0.1)
-    raise AssertionError(rows)
+        return rows if sum(row["requests"] for row in rows if row["name"] != "no answer") >= count else []
+
+    return wait_for(refined, step=0.05)
 
 
 def test_a_refined_turn_shows_in_the_cost_of_day_project_model_and_session(lab: Lab) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from demo import story
+from tests.waiting import SECONDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,12 +30,12 @@ def test_a_play_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 def test_the_kept_demo_lets_a_browser_in_and_goes_without_a_trace() -> None:
     words = [sys.executable, "-m", "demo.replay", "--keep"]
-    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
     (folder,) = set(re.findall(r"\S+/claude-mem-demo-\w+(?=$)", said, re.M))
     (end,) = re.findall(r"^  (.* stop; rm -rf .*)$", said, re.M)
     try:
         port, path = re.findall(r"http://127\.0\.0\.1:(\d+)(/\S+)", said)[0]
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=SECONDS)
         connection.request("GET", path)
         assert connection.getresponse().getheader("set-cookie")
         connection.close()

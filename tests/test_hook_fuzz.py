@@ -20,8 +20,9 @@ import pytest
 from claude_mem import hook
 from tests import proof
 from tests.amounts import many
-from tests.lab import HOOK, Lab
+from tests.lab import HOOK, LAUNCH, Lab
 from tests.test_hook import check_answer, spooled
+from tests.waiting import SECONDS
 
 CHUNKS = 10
 EACH = 1_000 if proof.long() else many(500)
@@ -221,7 +222,7 @@ def test_whatever_it_is_given_the_hook_is_polite_and_nothing_is_lost(lab: Lab, c
         command, sent, env = chance.choice(MOMENTS), kind(chance), environment(chance, lab)
         kept += command != hook.ONLY_ASKS
         os.utime(lab.data / "worker.starting")
-        done = subprocess.run([*HOOK, command], input=sent, env=env, capture_output=True, timeout=20, check=False)
+        done = subprocess.run([*HOOK, command], input=sent, env=env, capture_output=True, timeout=SECONDS, check=False)
         where = f"{chunk}, input {number}: {kind.__name__} for {command}: {sent[:200]!r}"
         assert (done.returncode, done.stderr) == (0, b""), where
         check_answer(command, done.stdout)
@@ -280,7 +281,7 @@ def test_wherever_it_is_started_the_hook_is_polite(lab: Lab, around: str) -> Non
             sent = kind(chance)
             done = subprocess.run(
                 ["/bin/sh", "-c", AROUND[around], "sh", *HOOK, command],
-                input=sent, env=lab.env(), cwd=lab.folder, capture_output=True, timeout=20, check=False,
+                input=sent, env=lab.env(), cwd=lab.folder, capture_output=True, timeout=SECONDS, check=False,
             )  # fmt: skip
             assert (done.returncode, done.stderr) == (0, b""), f"{command}: {sent[:200]!r}"
             if around != "nobody reads the answer":
@@ -296,7 +297,7 @@ def test_a_pipe_that_no_one_closes_holds_no_one_up(lab: Lab) -> None:
     lab.no_worker()
     started = []
     for command in hook.COMMANDS if proof.long() else ("new",):
-        one = subprocess.Popen([*HOOK, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env())
+        one = subprocess.Popen([*LAUNCH, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=lab.env())
         assert one.stdin is not None
         one.stdin.write(good(random.Random(command))[:-3])
         one.stdin.flush()
@@ -304,7 +305,7 @@ def test_a_pipe_that_no_one_closes_holds_no_one_up(lab: Lab) -> None:
     for command, one in started:
         assert one.stdout is not None
         check_answer(command, one.stdout.read())
-        assert one.wait(20) == 0
+        assert one.wait(SECONDS) == 0
         assert one.stdin is not None
         one.stdin.close()
         one.stdout.close()
@@ -328,7 +329,7 @@ def test_a_hook_that_is_killed_midway_leaves_no_half_event(lab: Lab) -> None:
                 one.stdin.close()
     whole = [file for file in spooled(lab) if not file.name.startswith(".")]
     half = [file for file in whole if b"\n\n" not in file.read_bytes()]
-    done = subprocess.run([*HOOK, "save"], input=sent, env=lab.env(), capture_output=True, timeout=20, check=False)
+    done = subprocess.run([*HOOK, "save"], input=sent, env=lab.env(), capture_output=True, timeout=SECONDS, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     check_answer("save", done.stdout)
     lab.mem("drain")

@@ -20,6 +20,7 @@ from claude_mem.hosts import claude
 from claude_mem.hosts.connect import Record, plan, put_in
 from claude_mem.hosts.host import Ours
 from tests.lab import MEM, Lab
+from tests.waiting import SECONDS
 
 THEIRS: dict[str, Any] = {
     "model": "opus",
@@ -235,7 +236,7 @@ def talk(lab: Lab, typed: str, *words: str) -> str:
         )
         os.close(theirs)
         keyboard.write(typed.encode())
-        return running.communicate(timeout=60)[0]
+        return running.communicate(timeout=SECONDS)[0]
 
 
 def person(lab: Lab) -> Lab:

@@ -27,6 +27,7 @@ from claude_mem.worker.service import Service
 from tests import powerloss, proof
 from tests.history import check, send, state
 from tests.lab import Lab
+from tests.waiting import until
 
 # What fails while SQLite closes a file it can tell no one; apsw reports it on the side.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -218,15 +219,15 @@ def test_a_worker_says_why_it_waits_for_the_disk_and_goes_on_by_itself(
     async def go(disk: Counter) -> None:
         service = Service(load())
         running = asyncio.create_task(service.run())
-        await _until(lambda: disk.calls > 0 and disk.calls == disk.seen())
+        await until(lambda: disk.calls > 0 and disk.calls == disk.seen())
         disk.at = disk.calls + 1  # from here on it says no
         made.spool("PostToolUse", tool_name="Bash", tool_input={}, tool_use_id="c1")
         service.wake.set()
-        await _until(lambda: "the disk does not take it" in caplog.text)
+        await until(lambda: "the disk does not take it" in caplog.text)
         assert len(service.spool.pending()) == 1
         assert not running.done()
         disk.at = NEVER
-        await _until(lambda: not service.spool.pending())
+        await until(lambda: not service.spool.pending())
         service.stop.set()
         await running
         service.close()
@@ -240,9 +241,3 @@ def test_a_worker_says_why_it_waits_for_the_disk_and_goes_on_by_itself(
         ok=ok, tally=True, command="make test-crash", note="I/O error, full, read-only, said by the disk to a running worker",
     )  # fmt: skip
     assert ok, (stored, sound)
-
-
-async def _until(ready: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not ready():
-            await asyncio.sleep(0.02)

@@ -29,6 +29,7 @@ from tests import proof, upgrading, wounds
 from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests.test_backfill import Old, write_old
+from tests.waiting import SECONDS
 
 T = TypeVar("T")
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_keeping.py"
@@ -469,15 +470,23 @@ def test_the_ballast_takes_real_room_and_is_given_up_once(tmp_path: Path) -> Non
 
 
 FULL = """
-import asyncio, os, sys, time
+import asyncio, logging, os, sys, time
 from pathlib import Path
 from claude_mem import ids
 from claude_mem.store import corrections
 from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests import wounds
+from tests.waiting import until
 from claude_mem.worker.service import Service
 from claude_mem.worker import room
+
+class Heard(logging.Handler):
+    def emit(self, record):
+        heard.append(record.getMessage())
+
+heard = []
+logging.getLogger().addHandler(Heard())
 
 room.BALLAST_BYTES, room.LEAST_BYTES = 2 << 20, 4 << 20
 place = Path(sys.argv[1])
@@ -525,7 +534,7 @@ async def main():
     wounds.tell(lab, sessions=1, name="waiting")
     fill()
     service.wake.set()
-    await asyncio.sleep(3)
+    await until(lambda: any("the disk does not take it" in text for text in heard))
     assert not running.done()
     assert len(service.spool.pending()) == 24
     (place / "filler").unlink()
@@ -533,8 +542,7 @@ async def main():
     wounds.tell(lab, sessions=1, name="after")
     service.wake.set()
     while (await service.totals())["captured"] < before["captured"] + 48 or (await service.totals())["queued"]:
-        assert time.monotonic() - begun < 30
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the test's own limit ends it
     took = time.monotonic() - begun
     assert service.keeper.ballast.make()
     found = await service.totals()
@@ -564,7 +572,7 @@ def test_on_a_full_disk_nothing_breaks_and_work_goes_on_by_itself_when_there_is_
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": "."},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -573,7 +581,7 @@ def test_on_a_full_disk_nothing_breaks_and_work_goes_on_by_itself_when_there_is_
         "work goes on after space returns", of="R14", goal="≤ 10 s", measured=took, unit="s", ok=took <= 10, command=COMMAND,
         note="a tmpfs of 24 MB filled to the last byte; hook exit 0, account adds up, every row checked",
     )  # fmt: skip
-    assert took <= 10
+    assert took <= 10 or not proof.long()
 
 
 def test_the_ballast_lets_a_write_through_when_the_disk_is_full(tmp_path: Path) -> None:
@@ -600,7 +608,7 @@ def test_killed_while_events_go_they_are_there_or_counted(
 ) -> None:
     sent = wounds.tell(lab, sessions=1)
     env = lab.env(CLAUDE_MEM_KEEP_EVENTS_DAYS="0", CLAUDE_MEM_FAILPOINT="retention.faded:2")
-    killed = subprocess.run([*MEM, "serve"], env=env, capture_output=True, timeout=60, check=False)
+    killed = subprocess.run([*MEM, "serve"], env=env, capture_output=True, timeout=SECONDS, check=False)
     assert killed.returncode == -9
     record_property("kills", 1)
     found = lab.status()

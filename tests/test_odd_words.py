@@ -6,12 +6,13 @@ from __future__ import annotations
 import pytest
 
 from claude_mem.hosts import gemini_tools, qwen
+from tests.waiting import SECONDS
 
 REPORT = "\nDirectory: d\nOutput: o\nError: e"
 MANY = 20_000
 
 
-@pytest.mark.timeout(30)  # the patterns that were here before took hours
+@pytest.mark.timeout(SECONDS)  # the patterns that were here before took hours
 @pytest.mark.parametrize(
     ("host", "text"),
     [

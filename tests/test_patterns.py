@@ -11,7 +11,6 @@ import ast
 import importlib
 import pkgutil
 import re
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +22,7 @@ import pytest
 import claude_mem
 from claude_mem import withheld
 from tests import proof
+from tests.growth import LIMIT, growth, seconds
 from tests.test_secrets import milliseconds_for_a_megabyte
 
 # The parts of a pattern, as Python itself reads them.
@@ -268,24 +268,13 @@ def worker(pattern: Pattern, use: str) -> Callable[[str], object]:
     return work if isinstance(pattern.pattern, str) else lambda text: work(text.encode("utf-8", "replace"))
 
 
-def seconds(work: Callable[[str], object], text: str) -> float:
-    begin = time.process_time()
-    work(text)
-    return time.process_time() - begin
-
-
 def grown(work: Callable[[str], object], unit: Unit) -> float:
     """How much longer twice the text takes; nothing, if it takes next to none. What is slow is seen in a short text
-    already; what is a little slow, in a long one. A busy machine may spoil a measurement, but not every one."""
+    already; what is a little slow, in a long one."""
     for size in SIZES:
-        text, longer = text_of(unit, size), text_of(unit, 2 * size)
+        text = text_of(unit, size)
         if min(seconds(work, text), seconds(work, text)) >= SUSPECT:
-            least = 9.9
-            for _ in range(8):
-                once, twice = (min(seconds(work, given) for _ in range(2)) for given in (text, longer))
-                if (least := min(least, twice / once)) <= 2.3:
-                    break
-            return least
+            return growth(work, text, text_of(unit, 2 * size))
     return 0.0
 
 
@@ -312,7 +301,7 @@ def _is_hidden(node: ast.AST) -> bool:
 )
 def test_a_pattern_that_blows_up_would_be_noticed(bad: str, use: str) -> None:
     pattern = re.compile(bad)
-    assert any(grown(worker(pattern, use), unit) > 2.5 for unit in hostile(pattern))
+    assert any(grown(worker(pattern, use), unit) > LIMIT for unit in hostile(pattern))
 
 
 def test_no_pattern_takes_more_than_twice_the_time_for_twice_the_text() -> None:
@@ -328,7 +317,7 @@ def test_no_pattern_takes_more_than_twice_the_time_for_twice_the_text() -> None:
         "every pattern's time for twice the text", of="I4", goal="≤ 2.5 ×", measured=round(times[worst], 2), unit="×",
         ok=times[worst] <= 2.5, note=about,
     )  # fmt: skip
-    assert {at: grew for at, grew in times.items() if grew > 2.5} == {}
+    assert {at: grew for at, grew in times.items() if grew > LIMIT} == {}
 
 
 @pytest.mark.skipif(not proof.long(), reason="a figure, not a limit: only `make proof` measures it")

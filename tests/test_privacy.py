@@ -6,7 +6,6 @@ import json
 import random
 import re
 import string
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from claude_mem import hook
 from claude_mem.privacy import MAX_TAGS, hides_all, strip, strip_all
 from tests import proof
 from tests.amounts import many
+from tests.growth import LIMIT, growth
 from tests.lab import COMMANDS, Lab
 from tests.test_hook import payload, run, spooled, tool
 
@@ -424,26 +424,9 @@ def adversarial(shape: str, characters: int) -> str:
     return begin + unit * (characters // len(unit))
 
 
-def least_seconds(work: Callable[[], object]) -> float:
-    """CPU time, the least of several: other processes can only add to it."""
-    taken = []
-    for _ in range(5):
-        begin = time.process_time()
-        work()
-        taken.append(time.process_time() - begin)
-    return min(taken)
-
-
 def assert_linear(work: Callable[[str], object], shape: str) -> None:
-    """Twice the text takes about twice the time. What takes next to none proves nothing, and is fine. A busy machine may
-    spoil a measurement; what takes four times as long does so every time."""
-    text, longer = adversarial(shape, CHARACTERS), adversarial(shape, 2 * CHARACTERS)
-    for _ in range(4):
-        once, twice = least_seconds(lambda: work(text)), least_seconds(lambda: work(longer))
-        if twice <= max(2.5 * once, 0.005):
-            break
-    assert twice <= max(2.5 * once, 0.005), f"{once:.4f} s, then {twice:.4f} s"
-    assert twice < 2.0
+    grown = growth(work, adversarial(shape, CHARACTERS), adversarial(shape, 2 * CHARACTERS))
+    assert grown <= LIMIT, f"twice the text takes {grown:.2f} times as long"
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)

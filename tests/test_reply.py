@@ -14,6 +14,7 @@ from claude_mem.providers import reply
 from claude_mem.providers.base import Request, Verdict
 from claude_mem.providers.reply import Read, Said, read
 from claude_mem.records import Summary
+from tests.waiting import SECONDS
 
 TYPES = ("discovery", "bugfix", "feature", "change")
 CONCEPTS = ("gotcha", "how-it-works", "pattern", "trade-off", "bugfix")
@@ -588,7 +589,7 @@ def test_a_reply_is_read_up_to_its_greatest_length() -> None:
     assert told(" " * reply.REPLY_CHARS + block).verdict == Verdict.UNPARSEABLE
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize(
     "piece",
     ["<", "<observation>", "<observation/>", "</observation>", "<title>", "<title ", "<title '", '<title a="', "<!--", "<![CDATA[",
@@ -600,7 +601,7 @@ def test_a_megabyte_of_anything_is_read_soon(piece: str) -> None:
     assert told(piece * (1_000_000 // len(piece))).verdict in CLOSED_SET
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize(
     "piece", ["- a\n", "a\n", "<fact>", "<li>a", "•", " ", "- ", "a,", "[", '"', "&lt;private&gt;", "<concept>x"]
 )
@@ -624,7 +625,7 @@ def test_after_so_many_foreign_records_no_more_are_looked_at(foreign: int, verdi
     assert told(f"{text}<observation><title>T</title></observation>").verdict == verdict
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(SECONDS)
 def test_copies_are_looked_for_only_so_often() -> None:
     planted = "<observation>" + "some quite telling title her " * 20_000 + "</observation>"
     found = told("<observation id='other'><title>some quite telling title here</title></observation>" * 3000, planted)

@@ -24,6 +24,7 @@ from claude_mem.worker.service import Service
 from tests import proof
 from tests.lab import COMMANDS, HOOK, MEM, Lab
 from tests.moving import Home
+from tests.waiting import SECONDS
 
 T = TypeVar("T")
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_room.py"
@@ -230,7 +231,7 @@ def _session() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _run(argv: list[str], env: dict[str, str], cwd: Path, payload: dict[str, Any] | None) -> None:
     given = b"" if payload is None else json.dumps(payload).encode()
-    done = subprocess.run(argv, input=given, env=env, cwd=cwd, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(argv, input=given, env=env, cwd=cwd, capture_output=True, timeout=SECONDS, check=False)
     assert done.returncode in (0, 1), (argv, done.stderr)
 
 
@@ -270,7 +271,9 @@ def test_nor_is_what_sqlite_puts_down_while_it_packs(lab: Lab) -> None:
     place = lab.folder / "tmp"
     place.mkdir()
     argv = [sys.executable, "-c", PACK, str(lab.data / "claude-mem.db")]
-    done = subprocess.run(argv, env=lab.env(TMPDIR=str(place)), check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        argv, env=lab.env(TMPDIR=str(place)), check=True, timeout=SECONDS, capture_output=True, text=True
+    )
     put_down = [Path(line) for line in done.stdout.split()]
     assert put_down
     assert all(path.is_relative_to(lab.data) for path in put_down), put_down

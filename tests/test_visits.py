@@ -19,6 +19,7 @@ from claude_mem.worker.service import Service
 from claude_mem.worker.visits import Visits
 from tests import proof
 from tests.lab import Lab
+from tests.waiting import SECONDS
 
 TOKEN = "t" * 43
 PORT = 37777
@@ -210,7 +211,7 @@ def test_an_unchanged_file_is_not_sent_again(http: TestClient) -> None:
 def test_open_prints_a_link_that_works(lab: Lab) -> None:
     link = lab.mem("open", "--print", "why", "rounding").stdout.strip()
     port = lab.client().worker.port
-    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
         connection.request("GET", link.removeprefix(f"http://127.0.0.1:{port}"))
         answer = connection.getresponse()
     assert (answer.status, answer.getheader("location")) == (303, "/search?q=why+rounding")
@@ -221,7 +222,7 @@ def test_the_token_and_what_lets_a_browser_in_are_in_no_log_and_in_no_address_th
     port, token = client.worker.port, client.worker.token
     link: str = client.post("/api/open", {"path": "/search?q=x"})["url"]
     seen: list[str] = []  # every address, as a history or a Referer would keep it, after the link itself
-    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
         entered = _asked(connection, link.removeprefix(f"http://127.0.0.1:{port}"))
         cookie = (entered.getheader("set-cookie") or "").partition(";")[0]
         seen.append(entered.getheader("location") or "")
@@ -230,7 +231,7 @@ def test_the_token_and_what_lets_a_browser_in_are_in_no_log_and_in_no_address_th
             seen += [path, answer.getheader("location") or ""]
         for wrong in ({}, {"Cookie": cookie + "x"}, {"Authorization": f"Bearer {token}x"}):
             assert _asked(connection, "/stream", **wrong).status == 401
-    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
         connection.request("GET", "/stream", headers={"Cookie": cookie})
         answer = connection.getresponse()
         assert (answer.status, answer.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")

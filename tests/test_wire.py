@@ -20,6 +20,7 @@ from claude_mem.process import Worker
 from claude_mem.worker import wire
 from tests import proof
 from tests.lab import Lab
+from tests.waiting import SECONDS, until
 
 # {host} and {token} are whole lines that are right: only the shape is wrong.
 SHAPES = {
@@ -73,7 +74,7 @@ def said(worker: Worker, text: str, *, answers: int = 1) -> list[int]:
         ("port", str(worker.port)), ("8k", "a" * 8192), ("80k", "a" * 80_000),
     ):  # fmt: skip
         text = text.replace("{" + name + "}", line)
-    with socket.create_connection(("127.0.0.1", worker.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", worker.port), timeout=SECONDS) as connection:
         heard = b""
         try:
             connection.sendall(text.encode())
@@ -115,8 +116,7 @@ def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         options: dict[str, Any] = {"http": wire.Wire, "log_config": None, "lifespan": "off", **wire.OPTIONS}
         server = uvicorn.Server(uvicorn.Config(app, **options))
         task = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.started)
         where = listener.getsockname()
         silent = [await asyncio.open_connection(*where) for _ in range(2)]
         over = await asyncio.open_connection(*where)
@@ -196,7 +196,7 @@ class Browser:
         self.page = {**self.cookie, "Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, headers: dict[str, str], body: Any = None) -> tuple[int, Any, bytes]:
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read() if path != "/stream" else b""
@@ -205,7 +205,7 @@ class Browser:
         return self.ask("GET", "/api/health", self.cookie)[0]
 
     def listens(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
         text = f"GET /stream HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nCookie: {self.cookie['Cookie']}\r\n\r\n"
         connection.sendall(text.encode())
         return connection
@@ -229,7 +229,7 @@ class Agent:
         return b"lighthouse" in self.program.stdout.readline()
 
     def close(self) -> None:
-        self.program.communicate(timeout=20)
+        self.program.communicate(timeout=SECONDS)
 
 
 def told(lab: Lab) -> bool:
@@ -253,7 +253,7 @@ def test_all_five_clients_get_in_and_go_on_with_another_token(lab: Lab) -> None:
     browser = Browser(lab)
     with closing(Agent(lab)) as agent, closing(browser.listens()) as stream:
         assert heard(stream, b"connected")
-        assert any(told(lab) for _ in range(20))  # a hook waits a seventh of a second: a busy machine may be too slow
+        assert told(lab)
         assert works(lab, agent) == {"command line": True, "MCP": True}
         assert browser.sees() == 200
         assert browser.ask("POST", "/api/processing", browser.page, {"isProcessing": True})[0] == 200
@@ -269,7 +269,7 @@ def test_all_five_clients_get_in_and_go_on_with_another_token(lab: Lab) -> None:
             client.get("/api/health")
         after = works(lab, agent)
         assert after == {"command line": True, "MCP": True}
-    assert any(told(lab) for _ in range(20))
+    assert told(lab)
     assert Browser(lab).sees() == 200
     proof.record(
         "token rotation: failed calls of a client that lives on",

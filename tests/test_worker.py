@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Awaitable, Callable
 
 from claude_mem import process
@@ -17,7 +16,8 @@ from claude_mem.records import Digest, Job, Turn
 from claude_mem.store import jobs
 from claude_mem.worker.runner import Runner
 from claude_mem.worker.service import Service
-from tests.lab import MEM, Lab
+from tests.lab import LAUNCH, MEM, Lab
+from tests.waiting import SECONDS, wait_for
 
 
 def test_start_status_restart_stop(lab: Lab) -> None:
@@ -55,7 +55,7 @@ def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
     worker = lab.start().worker
     os.kill(worker.pid, signal.SIGSTOP)
     try:
-        assert lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")["continue"] is True
+        assert lab.hook("UserPromptSubmit", program=LAUNCH, prompt="go", prompt_id="p1")["continue"] is True
         assert lab.status()["worker"] == "hung"
         process.stop(lab.data, seconds=0.5)
     finally:
@@ -67,15 +67,13 @@ def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
 
 def test_only_one_of_many_workers_serves(lab: Lab) -> None:
     rivals = [subprocess.Popen([*MEM, "serve"], env=lab.env(), stderr=subprocess.PIPE) for _ in range(6)]
-    deadline = time.monotonic() + 15
-    while sum(rival.poll() is None for rival in rivals) > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: sum(rival.poll() is None for rival in rivals) == 1)
     alive = [rival for rival in rivals if rival.poll() is None]
     assert len(alive) == 1
     losers = [rival for rival in rivals if rival is not alive[0]]
     assert {rival.returncode for rival in losers} == {0}
     alive[0].terminate()
-    assert alive[0].wait(10) == 0
+    assert alive[0].wait(SECONDS) == 0
     for rival in rivals:
         assert rival.stderr is not None
         rival.stderr.close()

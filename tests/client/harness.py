@@ -8,27 +8,30 @@ fails when anything is still running.
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from claude_mem import process
+from claude_mem.hosts.claude import TIMEOUT_SECONDS
 from tests import forks
+from tests.lab import HOOK
+from tests.waiting import SECONDS, wait_for
 
 from .model_server import Json, ModelServer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VERSION = (HERE / "version.txt").read_text().strip()
-RUN_SECONDS = 60.0
-DIGEST_SECONDS = 20.0
 STREAM_FLAGS = ["--output-format", "stream-json", "--verbose", "--include-hook-events"]
 
 
@@ -48,7 +51,7 @@ def find_client() -> tuple[Path | None, str]:
 def client_version(binary: Path) -> str:
     """The version the binary reports: another one may well behave differently."""
     env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    out = subprocess.run([binary, "--version"], env=env, capture_output=True, text=True, timeout=20, check=True)
+    out = subprocess.run([binary, "--version"], env=env, capture_output=True, text=True, timeout=SECONDS, check=True)
     return out.stdout.split()[0]
 
 
@@ -57,15 +60,6 @@ def _good(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess
     if done.returncode:
         raise RuntimeError(f"{' '.join(done.args)} -> {done.returncode}\n{done.stdout}{done.stderr}")
     return done
-
-
-def wait_for(done: Callable[[], bool], *, seconds: float, what: str, step: float = 0.05) -> None:
-    """Poll until it is so, or say what never happened."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {seconds:g} s: {what}")
-        time.sleep(step)
 
 
 def free_port() -> int:
@@ -175,27 +169,27 @@ class Client:
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    def wait_results(self, count: int, *, seconds: float = RUN_SECONDS) -> None:
+    def wait_results(self, count: int) -> None:
         """Until the client has finished this many turns."""
 
         def done() -> bool:
             return [event.get("type") for event in list(self.events)].count("result") >= count
 
-        wait_for(done, seconds=seconds, what=f"the client has not finished turn {count}")
+        wait_for(done, f"the client has not finished turn {count}")
 
     def kill(self) -> Run:
         """End it as a crash or the kernel would: no signal handler, no SessionEnd."""
         self.process.kill()
         return self.finish()
 
-    def finish(self, *, seconds: float = RUN_SECONDS) -> Run:
+    def finish(self) -> Run:
         """Wait for the end; a client that does not end is killed and the test fails."""
         try:
-            self.process.wait(seconds)
+            self.process.wait(SECONDS)
         finally:
             self.process.kill()
             self.process.wait()
-            self.reader.join(5)
+            self.reader.join(SECONDS)
             for pipe in (self.process.stdin, self.process.stdout):
                 if pipe and not pipe.closed:
                     pipe.close()
@@ -230,6 +224,16 @@ class Lab:
         return self.home / ".claude" / "settings.json"
 
     @property
+    def hooks_file(self) -> Path:
+        """Where the agent reads which hooks to run."""
+        return self.settings
+
+    @property
+    def hung(self) -> Path:
+        """Is there while a worker hangs on purpose."""
+        return self.root / "hung"
+
+    @property
     def env(self) -> dict[str, str]:
         """The whole environment of everything that runs here; nothing is inherited."""
         return {
@@ -260,7 +264,7 @@ class Lab:
         """Run git in the project."""
         return self.run(["git", *args]).stdout
 
-    def run(self, command: list[str], *, seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         """Run a program in the lab and fail loudly with what it said."""
         out = subprocess.run(
             command,
@@ -268,7 +272,7 @@ class Lab:
             cwd=self.project,
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=SECONDS,
             check=False,
         )
         return _good(out)
@@ -317,6 +321,23 @@ class Lab:
         """Run a `claude-mem` command."""
         return _good(forks.run(args, self.env, cwd=self.project))
 
+    def install(self, host: str) -> None:
+        """Install claude-mem into the agent, and give its hooks time to spare as long as no worker hangs on purpose: the
+        agent runs the same command with another folder before it, and `tests/patient_hook.py` in place of `launch.py`."""
+        self.mem("install", "--yes", "--host", host)
+        real, patient = self.data / process.LAUNCHER, self.root / "patient" / process.LAUNCHER
+        script = f"""#!/bin/sh
+test "$1" = mcp || test -e {shlex.quote(str(self.hung))} && exec {shlex.quote(str(real))} "$@"
+exec {shlex.join(HOOK)} "$1" {shlex.quote(str(self.data))} "$2"
+"""
+        patient.parent.mkdir()
+        patient.write_text(script)
+        patient.chmod(0o700)
+        text = self.hooks_file.read_text()
+        assert str(real) in text
+        text = text.replace(str(real), str(patient)).replace(f'"timeout": {TIMEOUT_SECONDS}', f'"timeout": {SECONDS:g}')
+        self.hooks_file.write_text(text)
+
     def status(self) -> Json:
         value = json.loads(self.mem("status", "--json").stdout)
         assert isinstance(value, dict)
@@ -324,12 +345,11 @@ class Lab:
 
     def wait_digested(self) -> Json:
         """Until the worker has nothing left to do; the status it then reports."""
-        deadline = time.monotonic() + DIGEST_SECONDS
-        while (status := self.status())["queued"]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {DIGEST_SECONDS:g} s still queued: {status}")
-            time.sleep(0.1)
-        return status
+        return wait_for(self._digested, lambda: f"still queued: {self.status()}", step=0.05)
+
+    def _digested(self) -> Json | None:
+        status = self.status()
+        return None if status["queued"] else status
 
     def worker(self) -> Json:
         """Where the worker is and how to be let in: pid, port, token."""
@@ -339,29 +359,31 @@ class Lab:
 
     def wait_worker(self) -> None:
         """Until the worker that a hook started is there."""
-        wait_for((self.data / "worker.json").exists, seconds=10, what="no hook started a worker")
+        wait_for((self.data / "worker.json").exists, "no hook started a worker")
 
     def kill_worker(self) -> int:
         """End the worker as a crash would, and wait until it is gone."""
         pid = int(self.worker()["pid"])
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not alive(pid), seconds=5, what=f"worker {pid} survived SIGKILL")
+        wait_for(lambda: not alive(pid), f"worker {pid} survived SIGKILL")
         return pid
 
     @contextmanager
     def hung_worker(self) -> Iterator[None]:
         """A worker that is there, holds its lock and its port, and does not answer."""
         pid = int(self.worker()["pid"])
+        self.hung.touch()
         os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+            self.hung.unlink()
 
     def api(self, path: str) -> Any:
         """GET from the worker, as the viewer and the command line do."""
         worker = self.worker()
-        connection = http.client.HTTPConnection("127.0.0.1", worker["port"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", worker["port"], timeout=SECONDS)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {worker['token']}"})
             response = connection.getresponse()
@@ -386,7 +408,7 @@ class Lab:
         try:
             if self.data.exists():
                 self.mem("stop")
-            wait_for(lambda: not self.processes(), seconds=5, what=f"left running: {self.processes()}")
+            wait_for(lambda: not self.processes(), lambda: f"left running: {self.processes()}")
         finally:
             for pid in self.processes():
                 os.kill(pid, signal.SIGKILL)

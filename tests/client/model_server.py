@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from tests.waiting import SECONDS
+
 Json = dict[str, Any]
 
 FENCE = re.compile(r"<claude-mem-context>(.*?)</claude-mem-context>", re.DOTALL)
@@ -24,7 +26,6 @@ REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 COMPACTION = "an <analysis> block followed by a <summary> block"  # stands in the client's request for a summary
 OFF_SCRIPT_WORDS = "Nothing was scripted for this request."
 OFF_SCRIPT = f"<summary>{OFF_SCRIPT_WORDS}</summary>"  # the tag makes it an answer to a compaction too
-HOLD_SECONDS = 60.0  # a held reply nobody releases must not outlive the test's own timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,7 @@ class Handler(BaseHTTPRequestHandler):
         for hold in (block for block in blocks if isinstance(block, Hold)):
             gate = self.script.gate(hold.name)
             gate.reached.set()
-            gate.opened.wait(HOLD_SECONDS)
+            gate.opened.wait(SECONDS)
         refusal = next((block for block in blocks if isinstance(block, Refuse)), None)
         if refusal:
             self.send_json(refusal.status, error("the test refuses this request"))
@@ -348,9 +349,9 @@ class ModelServer:
         with self.script.lock:
             return [call for call in self.script.calls if marker in (None, call.marker)]
 
-    def wait_held(self, name: str, *, seconds: float = 30.0) -> None:
+    def wait_held(self, name: str) -> None:
         """Until the client waits for the reply held under this name."""
-        if not self.script.gate(name).reached.wait(seconds):
+        if not self.script.gate(name).reached.wait(SECONDS):
             raise TimeoutError(f"the client never asked for the reply held as {name!r}")
 
     def release(self, name: str) -> None:

@@ -30,7 +30,7 @@ PREFIX = "mcp__claude-mem__"
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     with open_lab(tmp_path / "lab", binary=BINARY) as lab:
-        lab.mem("install", "--yes", "--host", "claude")
+        lab.install("claude")
         yield lab
 
 

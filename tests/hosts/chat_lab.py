@@ -10,7 +10,6 @@ import random
 import shutil
 import sqlite3
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +20,9 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 
 from claude_mem import process
-from tests.client.harness import ROOT, Client, Lab, wait_for
+from tests.client.harness import ROOT, Client, Lab
 from tests.client.model_server import Json, Reply
+from tests.waiting import SECONDS, wait_for
 
 from .chat_server import ChatServer, Hold, Request, Text, Tool
 
@@ -117,7 +117,7 @@ class ChatLab(Lab):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=SECONDS,
             check=False,
         )
         ended = Ended(done.stdout, done.stderr, done.returncode)
@@ -141,7 +141,7 @@ class ChatLab(Lab):
 
     def post(self, path: str, body: Json) -> Any:
         worker = self.worker()
-        connection = http.client.HTTPConnection("127.0.0.1", worker["port"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", worker["port"], timeout=SECONDS)
         try:
             head = {"Authorization": f"Bearer {worker['token']}", "Content-Type": "application/json"}
             connection.request("POST", path, body=json.dumps(body), headers=head)
@@ -161,7 +161,7 @@ class ChatLab(Lab):
             cwd=self.project,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=SECONDS,
             check=True,
         )
         answer = json.loads(done.stdout)
@@ -203,10 +203,10 @@ class ChatLab(Lab):
         """Some agents leave helpers behind for a moment."""
         for client in self.clients:
             client.kill()  # those that a failed test has left
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and any("claude_mem" not in text for text in self.processes().values()):
-            time.sleep(0.1)
-        super().close()
+        try:
+            wait_for(lambda: all("claude_mem" in text for text in self.processes().values()))
+        finally:
+            super().close()
 
 
 @contextmanager
@@ -377,7 +377,7 @@ class Cases:
         )
         lab.server.play("JOB-FAIL", [then, lab.bash("sh jump.sh")], *tries(lab.bash("sh jump.sh")))
         waiting = [lab.start("JOB-READ: look"), lab.start("JOB-FAIL: try")]
-        wait_for(lambda: bool(lab.asked("JOB-READ") and lab.asked("JOB-FAIL")), seconds=40, what="nobody asks")
+        wait_for(lambda: bool(lab.asked("JOB-READ") and lab.asked("JOB-FAIL")), "nobody asks")
         lab.say("JOB-COIL: make the jump work")
         lab.wait_digested()
         (lab.project / "degaussed").unlink()
@@ -396,7 +396,7 @@ class Cases:
         ended = agent.finish()
         assert ended.returncode == 0, ended.stderr
         assert "hook" not in ended.stderr.lower()
-        wait_for(lambda: process.running(lab.data) is not None, seconds=15, what="no hook started a worker again")
+        wait_for(lambda: process.running(lab.data) is not None, "no hook started a worker again")
         lab.wait_digested()
         (session,) = lab.sessions()
         assert len(tools(session)) == 5

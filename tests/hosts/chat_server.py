@@ -28,6 +28,7 @@ from tests.client.model_server import (
     Tool,
     prompt_text,
 )
+from tests.waiting import SECONDS
 
 __all__ = ["ChatServer", "Hold", "Refuse", "Request", "Text", "Tokens", "Tool"]
 
@@ -100,7 +101,7 @@ class ChatHandler(Handler):
         for hold in (block for block in blocks if isinstance(block, Hold)):
             gate = self.script.gate(hold.name)
             gate.reached.set()
-            gate.opened.wait(60)
+            gate.opened.wait(SECONDS)
         refusal = next((block for block in blocks if isinstance(block, Refuse)), None)
         if refusal:
             self.send_json(refusal.status, {"error": {"message": "the test refuses this request"}})

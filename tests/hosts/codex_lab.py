@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.client.harness import ROOT, RUN_SECONDS, Client, Lab, Run
+from tests.client.harness import ROOT, Client, Lab, Run
 from tests.client.model_server import Call, Json
+from tests.waiting import SECONDS
 
 from .responses_server import ResponsesServer
 
@@ -51,6 +52,10 @@ class CodexLab(Lab):
     @property
     def codex_home(self) -> Path:
         return self.home / ".codex"
+
+    @property
+    def hooks_file(self) -> Path:
+        return self.codex_home / "hooks.json"
 
     @property
     def env(self) -> dict[str, str]:
@@ -111,7 +116,7 @@ trust_level = "trusted"
             cwd=self.project,
             capture_output=True,
             text=True,
-            timeout=RUN_SECONDS,
+            timeout=SECONDS,
             stdin=subprocess.DEVNULL,
             check=True,
         )
@@ -124,11 +129,10 @@ trust_level = "trusted"
 
     def drop_hooks(self, *events: str) -> None:
         """Take hooks out of its settings: the events it failed to report."""
-        path = self.codex_home / "hooks.json"
-        settings = json.loads(path.read_text())
+        settings = json.loads(self.hooks_file.read_text())
         for event in events:
             del settings["hooks"][event]
-        path.write_text(json.dumps(settings))
+        self.hooks_file.write_text(json.dumps(settings))
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 

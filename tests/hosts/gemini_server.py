@@ -20,6 +20,7 @@ from tests.client.model_server import (
     Tool,
     error,
 )
+from tests.waiting import SECONDS
 
 HOOKED = re.compile(r"<hook_context>(.*?)</hook_context>", re.DOTALL)
 
@@ -80,7 +81,7 @@ class GeminiHandler(Handler):
         for hold in (block for block in reply if isinstance(block, Hold)):
             gate = self.script.gate(hold.name)
             gate.reached.set()
-            gate.opened.wait(60)
+            gate.opened.wait(SECONDS)
         if refusal := next((block for block in reply if isinstance(block, Refuse)), None):
             self.send_json(refusal.status, error("the test refuses this request"))
             return

@@ -24,6 +24,7 @@ from tests.client.model_server import (
     strings,
     usage,
 )
+from tests.waiting import SECONDS
 
 # What Codex itself says in the user's place.
 OF_THE_CLIENT = ("<environment_context>", "# AGENTS.md instructions", "<user_instructions>", "<skill", "<hook_")
@@ -109,7 +110,7 @@ class ResponsesHandler(Handler):
         for hold in (block for block in blocks if isinstance(block, Hold)):
             gate = self.script.gate(hold.name)
             gate.reached.set()
-            gate.opened.wait(60)
+            gate.opened.wait(SECONDS)
         refusal = next((block for block in blocks if isinstance(block, Refuse)), None)
         if refusal:
             self.send_json(refusal.status, {"error": {"message": "the test refuses this", "type": "invalid_request"}})

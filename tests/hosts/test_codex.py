@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.harness import ROOT, Lab, find_client, wait_for
+from tests.client.harness import ROOT, Lab, find_client
 from tests.client.model_server import Hold, ModelServer, Reply, Request, Text, Tokens, Tool
+from tests.waiting import SECONDS, wait_for
 
 from .codex_lab import VERSION, CodexLab, find_codex, once, open_codex_lab, thread
 from .responses_server import patch
@@ -48,7 +49,7 @@ PATCH = """*** Begin Patch
 def lab(tmp_path: Path) -> Iterator[CodexLab]:
     """A lab with claude-mem installed. Whatever a test did, at its end the books must balance."""
     with open_codex_lab(tmp_path / "lab", binary=BINARY) as lab:
-        lab.mem("install", "--yes", "--host", "codex")
+        lab.install("codex")
         yield lab
         status = lab.wait_digested()
         places = ("stored", "queued", "set_aside", "filtered")
@@ -100,7 +101,7 @@ def developer_texts(request: Request) -> list[str]:
 
 def test_the_program_is_the_pinned_version() -> None:
     env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    out = subprocess.run([BINARY, "--version"], env=env, capture_output=True, text=True, timeout=20, check=True)
+    out = subprocess.run([BINARY, "--version"], env=env, capture_output=True, text=True, timeout=SECONDS, check=True)
     assert out.stdout.split()[-1] == VERSION
 
 
@@ -228,13 +229,13 @@ def test_a_killed_session_whose_tools_no_hook_told_is_read_back(lab: CodexLab) -
     lab.server.wait_held("never")
     last = lab.server.calls()[-1].id
     (rollout,) = lab.rollouts()
-    wait_for(lambda: rollout.read_text().count(last) > 1, seconds=5, what="no result was written")
+    wait_for(lambda: rollout.read_text().count(last) > 1, "no result was written")
     session = thread(client.kill())
     calls = once(lab.server.calls())
     for _ in range(2):  # the second time there is nothing left to add
         ask(lab)
         lab.mem("restart")
-        wait_for(lambda: lab.stored_calls(session) >= calls, seconds=10, what="tool calls not read back")
+        wait_for(lambda: lab.stored_calls(session) >= calls, "tool calls not read back")
         lab.wait_digested()
         assert lab.stored_calls(session) == calls
 
@@ -258,7 +259,7 @@ def test_a_subagent_works_for_the_turn_that_started_it(lab: CodexLab) -> None:
     lab.server.play("JOB-SUB", [sh("cat README.md")], [sh("exit 3")], [Text("Nothing odd here.")])
     client = lab.start_codex(*UNKNOWN, "JOB-MAIN: have someone look around")
     lab.server.wait_held("main")
-    wait_for(lambda: lab.status()["captured"] >= 7, seconds=10, what="the subagent did not end")
+    wait_for(lambda: lab.status()["captured"] >= 7, "the subagent did not end")
     lab.server.release("main")
     session = thread(client.finish())
     lab.wait_digested()

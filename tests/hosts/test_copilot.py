@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claude_mem.errors import BadRecord, Noise
 from claude_mem.hosts import copilot, copilot_transcript
 from claude_mem.records import Prompted, ToolUsed
-from tests.client.harness import wait_for
+from tests.waiting import wait_for
 
 from .chat_lab import (
     JSON,
@@ -113,7 +113,7 @@ class TestCopilot(Cases):
             del hooks["hooks"][event]
         path.write_text(json.dumps(hooks))
         do_work(lab)
-        wait_for(lambda: len(tools(lab.sessions()[0])) == 5, seconds=10, what="the transcript was not read")
+        wait_for(lambda: len(tools(lab.sessions()[0])) == 5, "the transcript was not read")
         lab.wait_digested()
         (session,) = lab.sessions()
         assert [name for name, _ in tools(session)] == ["Write", "Bash", "Bash", "Bash", "Bash"]

@@ -20,10 +20,12 @@ from typing import Any, Self
 
 import httpcore2
 
+from tests.waiting import SECONDS
+
 Json = dict[str, Any]
 
 UNRESOLVED = "http://model.invalid"  # a name that no resolver may know (RFC 2606)
-PATIENCE = 20.0  # what hangs ends by itself before the test's own timeout
+PATIENCE = SECONDS  # what hangs ends by itself before the test's own timeout
 ANTHROPIC, OPENAI = "anthropic", "openai"
 _OPENAI_STOPS = {"end_turn": "stop", "max_tokens": "length", "refusal": "content_filter"}
 

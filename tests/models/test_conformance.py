@@ -29,7 +29,6 @@ from claude_mem.providers.fake import Fake
 from claude_mem.providers.http import Http
 from claude_mem.providers.openai import PRESETS, OpenAI, Preset
 from tests import proof
-from tests.client.harness import wait_for
 from tests.client.model_server import Text, strings
 from tests.models import test_claude as claude
 from tests.models.server import (
@@ -58,6 +57,7 @@ from tests.models.server import (
     same_tls_context,
     unreachable,
 )
+from tests.waiting import wait_for
 
 T = TypeVar("T")
 SAID = "<observation><title>Zebras have stripes</title></observation>"
@@ -238,7 +238,7 @@ def test_it_leaves_nothing_open(stand: Stand) -> None:
     before = set(os.listdir("/proc/self/fd"))
     run(ask(stand.model, times=2))
     left = "the server, which is in this process too, closes its end when it sees ours closed"
-    wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, seconds=5, what=left, step=0.01)
+    wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, left)
 
 
 @cheap

@@ -27,7 +27,7 @@ from tests.poison.corpus import BENIGN, Payload, payloads
 from tests.poison.stage import ASKED, CARRIERS, OUTSIDE, Obedient, Scene, broken_out, play, told
 from tests.refining import Place, place
 
-pytestmark = pytest.mark.timeout(1_800 if proof.long() else 180)
+pytestmark = pytest.mark.timeout(1_800 if proof.long() else 600)
 
 CASES = payloads()
 COMMAND = "make proof (tests/poison)"

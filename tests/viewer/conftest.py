@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from tests.lab import Lab
 from tests.viewer import history
+from tests.waiting import SECONDS
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -32,6 +33,7 @@ WATCH = """addEventListener("securitypolicyviolation", event =>
 const ask = window.fetch;
 window.__asking = 0;
 window.fetch = (...given) => (window.__asking++, ask(...given).finally(() => setTimeout(() => window.__asking--)));"""
+expect.set_options(timeout=SECONDS * 1000)
 Theme = Literal["light", "dark"]
 OpenPage = Callable[..., Page]
 
@@ -122,7 +124,7 @@ def open_page(browser: Browser, memory: Lab, faults: Faults) -> Iterator[OpenPag
             base_url=origin, color_scheme=theme, viewport={"width": width, "height": height}, reduced_motion="reduce"
         )
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(SECONDS * 1000)
         faults.watch(context, origin)
         answer = context.request.get(client.post("/api/open")["url"], max_redirects=0)
         assert "set-cookie" in answer.headers, answer.status

@@ -9,6 +9,7 @@ from claude_mem.client import Client
 from demo import story
 from demo.story import Changed, Ran, Session, Turn
 from tests.lab import Lab
+from tests.waiting import wait_for
 
 SESSIONS = (
     Session("totals", "shop", "claude", 13, (
@@ -83,15 +84,14 @@ def tell(lab: Lab) -> Client:
     return client
 
 
-def settled(client: Client, seconds: float = 20) -> dict[str, Any]:
+def settled(client: Client) -> dict[str, Any]:
     """Wait until nothing waits any more."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+
+    def idle() -> dict[str, Any]:
         found: dict[str, Any] = client.get("/api/health")
-        if found["captured"] and not found["queued"]:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"still queued: {found}")
+        return found if found["captured"] and not found["queued"] else {}
+
+    return wait_for(idle, lambda: f"still queued: {client.get('/api/health')}")
 
 
 def _spool(lab: Lab, session: Session) -> None:

@@ -9,13 +9,21 @@ from playwright.sync_api import Page, Route, expect
 
 from claude_mem import hook
 from tests.lab import Lab
+from tests.viewer import views
 from tests.viewer.conftest import Faults
+from tests.viewer.history import settled
 
 
 def _turn(lab: Lab, session: str, prompt: str, said: str) -> None:
     lab.spool("UserPromptSubmit", session_id=session, prompt=prompt)
     lab.spool("Stop", session_id=session, last_assistant_message=said)
     lab.client().get("/api/health")
+
+
+def opened(page: Page, lab: Lab) -> None:
+    """Open home when nothing is on its way any more: whatever comes now comes after all that is shown."""
+    settled(lab.client())
+    views.show(page, "/")
 
 
 def test_home_shows_what_happens_and_what_was_remembered(page: Page) -> None:
@@ -52,8 +60,7 @@ def test_filters_are_in_the_address_and_come_back_with_it(page: Page) -> None:
 
 
 def test_what_is_new_waits_for_a_click_and_moves_nothing(page: Page, memory: Lab) -> None:
-    page.goto("/")
-    expect(page.locator("#live")).to_have_text("live")
+    opened(page, memory)
     first = page.locator(".feed .card").first
     place, before = first.bounding_box(), first.get_attribute("data-id")
     _turn(memory, "news", "Please rename the harbour to port", "Renamed the harbour to port.")
@@ -66,16 +73,14 @@ def test_what_is_new_waits_for_a_click_and_moves_nothing(page: Page, memory: Lab
 
 
 def test_what_is_saved_by_hand_is_told_at_once(page: Page, memory: Lab) -> None:
-    page.goto("/")
-    expect(page.locator("#live")).to_have_text("live")
+    opened(page, memory)
     memory.client().post("/api/memory/save", {"text": "The lift stops at nine.", "project": "shop"})
     page.get_by_role("button", name=re.compile(r"new · show")).click()
     expect(page.locator(".feed")).to_contain_text("The lift stops at nine.")
 
 
 def test_what_was_done_before_the_newest_is_new_as_well(page: Page, memory: Lab) -> None:
-    page.goto("/")
-    expect(page.locator("#live")).to_have_text("live")
+    opened(page, memory)
     then = int(time.time() * 1000) - 60 * 60_000
     memory.spool("UserPromptSubmit", session_id="slow", prompt="Please paint the lighthouse", at=then)
     memory.spool("Stop", session_id="slow", last_assistant_message="The lighthouse is white now.", at=then + 1000)
@@ -95,6 +100,7 @@ def test_what_is_taken_back_leaves_every_list_that_shows_it(page: Page, memory: 
     page.get_by_role("link", name="Home").click()
     expect(page.locator(f"[data-id=observation-{second}]")).to_be_visible()
     expect(page.locator("#live")).to_have_text("live")
+    views.quiet(page)
     client.patch(f"/api/observation/{second}", {"title": "The ferry rests in winter"})
     expect(page.locator(f"[data-id=observation-{second}]")).to_contain_text("The ferry rests in winter")
     page.locator(f"[data-id=observation-{first}] h3 a").click()
@@ -191,15 +197,14 @@ def test_the_theme_is_kept(page: Page) -> None:
 
 def test_it_comes_back_by_itself_when_the_worker_does(page: Page, memory: Lab, faults: Faults) -> None:
     faults.expect("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
-    page.goto("/")
-    expect(page.locator("#live")).to_have_text("live")
+    opened(page, memory)
     port = memory.client().worker.port
     memory.mem("stop")
     expect(page.locator("#live")).to_have_text("reconnecting…")
     _spooled(memory)
     memory.mem("start", CLAUDE_MEM_WORKER_PORT=str(port))
-    expect(page.locator("#live")).to_have_text("live", timeout=15_000)
-    page.get_by_role("button", name=re.compile("new · show")).click(timeout=15_000)
+    expect(page.locator("#live")).to_have_text("live")
+    page.get_by_role("button", name=re.compile("new · show")).click()
     expect(page.locator(".feed")).to_contain_text("while it was away")
 
 

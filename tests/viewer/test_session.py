@@ -13,6 +13,7 @@ from claude_mem import hook
 from tests.lab import Lab
 from tests.viewer.conftest import OpenPage
 from tests.viewer.history import settled
+from tests.waiting import SECONDS
 
 
 def number(memory: Lab, name: str) -> int:
@@ -35,7 +36,7 @@ def told_at_start(memory: Lab, session_id: str) -> None:
         f"http://127.0.0.1:{worker.port}/api/context/inject",
         content=record.encode(),
         headers={"Authorization": f"Bearer {worker.token}", "Content-Type": "application/octet-stream"},
-        timeout=30,
+        timeout=SECONDS,
     )
     assert answer.status_code == 200
 
