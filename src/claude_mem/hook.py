@@ -507,27 +507,42 @@ def start_problem(home: str) -> str:
 
 
 def _unfinished_start(home: str, words: str) -> str:
-    """The last words of a worker that never began its work: it would have removed the stamp of its start."""
+    """The last words of a worker that never began its work: it would have removed the stamp of its start. One that
+    said nothing may just have been switched off with the machine, unless events had waited long when it was started."""
+    path = home + "/worker.starting"
     try:
-        age = time.time() - posix.stat(home + "/worker.starting").st_mtime
+        about = posix.lstat(path)
     except OSError:
         return ""
+    if about.st_mode & 0o170000 != 0o100000:
+        return path + " is not a file"
     if words:
         return "" if words.startswith(("error: ", "hint: ", "a worker is running")) else words
-    return "it ended without saying why" if age > START_PAUSE_SECONDS else ""
+    oldest, _ = _waiting(home)
+    tried_in_vain = oldest and about.st_mtime - oldest > WAITING_SECONDS
+    ended = time.time() - about.st_mtime > START_PAUSE_SECONDS
+    return "it ended without saying why" if tried_in_vain and ended else ""
+
+
+def _waiting(home: str) -> "tuple[float, int]":
+    """Since when the oldest event in the spool has waited, and how many there are."""
+    try:
+        names = sorted(name for name in posix.listdir(home + "/spool") if name[:1] != ".")
+        if not names:
+            return 0.0, 0
+        written = posix.lstat(home + "/spool/" + names[0]).st_mtime
+        return min(written, int(names[0][:16], 16) / 1e9), len(names)
+    except (OSError, ValueError):
+        return 0.0, 0
 
 
 def _waiting_warning(home: str, problem: str) -> str:
     """The words for the person if events have waited too long, once a day."""
-    names = sorted(name for name in posix.listdir(home + "/spool") if name[:1] != ".")
-    try:
-        oldest = int(names[0][:16], 16) / 1e9
-    except (IndexError, ValueError):
-        return ""
-    if time.time() - oldest < WAITING_SECONDS or not _is_news(home + "/" + WARNED):
+    oldest, count = _waiting(home)
+    if not count or time.time() - oldest < WAITING_SECONDS or not _is_news(home + "/" + WARNED):
         return ""
     since = time.strftime("%d %b at %H:%M", time.localtime(oldest))
-    events = "1 event is" if len(names) == 1 else f"{len(names)} events are"
+    events = "1 event is" if count == 1 else f"{count:,} events are"
     return (
         f"claude-mem: the worker has not been able to start since {since}: {problem[:200].rstrip('. ')};"
         f" {events} waiting, none is lost. Run `claude-mem doctor`."

@@ -203,6 +203,7 @@ def replace_outdated(data_dir: Path, *, seconds: float = RENEW_SECONDS) -> bool:
         settings = _settings_of(worker.pid)
         stop(data_dir)
         hook.start_worker(str(data_dir), pause=0, settings=settings)
+        _until(lambda: _is_current(data_dir), START_SECONDS)
     return True
 
 

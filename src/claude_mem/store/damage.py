@@ -75,10 +75,10 @@ def look(path: Path, *, backups: Path) -> None:
 
 def traces(path: Path, *, backups: Path) -> str:
     """What shows that there was a memory, in words; "" if nothing does: then a missing database is a new one."""
-    copies = sum(_size(copy) > 0 for prefix in BACKUPS for copy in backups.glob(f"{prefix}*.db"))
+    copies = sum(1 for prefix in BACKUPS for _ in backups.glob(f"{prefix}*.db"))
     found = [f"{copies:,} backup{'s' if copies > 1 else ''}"] if copies else []
-    if _size(log := path.with_name(f"{path.name}-wal")):
-        found.append(log.name)
+    log = path.with_name(f"{path.name}-wal")
+    found += [log.name] if log.is_file() and log.stat().st_size else []
     for name, what in ((AUDIT, "lines of the audit log"), (STONES, "tombstones")):
         count = sum(_lines(file) for file in path.parent.glob(name))
         found += [f"{count:,} {what}"] if count else []
@@ -88,13 +88,6 @@ def traces(path: Path, *, backups: Path) -> str:
 def _lines(path: Path) -> int:
     try:
         return path.read_bytes().count(b"\n") if path.is_file() else 0
-    except OSError:
-        return 0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
 
