@@ -83,5 +83,9 @@ class Installation:
 
     def tell(self, number: int) -> None:
         """One event by a hook."""
-        call = {"tool_name": "Bash", "tool_input": {"command": f"make {number}"}, "tool_use_id": f"call-{number}"}
+        call: dict[str, Any] = {
+            "tool_name": "Bash",
+            "tool_input": {"command": f"make {number}"},
+            "tool_use_id": f"call-{number}",
+        }
         self.hook("PostToolUse", **call)

@@ -74,8 +74,7 @@ def test_after_an_upgrade_the_next_hook_brings_the_new_version(here: Installatio
 def test_the_new_worker_has_the_settings_that_the_old_one_was_started_with(
     here: Installation, lab: Lab, port: int
 ) -> None:
-    given = {"CLAUDE_MEM_WORKER_PORT": str(port), "CLAUDE_MEM_SILENCE_MINUTES": "77", "CLAUDE_MEM_KEEP_LOG_DAYS": "3"}
-    here.mem("start", **given)
+    here.mem("start", CLAUDE_MEM_WORKER_PORT=str(port), CLAUDE_MEM_SILENCE_MINUTES="77", CLAUDE_MEM_KEEP_LOG_DAYS="3")
     here.set_version(NEWER)
     here.tell(1)
     assert renewed(lab, NEWER).port == port

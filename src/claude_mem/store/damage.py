@@ -75,13 +75,14 @@ def look(path: Path, *, backups: Path) -> None:
 
 def traces(path: Path, *, backups: Path) -> str:
     """What shows that there was a memory, in words; "" if nothing does: then a missing database is a new one."""
-    copies = sum(1 for prefix in BACKUPS for _ in backups.glob(f"{prefix}*.db"))
-    found = [f"{copies:,} backup{'s' if copies > 1 else ''}"] if copies else []
     log = path.with_name(f"{path.name}-wal")
-    found += [log.name] if log.is_file() and log.stat().st_size else []
-    for name, what in ((AUDIT, "lines of the audit log"), (STONES, "tombstones")):
-        count = sum(_lines(file) for file in path.parent.glob(name))
-        found += [f"{count:,} {what}"] if count else []
+    found = [log.name] if log.is_file() and log.stat().st_size else []
+    counts = {
+        "backup": sum(1 for prefix in BACKUPS for _ in backups.glob(f"{prefix}*.db")),
+        "audit record": sum(_lines(file) for file in path.parent.glob(AUDIT)),
+        "tombstone": _lines(path.with_name(STONES)),
+    }
+    found += [f"{count:,} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count]
     return ", ".join(found)
 
 
