@@ -14,6 +14,8 @@ PLAIN_NOD = b"{}"
 # What a host calls the events at which it takes text, where it does not use our words.
 _NAMES = {"gemini": {"UserPromptSubmit": "BeforeAgent", "PostToolUseFailure": "AfterTool"}}
 _FLAT = {"copilot": "additionalContext", "cursor": "additional_context"}
+# Hosts that show the person nothing of an answer. What must be said is said by way of the model.
+SHOWS_NOTHING = (*_FLAT, "opencode")
 
 
 def nod(host: str) -> bytes:
@@ -40,3 +42,17 @@ def translated(host: str, given: bytes) -> bytes:
     fields = json.loads(given)
     inner = fields.get("hookSpecificOutput") or {}
     return answer(host, "SessionStart", inner.get("additionalContext", ""), notice=fields.get("systemMessage", ""))
+
+
+def with_warning(host: str, given: bytes, text: str) -> bytes:
+    """Return a session start's answer in this host's form, with a warning that must reach the person."""
+    try:
+        fields = json.loads(given or b"{}")
+    except ValueError:
+        fields = {}
+    inner = fields.get("hookSpecificOutput") or {}
+    context = str(fields.get(_FLAT[host], "") if host in _FLAT else inner.get("additionalContext", ""))
+    if host in SHOWS_NOTHING:
+        return answer(host, "SessionStart", f"{context}\n\nTell the user: {text}".strip())
+    notice = f"{text} {fields.get('systemMessage', '')}".strip()
+    return answer(host, "SessionStart", context, notice=notice)

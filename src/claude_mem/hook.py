@@ -41,6 +41,9 @@ READ_SECONDS = 1.5  # a pipe that is never closed must not hold the user up
 WORK_SECONDS = 3.0  # together less than the 5 s after which the host would kill us
 ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 300 ms
 START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at every event
+WAITING_SECONDS = 600  # an event that has waited so long is a reason to tell the person
+TELL_SECONDS = 86_400  # the same trouble is told once a day
+WARNED = "worker.warned"  # touched when the person was told; the worker removes it when it has started
 
 # A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
 _KEEP_ENV = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"TZ", b"TMPDIR", b"SSL_CERT_FILE", b"CLAUDE_CONFIG_DIR")
@@ -125,12 +128,13 @@ def _capture(argv: "list[str]", host: str) -> bytes:
         _miss(home)
         if argv[1] != "context":
             raise
-        return _warning(home, host)
+        return _warned(host, _readable_start(home, host, record, payload), _unwritable(home))
+    if argv[1] == "context":
+        return _start_session(home, host, record, payload)
     alive = nudge(home)
     _point(b"hook.nudged")
     asks = alive and argv[1] in ASKS and argv[1] not in _DEAF.get(host, ())
-    answer = _asked(home, argv[1], record) if asks else b""
-    return answer or (_left_on_disk(home, host, payload) if argv[1] == "context" else b"")
+    return _asked(home, argv[1], record) if asks else b""
 
 
 def _expire(*_: object) -> None:
@@ -371,23 +375,39 @@ def make_private(path: str) -> None:
 
 
 def nudge(home: str) -> bool:
-    """Wake the worker, or start one. Never waits: opening a pipe that no one reads fails at once."""
+    """Wake the worker, or start one. True if one was there to be woken."""
+    if wake(home):
+        return True
+    start_worker(home)
+    return False
+
+
+def wake(home: str) -> bool:
+    """Wake the worker; False if there is none. Never waits: opening a pipe that no one reads fails at once."""
     try:
         fd = posix.open(home + "/worker.fifo", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
     except OSError:
-        start_worker(home)
         return False
     try:
+        if posix.fstat(fd).st_mode & 0o170000 != 0o010000:
+            return False  # a file in the pipe's place: anyone can open that
         posix.write(fd, b"\n")
     except BlockingIOError:
         pass  # it has nudges enough
-    posix.close(fd)
+    finally:
+        posix.close(fd)
     return True
 
 
-def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS, asked: bool = False) -> bool:
+def start_worker(
+    home: str,
+    *,
+    pause: float = START_PAUSE_SECONDS,
+    asked: bool = False,
+    settings: "dict[bytes, bytes] | None" = None,
+) -> bool:
     """Start a worker that outlives us, unless one was started moments ago. If two race, its lock decides. A person who
-    has asked for it may set everything by the environment."""
+    has asked for it may set everything by the environment; `settings` are those of the worker that it replaces."""
     make_private(home)
     make_private(home + "/logs")
     stamp = home + "/worker.starting"
@@ -406,6 +426,7 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS, asked: bool =
         pass
     _shut_inherited()
     keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
+    keep.update(settings or {})
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
     # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
     command = [sys.executable, "-E", "-P", "-m", "claude_mem", "serve"]
@@ -425,6 +446,32 @@ def start_worker(home: str, *, pause: float = START_PAUSE_SECONDS, asked: bool =
     return True
 
 
+def installed_version() -> str:
+    """The version of the package that this file belongs to, as it is on disk now; "" while it can't be read."""
+    try:
+        with open(__file__.rpartition("/")[0] + "/__init__.py", "rb") as file:
+            text = file.read(10_000)
+    except OSError:
+        return ""  # an upgrade is about to write it
+    version, quote, _ = text.partition(b'\n__version__ = "')[2].partition(b'"')
+    return version.decode("ascii", "replace") if quote else ""
+
+
+def _replace_outdated(home: str, version: object) -> None:
+    """Start a worker of the installed version if the one that runs is of another: the new one sees to the old one.
+    Only if agents are told to run this very installation; a second one leaves the first one's worker alone."""
+    if version == installed_version():
+        return
+    try:
+        program = __file__.rpartition("/")[0] + "/launch.py"
+        with open(home + "/claude-mem-hook", "rb") as file:
+            launcher = file.read(100_000).decode("utf-8", "surrogateescape")
+        if program.replace("'", "'\"'\"'") in launcher:  # as a shell needs it quoted
+            start_worker(home)
+    except OSError:
+        pass  # it is tried again at the next session or prompt
+
+
 def _is_kept(name: bytes) -> bool:
     return name in _KEEP_ENV or name in HARMLESS or name.startswith(_KEEP_ENV_PREFIXES)
 
@@ -440,6 +487,96 @@ def _shut_inherited() -> None:
 
 
 # --- the moments at which memory may speak ---------------------------------------------------------------------------
+
+
+def _start_session(home: str, host: str, record: bytes, payload: bytes) -> bytes:
+    """What a session is told at its start, and what the person is told if the worker can't start."""
+    problem = start_problem(home)  # first: whoever starts a worker begins a new log
+    try:
+        alive = nudge(home)
+    except OSError as error:
+        alive, problem = False, f"{error.filename or home}: {error.strerror}"
+    _point(b"hook.nudged")
+    answer = (_asked(home, "context", record) if alive else b"") or _left_on_disk(home, host, payload)
+    warning = _waiting_warning(home, problem) if problem and not alive else ""
+    return _warned(host, answer, warning) if warning else answer
+
+
+def start_problem(home: str) -> str:
+    """Why the worker that was started last has ended, or never began; "" if nothing speaks of that."""
+    try:
+        with open(home + "/logs/start.log", "rb") as file:
+            lines = file.read(1 << 16).decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        lines = []
+    except OSError as error:
+        return f"{home}/logs/start.log: {error.strerror}"
+    lines = [line.strip() for line in lines if line.strip()]
+    fatal = [line for line in lines if line.startswith("error: ") and not line.endswith("; using the default")]
+    if fatal:
+        return fatal[-1][len("error: ") :]
+    if any(line.startswith("Traceback") for line in lines):
+        return lines[-1]
+    return _unfinished_start(home, lines[-1] if lines else "")
+
+
+def _unfinished_start(home: str, words: str) -> str:
+    """The last words of a worker that never began its work: it would have removed the stamp of its start. One that
+    said nothing may just have been switched off with the machine, unless events had waited long when it was started."""
+    path = home + "/worker.starting"
+    try:
+        about = posix.lstat(path)
+    except OSError:
+        return ""
+    if about.st_mode & 0o170000 != 0o100000:
+        return path + " is not a file"
+    if words:
+        return "" if words.startswith(("error: ", "hint: ", "a worker is running")) else words
+    oldest, _ = _waiting(home)
+    tried_in_vain = oldest and about.st_mtime - oldest > WAITING_SECONDS
+    ended = time.time() - about.st_mtime > START_PAUSE_SECONDS
+    return "it ended without saying why" if tried_in_vain and ended else ""
+
+
+def _waiting(home: str) -> "tuple[float, int]":
+    """Since when the oldest event in the spool has waited, and how many there are."""
+    try:
+        names = sorted(name for name in posix.listdir(home + "/spool") if name[:1] != ".")
+        if not names:
+            return 0.0, 0
+        written = posix.lstat(home + "/spool/" + names[0]).st_mtime
+        return min(written, int(names[0][:16], 16) / 1e9), len(names)
+    except (OSError, ValueError):
+        return 0.0, 0
+
+
+def _waiting_warning(home: str, problem: str) -> str:
+    """The words for the person if events have waited too long, once a day."""
+    oldest, count = _waiting(home)
+    if not count or time.time() - oldest < WAITING_SECONDS or not _is_news(home + "/" + WARNED):
+        return ""
+    since = time.strftime("%d %b at %H:%M", time.localtime(oldest))
+    events = "1 event is" if count == 1 else f"{count:,} events are"
+    return (
+        f"claude-mem: the worker has not been able to start since {since}: {problem[:200].rstrip('. ')};"
+        f" {events} waiting, none is lost. Run `claude-mem doctor`."
+    )
+
+
+def _is_news(stamp: str) -> bool:
+    """Was the person not told today? Touches the stamp; if that can't be done, better told twice than never."""
+    try:
+        if 0 <= time.time() - posix.lstat(stamp).st_mtime < TELL_SECONDS:
+            return False
+    except OSError:
+        pass
+    try:
+        flags = posix.O_WRONLY | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
+        posix.close(posix.open(stamp, flags, 0o600))
+        posix.utime(stamp, follow_symlinks=False)
+    except OSError:
+        pass
+    return True
 
 
 def _asked(home: str, command: str, record: bytes) -> bytes:
@@ -459,6 +596,7 @@ def _ask(home: str, path: str, record: bytes) -> bytes:
     with open(home + "/worker.json", "rb") as file:
         _check_mine(home, posix.fstat(file.fileno()))  # else it leads to someone else's port
         worker = json.loads(file.read())
+    _replace_outdated(home, worker.get("version"))
     where = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
     head = (
         f"POST {path} HTTP/1.0\r\nHost: {where}\r\nAuthorization: Bearer {worker['token']}\r\n"
@@ -509,13 +647,25 @@ def start_name(folder: str) -> str:
     return hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
 
-def _warning(home: str, host: str) -> bytes:
-    """The one moment when a person can be told that nothing is being captured."""
+def _readable_start(home: str, host: str, record: bytes, payload: bytes) -> bytes:
+    """The start text where nothing can be written: from a worker that lives, or as the last one left it."""
+    try:
+        _check_mine(home, posix.stat(home))
+    except OSError:
+        return b""  # there is none, or it is someone else's and so is what it says
+    return (_asked(home, "context", record) if wake(home) else b"") or _left_on_disk(home, host, payload)
+
+
+def _unwritable(home: str) -> str:
+    return f"claude-mem cannot write to {home}: nothing is being remembered. `claude-mem doctor` says why."
+
+
+def _warned(host: str, answer: bytes, text: str) -> bytes:
+    """The answer with a warning for the person: a session's start is the one moment when they can be told."""
     _find_ourselves()
     from claude_mem import answers
 
-    text = f"claude-mem cannot write to {home}: nothing is being remembered. `claude-mem doctor` says why."
-    return answers.answer(host, "SessionStart", "", notice=text)
+    return answers.with_warning(host, answer, text)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ nothing can be stale. `worker.json` (0600) says where the holder listens.
 from __future__ import annotations
 
 import fcntl
+import http.client
+import json
+import logging
 import os
 import secrets
 import shlex
@@ -19,14 +22,18 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import box, hook
+from claude_mem import __version__, answers, box, config, hook
 from claude_mem.errors import CannotDo, WorkerHeld
 from claude_mem.spool import write_private
+
+log = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 END_SECONDS = 2.0
 STOPPED_SECONDS = 0.5
+RENEW_SECONDS = 10.0  # for a worker to see that an upgrade is complete, finish its work and begin again
+HEALTH_SECONDS = 2.0
 ZOMBIE = "Z"  # it has ended, and whoever started it has not looked yet; in a container that may take seconds
 STOPPED = ("T", "t")  # by a signal, or by a debugger
 LAUNCHER = "claude-mem-hook"
@@ -39,8 +46,8 @@ class Worker(msgspec.Struct, frozen=True):
     pid: int
     port: int
     token: str
-    version: str
-    started_at: int
+    version: str = ""
+    started_at: int = 0
 
 
 @dataclass(slots=True)
@@ -48,21 +55,33 @@ class Lock:
     """Held from `take` to the end of the process, or `release`."""
 
     fd: int
+    path: Path
 
     def release(self) -> None:
         os.close(self.fd)
+
+    def is_in_place(self) -> bool:
+        """False once its file was moved or removed: the data directory is not the one that was locked any more, and
+        another worker may have locked the one that is there."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), self.path.lstat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # a disk that fails for a moment moves nothing
 
 
 def take_lock(data_dir: Path) -> Lock:
     """Become the one process that may open the database."""
     box.shut(data_dir)
-    fd = os.open(data_dir / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    path = data_dir / "worker.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if not _lock_exclusive(fd):
         os.close(fd)
         raise WorkerHeld("another claude-mem process is using this data directory", hint="`claude-mem status` shows it")
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
-    return Lock(fd)
+    return Lock(fd, path)
 
 
 def _lock_exclusive(fd: int) -> bool:
@@ -135,8 +154,9 @@ def running(data_dir: Path) -> Worker | None:
 
 
 def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False) -> Worker:
-    """Start a worker if none runs, and wait until it listens. Who has not `asked` for one gets the same that a hook
-    would start."""
+    """Start a worker if none runs, and wait until it listens; one of another version of this installation is replaced.
+    Who has not `asked` for one gets the same that a hook would start."""
+    replace_outdated(data_dir)
     deadline = time.monotonic() + seconds
     if holder(data_dir) is None:
         hook.start_worker(str(data_dir), pause=0, asked=asked)
@@ -147,17 +167,80 @@ def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False
     raise CannotDo("the worker did not start", hint=f"its last words are in {data_dir / 'logs' / 'start.log'}")
 
 
+# --- another version -------------------------------------------------------------------------------------------------
+
+
+def is_outdated(data_dir: Path, worker: Worker) -> bool:
+    """Is it of another version than this program, and ours to replace? Not if agents are told to run another
+    installation that is still there: two of them would replace each other's workers for ever."""
+    return worker.version != __version__ and _is_in_charge(data_dir)
+
+
+def _is_in_charge(data_dir: Path) -> bool:
+    """Does the launcher run this installation, or one that is gone?"""
+    try:
+        words = shlex.split(_text(launcher(data_dir)), comments=True)
+    except ValueError:
+        return False  # not as we write it
+    programs = [word for word in words if word.endswith("/launch.py")]
+    return bool(programs) and (hook_words()[-1] in programs or not Path(programs[0]).exists())
+
+
+def replace_outdated(data_dir: Path, *, seconds: float = RENEW_SECONDS) -> bool:
+    """Bring the worker to this program's version, if it is ours to do so. True if it was of another version.
+
+    A worker that knows of upgrades renews itself when it is woken, with the settings it was started with; it is ended
+    only if it does not. One of a version that knew nothing of this is stopped and started again here."""
+    worker = running(data_dir)
+    if worker is None or worker.version == __version__:
+        return False
+    if not is_outdated(data_dir, worker):
+        log.warning("the worker runs %s of another installation, this is %s", worker.version, __version__)
+        return False
+    if _renews_itself(worker) and hook.wake(str(data_dir)):
+        _until(lambda: _is_current(data_dir), seconds)
+    if not _is_current(data_dir):
+        settings = _settings_of(worker.pid)
+        stop(data_dir)
+        hook.start_worker(str(data_dir), pause=0, settings=settings)
+        _until(lambda: _is_current(data_dir), START_SECONDS)
+    return True
+
+
+def _is_current(data_dir: Path) -> bool:
+    worker = running(data_dir)
+    return worker is not None and worker.version == __version__
+
+
+def _renews_itself(worker: Worker) -> bool:
+    """Does it say which version is installed in its place?"""
+    connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=HEALTH_SECONDS)
+    try:
+        connection.request("GET", "/api/health", headers={"Authorization": f"Bearer {worker.token}"})
+        return b'"installed_version"' in connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _settings_of(pid: int) -> dict[bytes, bytes]:
+    """The settings that a worker was given by its environment, where the system tells."""
+    try:
+        pairs = [pair.partition(b"=") for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
+    except OSError:
+        return {}
+    names = {f"{config.PREFIX}{name.upper()}".encode() for name in config.names()}
+    return {name: given for name, _, given in pairs if name in names}
+
+
+# --- the launcher ----------------------------------------------------------------------------------------------------
+
+
 def write_launcher(data_dir: Path) -> Path:
-    """The program that agents are told to run. Its name never changes; what it runs may, when Python or we move."""
-    bridge = Path(hook.__file__).resolve().with_name("bridge.py")
-    where = shlex.quote(str(data_dir))
-    text = f"""#!/bin/sh
-# claude-mem: what agents run. Written anew whenever the worker starts.
-case "$1" in
-mcp) exec {shlex.join([*PYTHON, str(bridge)])} {where} ;;
-*) exec {shlex.join(hook_words())} "$1" {where} "$2" ;;
-esac
-"""
+    """Write the program that agents are told to run, and return its path. Its name never changes; what it runs may,
+    when Python or we move."""
+    text = _launcher_text(data_dir)
     path = launcher(data_dir)
     hook.make_private(str(data_dir))
     if _text(path) != text:
@@ -166,6 +249,56 @@ esac
         temp.chmod(0o700)
         temp.rename(path)  # all at once: an agent may be running it this moment
     return path
+
+
+def _launcher_text(data_dir: Path) -> str:
+    """A shell script. It also answers when our Python or our package is gone, since nothing else can say so then."""
+    bridge = Path(hook.__file__).resolve().with_name("bridge.py")
+    where, python, program = shlex.quote(str(data_dir)), shlex.quote(PYTHON[0]), shlex.quote(hook_words()[-1])
+    run = shlex.join(hook_words())
+    return f"""#!/bin/sh
+# claude-mem: what agents run. Written anew whenever the worker starts.
+warn() {{
+case "$1" in
+{_warnings()}
+esac
+}}
+case "$1" in mcp) exec {shlex.join([*PYTHON, str(bridge)])} {where} ;; esac
+if [ ! -x {python} ]; then why={_json_words(f"its Python ({PYTHON[0]}) is gone")}
+elif [ ! -f {program} ]; then why={_json_words(f"its program ({hook_words()[-1]}) is gone, or is being upgraded")}
+elif [ "$1" != context ]; then exec {run} "$1" {where} "$2"
+elif {run} context {where} "$2"; then exit 0
+else why={_json_words(f"its Python ({PYTHON[0]}) does not run")}
+fi
+case "$1,$2" in
+context,*) warn "$2" ;;
+compact,*) printf '%s' {shlex.quote(answers.PLAIN_NOD.decode())} ;;
+*,claude | *,) printf '%s' {shlex.quote(answers.NOD.decode())} ;;
+*) printf '%s' {shlex.quote(answers.PLAIN_NOD.decode())} ;;
+esac
+exit 0
+"""
+
+
+def _warnings() -> str:
+    """The branches of a `case` over the agents: how each is told, at a session's start, that the hook can't run."""
+    text = (
+        "claude-mem: @WHY@; nothing is being remembered."
+        " Reinstall it (`pipx reinstall claude-mem-py`), then run `claude-mem start`."
+    )
+    branches = []
+    for host in ("claude", *answers.SHOWS_NOTHING, "*"):
+        before, _, after = answers.with_warning(host, b"", text).decode().partition("@WHY@")
+        words = f"""printf '%s%s%s' {shlex.quote(before)} "$why" {shlex.quote(after)}"""
+        names = "claude | ''" if host == "claude" else host  # no name means Claude Code
+        branches.append(f"{names}) {words} ;;")
+    return "\n".join(branches)
+
+
+def _json_words(text: str) -> str:
+    """A text for the inside of a JSON string, quoted for the shell. Agents refuse JSON with half a character in it."""
+    whole = os.fsencode(text).decode("utf-8", "replace")
+    return shlex.quote(json.dumps(whole)[1:-1])
 
 
 def hook_words() -> list[str]:
@@ -182,6 +315,9 @@ def _text(path: Path) -> str:
         return os.fsdecode(path.read_bytes())
     except OSError:
         return ""
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
 
 
 def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:

@@ -316,6 +316,8 @@ def _worker(config: Config) -> Iterator[Check]:
         yield Check("database", False, found["problem"], "mend the cause; until then everything waits in the spool")
     yield from (Check("damage", True, said, "delete that folder when you need it no more") for said in found["damage"])
     yield _alive(config, found)
+    if found["outdated"]:
+        yield Check("version", False, found["outdated"], "`claude-mem restart` does it now")
     yield _token(config)
     balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))
     account = ", ".join(
@@ -368,22 +370,12 @@ def _alive(config: Config, found: dict[str, Any]) -> Check:
             return Check("worker", True, f"running, port {found['port']}", hint)
         case "running":
             return Check("worker", True, f"running, port {found['port']}")
-        case "stopped" if words := _last_words(config):
+        case "stopped" if words := hook.start_problem(str(config.data_dir)):
             return Check("worker", False, f"does not start: {words}", "mend the cause, then `claude-mem start`")
         case "stopped":
             return Check("worker", True, "stopped", "the next hook starts it")
         case state:
             return Check("worker", False, str(state), "`claude-mem restart` ends it and starts a new one")
-
-
-def _last_words(config: Config) -> str:
-    """What the last worker that was started said when it could not."""
-    try:
-        said = (config.log_file.parent / "start.log").read_text("utf-8", "replace").strip()
-    except OSError:
-        return ""
-    errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
-    return errors[-1] if errors else said.splitlines()[-1] if "Traceback" in said else ""
 
 
 def _token(config: Config) -> Check:

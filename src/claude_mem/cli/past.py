@@ -14,7 +14,7 @@ from typing import Any
 
 from claude_mem import process
 from claude_mem.cli import output
-from claude_mem.cli.run import database, start_current
+from claude_mem.cli.run import database
 from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import Misuse, NotFound, WorkerDown
@@ -89,7 +89,7 @@ def backfill(options: argparse.Namespace) -> int:
         raise NotFound(f"no transcripts in {where}", hint="name a folder, such as ~/.claude/projects")
     if options.dry_run:
         return _show_plan(chosen, left_out, config, as_json=options.json)
-    client = Client(start_current(config.data_dir), seconds=60)
+    client = Client(process.start(config.data_dir), seconds=60)
     paths = [str(item.path) for item in chosen]
     if options.refine:
         _estimate(client, [])  # that no model is set up is better known before than after
@@ -118,6 +118,7 @@ def everything() -> int:
 
 
 def _stop(config: Config) -> int:
+    process.replace_outdated(config.data_dir)
     dropped = Client.of(config.data_dir).delete("/api/backfill")["dropped"]
     output.line(f"{dropped} file(s) will not be read; what was begun is finished")
     return 0

@@ -54,7 +54,8 @@ def start(_: argparse.Namespace) -> int:
 
 
 def start_current(data_dir: Path, *, asked: bool = False) -> process.Worker:
-    """The worker of this very version: one that outlived an upgrade is replaced."""
+    """The worker of this very version: one that outlived an upgrade is replaced, and so is another installation's,
+    since the person has asked for this one."""
     running = process.running(data_dir)
     if running is not None and running.version != __version__:
         output.say(f"replacing the worker of version {running.version}")
@@ -82,7 +83,8 @@ def serve(_: argparse.Namespace) -> int:
     try:
         run(loaded.config)
     except WorkerHeld:
-        output.say("a worker is running already")
+        if not process.replace_outdated(loaded.config.data_dir):
+            output.say("a worker is running already")
     return 0
 
 
@@ -97,7 +99,9 @@ def drain(_: argparse.Namespace) -> int:
 
 
 def retry(_: argparse.Namespace) -> int:
-    count = Client.of(load_forgiving().config.data_dir).post("/api/queue/retry")["retried"]
+    data_dir = load_forgiving().config.data_dir
+    process.replace_outdated(data_dir)
+    count = Client.of(data_dir).post("/api/queue/retry")["retried"]
     output.line(f"{count} job(s) will be tried again")
     return 0
 
@@ -167,7 +171,7 @@ def gather_status(config: Config) -> dict[str, Any]:
             state = "hung"
     elif process.holder(config.data_dir) is not None:
         state = "starting"
-    elif database(config).exists():
+    elif database(config).exists() or _has_traces(config):
         try:
             totals = _offline(config)
         except WorkerHeld:
@@ -181,6 +185,8 @@ def gather_status(config: Config) -> dict[str, Any]:
         "pid": worker.pid if worker else None,
         "port": worker.port if worker else None,
         "version": worker.version if worker else __version__,
+        "installed_version": __version__,
+        "outdated": _outdated(config, worker),
         "started_at": worker.started_at if worker else None,
         "data_dir": str(config.data_dir),
         **{name: totals[name] for name in names},
@@ -190,10 +196,27 @@ def gather_status(config: Config) -> dict[str, Any]:
     }
 
 
+def _outdated(config: Config, worker: process.Worker | None) -> str:
+    """In words: the worker is of another version than this program, and what comes of it."""
+    if worker is None or worker.version == __version__:
+        return ""
+    text = f"worker runs {worker.version or 'an unknown version'}, installed is {__version__}"
+    if process.is_outdated(config.data_dir, worker):
+        return f"{text}; it restarts at the next event"
+    return f"{text}, in another place; `claude-mem start` replaces the worker"
+
+
 def database(config: Config) -> Path:
     from claude_mem.store.database import ours
 
     return ours(config.database)
+
+
+def _has_traces(config: Config) -> bool:
+    """Was there a database?"""
+    from claude_mem.store import damage
+
+    return bool(damage.traces(database(config), backups=config.backups))
 
 
 def _offline(config: Config) -> dict[str, Any]:
@@ -234,6 +257,8 @@ def _names(folder: Path) -> list[str]:
 def _show_status(found: dict[str, Any]) -> None:
     where = f"process {found['pid']}, http://127.0.0.1:{found['port']}" if found["pid"] else ""
     output.line(f"worker      {found['worker']}  {where}".rstrip())
+    if found["outdated"]:
+        output.line(f"version     {found['outdated']}")
     output.line(f"data        {found['data_dir']}")
     output.line()
     output.line(f"captured    {found['captured']:>8,}  events, of which")

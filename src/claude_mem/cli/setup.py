@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claude_mem import config_file, process
+from claude_mem import config_file, hook, process
 from claude_mem.cli import output, past
 from claude_mem.cli.run import start_current
 from claude_mem.config import Config, check, load_forgiving, parse
@@ -204,7 +204,7 @@ def uninstall(options: argparse.Namespace) -> int:
             output.error(f"{host.label}: {problem}", problem.hint)
         troubled = troubled or bool(problems)
     delete = options.delete_data or (not options.yes and output.ask(f"also delete all memories in {config.data_dir}?"))
-    stopped = _end(config.data_dir, ours, delete=delete, keep=(RECORD, "backups") if troubled else ())
+    stopped = _end(config.data_dir, ours, delete=delete, keep=(RECORD, KEPT_FILES) if troubled else ())
     _prove(config, ours, stopped=stopped, deleted=delete)
     return 1 if troubled else 0
 
@@ -229,10 +229,11 @@ def _spooled(data_dir: Path) -> bool:
     return (data_dir / "spool").exists()
 
 
+KEPT_FILES = "backups/agents"  # agents' files as they were without us
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
-    "backups/agents", "worker.lock", "worker.json", "worker.fifo", "worker.starting", "token",
+    KEPT_FILES, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.WARNED, "token",
     "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
     process.LAUNCHER, RECORD, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
     "forgetting.json", ".forgetting.json",
@@ -248,7 +249,7 @@ def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
     own = "claude-mem.db"
     databases = (SECOND_NAME,) if is_foreign(folder / own) else (SECOND_NAME, own)
     patterns = (*OURS, *(name + side for name in databases for side in ("", "-wal", "-shm")))
-    kept = [pattern for pattern in patterns if pattern.partition("/")[0] not in keep]
+    kept = [pattern for pattern in patterns if pattern not in keep]
     for path in [path for pattern in kept for path in folder.glob(pattern)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

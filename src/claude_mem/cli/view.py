@@ -9,8 +9,8 @@ import webbrowser
 from typing import Any
 from urllib.parse import urlencode
 
+from claude_mem import process
 from claude_mem.cli import output
-from claude_mem.cli.run import start_current
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 
@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
 
 
 def open_viewer(options: argparse.Namespace) -> int:
-    worker = start_current(load_forgiving().config.data_dir)
+    worker = process.start(load_forgiving().config.data_dir)
     link = Client(worker).post("/api/open", {"path": page_of(options.what)})["url"]
     if options.only_print or not _has_screen() or not webbrowser.open(link):
         output.line(link)

@@ -22,13 +22,12 @@ from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
 from claude_mem.failpoints import failpoint
 from claude_mem.spool import changed_at, sync_folder
-from claude_mem.store import foreign, jobs, migrate, observations, seals, search
+from claude_mem.store import damage, foreign, jobs, migrate, observations, seals, search
 from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
 
-# What a person asked for, what the worker makes every day, what we made before a change.
-PREFIX, DAILY, BEFORE = "memory-", "daily-", "before-"
-OURS = (PREFIX, DAILY, BEFORE)
+PREFIX, DAILY, BEFORE = OURS = damage.BACKUPS
+REPLACED = f"{BEFORE}restore-"  # what a restore by hand took the place of: a history that was given up
 DAYS, WEEKS, MIGRATIONS = 7, 4, 3  # so many of each are kept
 RESTORING = ".restoring-"
 SIDES = ("", "-wal", "-shm")  # a database is up to three files
@@ -265,14 +264,15 @@ def prove(path: Path, near: Path, *, halted: Halted = never) -> str:
     return drill(Copy(str(path), path.stat().st_size, counts), near, halted=halted)
 
 
-def superfluous(folder: Path, *, good: Collection[str]) -> list[Path]:
+def superfluous(folder: Path, *, good: Collection[str], pinned: Collection[str] = ()) -> list[Path]:
     """What the rotation lets go: of the daily ones all but the newest of each of seven days and of four weeks, of those
-    made before migrations all but three. Never one that a person made, and never the only good one."""
+    made before migrations all but three. Never one that a person made, that is pinned, or that is the only good one."""
     daily = sorted(folder.glob(f"{DAILY}*.db"), reverse=True)  # their names tell their time
     keep = {*_newest_of(daily, "%Y-%m-%d", DAYS), *_newest_of(daily, "%G-%V", WEEKS)}
     keep |= set([path for path in daily if path.name in good][:1] or daily[:1])
     before = sorted(_migrations(folder), key=lambda path: -changed_at(path))
-    return [path for path in daily if path not in keep] + before[MIGRATIONS:]
+    extra = [path for path in daily if path not in keep] + before[MIGRATIONS:]
+    return [path for path in extra if path.name not in pinned]
 
 
 def _newest_of(daily: list[Path], period: str, most: int) -> list[Path]:
@@ -287,12 +287,13 @@ def _newest_of(daily: list[Path], period: str, most: int) -> list[Path]:
     return list(newest.values())[:most]
 
 
-def expendable(folder: Path, *, good: Collection[str]) -> list[Path]:
-    """What may go when there is no room, the oldest first: whatever we made by ourselves, but for the newest good."""
+def expendable(folder: Path, *, good: Collection[str], pinned: Collection[str] = ()) -> list[Path]:
+    """What may go when there is no room, the oldest first: whatever we made by ourselves, but for the newest good and
+    for what is pinned."""
     made = [path for path in folder.glob("*.db") if path.name.startswith(DAILY) or path in _migrations(folder)]
     made.sort(key=changed_at)
     newest = next((path for path in reversed(made) if path.name in good), made[-1] if made else None)
-    return [path for path in made if path != newest]
+    return [path for path in made if path != newest and path.name not in pinned]
 
 
 def _migrations(folder: Path) -> list[Path]:
@@ -372,7 +373,7 @@ def _keep(database: Path, backups: Path) -> Path:
     """Under a second name, as it is. If it is sound its log is worked into it, and one file is enough."""
     hook.make_private(str(backups))
     _drop_links(database, backups)
-    kept = backups / f"{BEFORE}restore-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
+    kept = backups / f"{REPLACED}{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
     for side in SIDES:
         if (file := _side(database, side)).exists():
             _link(file, _side(kept, side))
@@ -391,7 +392,7 @@ def _keep(database: Path, backups: Path) -> Path:
 def _drop_links(database: Path, backups: Path) -> None:
     """A restore that was killed in between has left a second name of the present database: that keeps nothing."""
     present = [file for side in SIDES if (file := _side(database, side)).exists()]
-    for left in backups.glob(f"{BEFORE}restore-*"):
+    for left in backups.glob(f"{REPLACED}*"):
         if any(left.samefile(file) for file in present):
             left.unlink()
 

@@ -16,6 +16,9 @@ from claude_mem.errors import Damaged
 MAGIC = b"SQLite format 3\0"
 HEADER = 100
 BALLAST = "ballast"
+# The names of our copies: what a person asked for, what the worker makes every day, what we made before a change.
+BACKUPS = ("memory-", "daily-", "before-")
+AUDIT, STONES = "audit*.jsonl", "forgotten.jsonl"  # files that outlive the database
 _HINT = "the worker sets it aside and puts the newest good backup in its place"
 _SHM_HEADER, _BACKFILLED = 48, 96  # where SQLite keeps its notes about the log, and how much of it is in the database
 
@@ -50,17 +53,44 @@ def is_trouble(error: BaseException) -> bool:
 
 
 def look(path: Path, *, backups: Path) -> None:
-    """`Damaged` if it can't be a database of ours. One that is empty was never used, unless there are traces of it."""
+    """`Damaged` if it can't be a database of ours. One that is empty, or not there, was never used, unless there are
+    traces of it."""
     if path.is_dir():
         raise Damaged(f"{path} is a folder", hint=_HINT)
-    with path.open("rb") as file:
-        head = file.read(HEADER)
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEADER)
+    except FileNotFoundError:
+        if left := traces(path, backups=backups):
+            raise Damaged(f"{path} is gone; what is left of it: {left}", hint=_HINT) from None
+        return
     if not head:
-        if path.with_name(BALLAST).exists() or any(backups.glob("*.db")):
-            raise Damaged(f"{path} is empty", hint=_HINT)
+        left = traces(path, backups=backups)
+        if left or path.with_name(BALLAST).exists():
+            raise Damaged(f"{path} is empty{f'; what is left of it: {left}' if left else ''}", hint=_HINT)
         return
     if not _is_header(head):
         raise Damaged(f"{path} does not begin as a database does", hint=_HINT)
+
+
+def traces(path: Path, *, backups: Path) -> str:
+    """What shows that there was a memory, in words; "" if nothing does: then a missing database is a new one."""
+    log = path.with_name(f"{path.name}-wal")
+    found = [log.name] if log.is_file() and log.stat().st_size else []
+    counts = {
+        "backup": sum(1 for prefix in BACKUPS for _ in backups.glob(f"{prefix}*.db")),
+        "audit record": sum(_lines(file) for file in path.parent.glob(AUDIT)),
+        "tombstone": _lines(path.with_name(STONES)),
+    }
+    found += [f"{count:,} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count]
+    return ", ".join(found)
+
+
+def _lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n") if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def _is_header(head: bytes) -> bool:

@@ -45,6 +45,7 @@ class Database:
         hook.make_private(str(path.parent))
         self.fresh = not path.exists()
         if self.fresh:
+            damage.look(path, backups=backups)  # it may be new, or it may be gone
             path.touch(0o600)
         self.path = path
         self.damaged: Callable[[BaseException], None] = lambda _: None  # who is told when it turns out to be

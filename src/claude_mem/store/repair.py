@@ -1,4 +1,5 @@
-"""A damaged database is set aside, and the newest good backup takes its place with all that could be saved since.
+"""A damaged database is set aside, and the newest good backup takes its place with all that could be saved since. One
+that is gone while there are traces of it is damaged, too.
 
 Nothing is ever deleted: the damaged one lies in `quarantine/<time>/` with its log. What was begun and not ended,
 because someone was killed at it, is gone on with at the next start.
@@ -40,6 +41,8 @@ class Repair(msgspec.Struct):
     backup: str = ""  # what was put in place: a backup, `itself`, or '': an empty one
     taken: dict[str, int] = {}
     lost: dict[str, int] = {}
+    gone: bool = False  # there was no database to set aside
+    pinned: str = ""  # the newest backup from before, which the rotation keeps as long as this note is there
 
 
 def unfinished(quarantine: Path) -> Repair | None:
@@ -61,8 +64,15 @@ def listing(quarantine: Path) -> list[Repair]:
     return found
 
 
+def pinned(quarantine: Path) -> set[str]:
+    """Names of the backups that hold what was remembered before a repair; none once a person has deleted its folder."""
+    return {name for each in listing(quarantine) for name in (each.backup, each.pinned) if name not in ("", ITSELF)}
+
+
 def said(repair: Repair) -> str:
     """For a person, once."""
+    if repair.gone:
+        return _said_of_a_loss(repair)
     when = datetime.fromtimestamp(repair.begun_at / 1000)
     source = f"the backup {repair.backup}" if repair.backup else "an empty one, since there was no good backup"
     if repair.backup == ITSELF:
@@ -77,9 +87,21 @@ def said(repair: Repair) -> str:
     )
 
 
+def _said_of_a_loss(repair: Repair) -> str:
+    when = datetime.fromtimestamp(repair.begun_at / 1000)
+    if repair.backup:
+        state = f"In its place is the backup {repair.backup}; what was remembered after it was made is not in it."
+    else:
+        state = "All that was remembered is LOST, since no backup can be restored; an empty memory was begun."
+    return (
+        f"claude-mem's database was missing on {when:%d %b at %H:%M} ({repair.problem}). {state} `claude-mem backfill`"
+        f" reads your transcripts again. More is noted in {repair.folder}."
+    )
+
+
 def mend(database: Path, *, backups: Path, quarantine: Path, problem: str) -> Repair:
     """The caller holds the lock, and the database is closed. Capture goes on: hooks only need the spool."""
-    about = unfinished(quarantine) or _begin(quarantine, problem)
+    about = unfinished(quarantine) or _begin(quarantine, problem, gone=not os.path.lexists(database))
     kept = Path(about.folder) / database.name
     if not (kept.exists() and database.exists()):  # else it was all done but for the last note
         _move(database, Path(about.folder))
@@ -90,11 +112,11 @@ def mend(database: Path, *, backups: Path, quarantine: Path, problem: str) -> Re
     return about
 
 
-def _begin(quarantine: Path, problem: str) -> Repair:
+def _begin(quarantine: Path, problem: str, *, gone: bool) -> Repair:
     hook.make_private(str(quarantine))
     folder = quarantine / f"{datetime.now():%Y%m%d-%H%M%S}-{ids.new()[-4:]}"
     hook.make_private(str(folder))
-    about = Repair(problem=problem, begun_at=ids.now(), folder=str(folder))
+    about = Repair(problem=problem, begun_at=ids.now(), folder=str(folder), gone=gone)
     _write(about)
     sync_folder(quarantine)
     return about
@@ -116,6 +138,7 @@ def _move(database: Path, folder: Path) -> None:
 
 
 def _replace(database: Path, kept: Path, *, backups: Path, about: Repair) -> None:
+    about.pinned = next((copy.name for copy in _copies(backups)), "")
     with _readable(kept) as damaged, _good(kept, damaged, backups, near=database.parent) as (fresh, name):
         about.backup = name
         db = Database(fresh, backups=fresh.parent)
@@ -144,7 +167,7 @@ def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) 
     """A sound database to go on with, apart from all others, and the name of what it was made of: the damaged one, if
     all that it lost was the end of its log; the newest good backup, one of another history only if there is no other;
     or none, and it is empty."""
-    copies = sorted(backups.glob("*.db"), key=lambda path: -changed_at(path))
+    copies = _copies(backups)
     tries = [(source, True) for source in ([kept] if _is_ours(kept) else []) + copies]
     for source, only_kin in [*tries, *((source, False) for source in copies)]:
         with ExitStack() as stack:
@@ -162,6 +185,12 @@ def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) 
         yield folder / "claude-mem.db", ""
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copies(backups: Path) -> list[Path]:
+    """The newest first, and last of all what a person has put another in place of."""
+    found = backups.glob("*.db")
+    return sorted(found, key=lambda path: (path.name.startswith(backup.REPLACED), -changed_at(path)))
 
 
 def _is_ours(kept: Path) -> bool:

@@ -14,9 +14,10 @@ import msgspec
 
 from claude_mem.records import Event, kind
 from claude_mem.spool import append_private
+from claude_mem.store import damage
 from claude_mem.store.database import Connection, rows, value
 
-FILE = "forgotten.jsonl"
+FILE = damage.STONES
 
 ITEMS = {"event": "events", "prompt": "user_prompts", "observation": "observations", "summary": "session_summaries"}
 NUMBER = {"event": "seq", "prompt": "id", "observation": "id", "summary": "id"}

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from claude_mem import __version__, ids, projects
+from claude_mem import __version__, hook, ids, projects
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import budget, tryout
 from claude_mem.store import account, damage, jobs, ledger, observations
@@ -117,10 +117,11 @@ async def healthz(_: Service, __: Request) -> Any:
 
 
 async def health(service: Service, _: Request) -> Any:
-    """Version, process, uptime, and where every event is."""
+    """Version (and the one on disk, which takes over soon if it differs), process, uptime, where every event is."""
     return {
         "status": "ok",
         "version": __version__,
+        "installed_version": hook.installed_version(),
         "pid": os.getpid(),
         "started_at": service.started_at,
         "uptime_ms": ids.now() - service.started_at,

@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import __version__, ids
+from claude_mem import __version__, hook, ids
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
 from claude_mem.store import backup, checks, events, owed, repair
@@ -80,6 +80,7 @@ def _adds_up(account: Row) -> bool:
 def _process(service: Service, now: int) -> Row:
     return {
         "version": __version__,
+        "installed_version": hook.installed_version(),
         "pid": os.getpid(),
         "started_at": service.started_at,
         "uptime_ms": now - service.started_at,
@@ -196,6 +197,7 @@ def concerns(found: Row) -> Iterator[Row]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."
         yield _concern("bad", text, "See why below, mend the cause, and try again.")
+    yield from _outdated(found.get("process", {}))
     for said in found.get("damage", ()):
         yield _concern("warn", said, "Delete that folder when you need it no more.")
     if (last := found["backup"].get("last")) and not last["ok"]:
@@ -217,6 +219,13 @@ def concerns(found: Row) -> Iterator[Row]:
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
     if found["refining"]["prices_problem"]:
         yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+
+
+def _outdated(process: Row) -> Iterator[Row]:
+    version, installed = process.get("version"), process.get("installed_version")
+    if installed and installed != version:
+        text = f"The worker runs version {version}, installed is {installed}."
+        yield _concern("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` says why.")
 
 
 def _checked_itself(wrong: list[Row]) -> Iterator[Row]:

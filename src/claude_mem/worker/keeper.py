@@ -16,7 +16,7 @@ from claude_mem import ids
 from claude_mem.config import Config
 from claude_mem.errors import MemError
 from claude_mem.spool import Spool, changed_at
-from claude_mem.store import backup, checks, examine, jobs, notices, retention, seals, search
+from claude_mem.store import backup, checks, examine, jobs, notices, repair, retention, seals, search
 from claude_mem.store.backup import Copy
 from claude_mem.store.database import Connection, Database, rows, value
 from claude_mem.worker import oldlogs, room
@@ -231,7 +231,8 @@ class Keeper:
 
     async def rotate(self) -> list[str]:
         good = await self.db.read(checks.proven)
-        extra = await asyncio.to_thread(backup.superfluous, self.config.backups, good=good)
+        pinned = await asyncio.to_thread(repair.pinned, self.config.quarantine)
+        extra = await asyncio.to_thread(backup.superfluous, self.config.backups, good=good, pinned=pinned)
         return [await self._drop_backup(path) for path in extra]
 
     async def _drop_backup(self, path: Path) -> str:
@@ -312,7 +313,8 @@ class Keeper:
 
     async def _drop_backups_down_to(self, target: int) -> int:
         good, dropped = await self.db.read(checks.proven), 0
-        for path in await asyncio.to_thread(backup.expendable, self.config.backups, good=good):
+        pinned = await asyncio.to_thread(repair.pinned, self.config.quarantine)
+        for path in await asyncio.to_thread(backup.expendable, self.config.backups, good=good, pinned=pinned):
             if await asyncio.to_thread(self.used) <= target:
                 break
             await self._drop_backup(path)

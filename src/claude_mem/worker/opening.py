@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from claude_mem import ids
+from claude_mem.auditlog import AuditLog, Fact
 from claude_mem.config import Config
-from claude_mem.errors import CannotDo, Damaged
+from claude_mem.errors import CannotDo, Damaged, MemError
 from claude_mem.store import examine, repair
 from claude_mem.store.database import ours
+from claude_mem.store.repair import Repair
 from claude_mem.worker.service import Service
 
 log = logging.getLogger(__name__)
@@ -44,8 +46,18 @@ def mend(config: Config, problem: str) -> None:
     log.error("the database is damaged and set aside: %s", problem)
     done = repair.mend(ours(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem)
     log.error("%s", repair.said(done))
+    _record(config, done)
     for start in config.starts.glob("*"):  # of another state of the database; the worker writes them again
         start.unlink(missing_ok=True)
+
+
+def _record(config: Config, done: Repair) -> None:
+    """On the audit log. It is done by then: what can't be noted is only complained about."""
+    facts: dict[str, Fact] = {"gone": done.gone, "backup": done.backup, "saved": done.taken, "lost": done.lost}
+    try:
+        AuditLog(config.data_dir).append("repaired", **facts)
+    except (MemError, OSError) as problem:
+        log.error("not on the audit log: repaired (%s)", problem)
 
 
 def look_again(config: Config, problem: str) -> None:

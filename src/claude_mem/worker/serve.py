@@ -18,11 +18,13 @@ import uvicorn
 from claude_mem import __version__, box, hook, process, redact
 from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
-from claude_mem.process import Worker, take_lock, write_launcher
+from claude_mem.process import Lock, Worker, take_lock, write_launcher
 from claude_mem.store import damage
-from claude_mem.worker import opening, wire
+from claude_mem.worker import opening, upgrade, wire
 from claude_mem.worker.api import build_app
+from claude_mem.worker.runner import wait_any
 from claude_mem.worker.service import Service, make_fifo
+from claude_mem.worker.upgrade import Upgrade
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ LOG_BYTES = 2 << 20
 LOG_FILES = 5
 GRACE_SECONDS = 3
 LAST_CALL_SECONDS = 0.05
+LOOK_SECONDS = 2.0  # at the lock and at our own code, unless someone wakes us before
+SETTLING_SECONDS = 0.25  # while another version is being installed
 
 
 class LogFile(logging.handlers.RotatingFileHandler):
@@ -62,26 +66,34 @@ def serve(config: Config) -> None:
     try:
         log.info("worker %s starts, process %d", __version__, os.getpid())
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config))
+            renew = runner.run(_serve(config, lock))
         log.info("worker stops")
     except BaseException:
         log.exception("worker dies")
         raise
     finally:
         lock.release()
+    if renew:
+        upgrade.become()
 
 
-async def _serve(config: Config) -> None:
-    await Life(config).run()
+async def _serve(config: Config, lock: Lock) -> bool:
+    life = Life(config, lock)
+    await life.run()
+    return life.renew
 
 
 class Life:
     """From the first opening to the last stop. The port, the pipe and the signals outlive a service that is
     opened anew: whoever calls meanwhile waits in the port's queue, whoever nudges is heard by the next one."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, lock: Lock | None = None) -> None:
         self.config = config
+        self.lock = lock
         self.ending = False
+        self.renew = False  # after the end: go on as the version that is installed now
+        self.upgrade = Upgrade()
+        self.woken = asyncio.Event()
         self.service: Service | None = None
         self.fifo = make_fifo(config.data_dir)
         self.listener = _listen(config.worker_port)
@@ -98,12 +110,14 @@ class Life:
             loop.remove_reader(self.fifo)
             os.close(self.fifo)
             self.listener.close()
-            (self.config.data_dir / "worker.json").unlink(missing_ok=True)
-            (self.config.data_dir / "worker.fifo").unlink(missing_ok=True)
+            if self.is_in_place():  # else they are another worker's
+                (self.config.data_dir / "worker.json").unlink(missing_ok=True)
+                (self.config.data_dir / "worker.fifo").unlink(missing_ok=True)
 
     async def serve_once(self) -> bool:
         """True if it is to be opened anew."""
         self.service = service = opening.opened(self.config)
+        service.is_in_place = self.is_in_place
         port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
         redact.know(token)  # the service knows one that was there before
         server = HttpServer(
@@ -120,11 +134,14 @@ class Life:
         try:
             await service.prepare()
             process.announce(self.config.data_dir, worker)
-            (self.config.data_dir / "worker.starting").unlink(missing_ok=True)
+            for stamp in ("worker.starting", hook.WARNED):
+                (self.config.data_dir / stamp).unlink(missing_ok=True)
             async with asyncio.TaskGroup() as group:
                 group.create_task(service.run())
+                watching = group.create_task(self.watch(service))
                 group.create_task(server.serve(sockets=[self.listener.dup()]))  # it closes what it is given
                 await service.stop.wait()
+                watching.cancel()
                 failpoint("serve.stopping")
                 service.stream.close()
                 server.should_exit = True
@@ -138,6 +155,22 @@ class Life:
         if service.problem:
             await asyncio.to_thread(opening.look_again, self.config, service.problem)
         return service.anew
+
+    def is_in_place(self) -> bool:
+        """Is the data directory still the one that this process has locked?"""
+        return self.lock is None or self.lock.is_in_place()
+
+    async def watch(self, service: Service) -> None:
+        """Make way when the data directory was moved or removed, or when another version of our code is installed."""
+        while not service.stop.is_set():
+            self.woken.clear()
+            await wait_any(self.woken, service.stop, seconds=SETTLING_SECONDS if self.upgrade.pending else LOOK_SECONDS)
+            if not self.is_in_place():
+                log.error("%s is not the folder any more that this worker was started for", self.config.data_dir)
+                self.end()
+            elif not service.stop.is_set() and await self.upgrade.is_complete():
+                self.renew = True
+                self.end()
 
     def load_anew(self) -> None:
         """The settings as they are now. A bad one has become its default: capturing must not stop over it. The port
@@ -158,6 +191,7 @@ class Life:
     def nudged(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.fifo, 1 << 16)
+        self.woken.set()
         if self.service is not None:
             self.service.wake.set()
 

@@ -98,6 +98,7 @@ class Service:
         self.clock = Clock()
         self.stop = asyncio.Event()
         self.anew = False  # after the stop: open again, with the settings as they are then
+        self.is_in_place: Callable[[], bool] = lambda: True  # is the data directory still the one that was locked
         self.problem = ""  # the database is damaged, or seems so: whoever opens it again sees to it
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
@@ -276,6 +277,8 @@ class Service:
             await wait_any(self.wake, self.stop, seconds=DRAIN_POLL_SECONDS)
 
     async def drain_once(self) -> int:
+        if not self.is_in_place():
+            return 0  # these events are another worker's: what we keep of them would be kept where nobody looks
         count, news = await ingest.drain(self.db, self.spool, self.config)
         if count:
             self._show_activity(news)

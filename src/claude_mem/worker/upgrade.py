@@ -1,0 +1,106 @@
+"""Has the code this worker was started from been replaced by another version?
+
+A package manager removes files and writes others, one after the other, so another version in `__init__.py` means
+nothing until the whole package has stopped changing and can be imported. Until then the worker goes on as it is.
+Only the worker's own package counts, never the version of some other installation that uses the same data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+
+from claude_mem import __version__, hook
+
+log = logging.getLogger(__name__)
+
+PACKAGE = Path(hook.__file__).parent
+SETTLED_SECONDS = 1.0  # a package that has not changed for so long is complete
+PROBE_SECONDS = 60.0
+AGAIN_SECONDS = 60.0  # after which code that could not be imported is tried again
+SERVE = ("-E", "-P", "-m", "claude_mem", "serve")  # as hooks start it
+PROBE = ("-E", "-P", "-c", "import claude_mem.worker.serve; print(claude_mem.__version__)")
+
+Print = frozenset[tuple[str, int, int]]
+
+
+class Upgrade:
+    """Looks at the package on disk. `pending` while it differs and is not known to be complete."""
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._seen: os.stat_result | None = None
+        self._print: Print = frozenset()
+        self._settled_from = 0.0
+        self._refused_until = 0.0
+
+    async def is_complete(self) -> bool:
+        """Is there another version in our place that can take over? Costs one `stat` as long as nothing changes."""
+        if not self._differs():
+            return False
+        found, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
+        if found != self._print:
+            self._print, self._settled_from, self._refused_until = found, now, 0.0
+        if now - self._settled_from < SETTLED_SECONDS or now < self._refused_until:
+            return False
+        version = hook.installed_version()
+        problem = await _probe(version)
+        if problem:
+            log.error("version %s is installed and can't be started: %s", version, problem)
+            self._refused_until = time.monotonic() + AGAIN_SECONDS
+            return False
+        return await asyncio.to_thread(_fingerprint, PACKAGE) == found
+
+    def _differs(self) -> bool:
+        try:
+            seen = (PACKAGE / "__init__.py").stat()
+        except OSError:
+            self._seen, self.pending = None, True
+            return False  # removed, and perhaps about to be written again
+        if self._seen is None or _identity(seen) != _identity(self._seen):
+            self._seen = seen
+            self.pending = hook.installed_version() != __version__
+        return self.pending and bool(hook.installed_version())
+
+
+def _identity(about: os.stat_result) -> tuple[int, int, int]:
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _fingerprint(folder: Path) -> Print:
+    """What lies in the package: it stays the same when nobody writes there any more."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        with contextlib.suppress(OSError):  # removed this very moment
+            about = path.stat()
+            found.add((str(path), about.st_ino, about.st_mtime_ns))
+    return frozenset(found)
+
+
+async def _probe(version: str) -> str:
+    """Why the code on disk can't take over; "" if it can be imported, and is of this version."""
+    child = await asyncio.create_subprocess_exec(sys.executable, *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            said, wrong = await child.communicate()
+    except TimeoutError:
+        return f"it did not answer within {PROBE_SECONDS:.0f} seconds"
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        return (wrong.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return "" if said.decode("ascii", "replace").strip() == version else "another installation answers"
+
+
+def become() -> None:
+    """Go on as the version that is installed now: the same process and environment, nothing else is kept."""
+    log.info("worker of version %s makes way for %s", __version__, hook.installed_version())
+    os.execv(sys.executable, [sys.executable, *SERVE])  # noqa: S606 -- our own interpreter, by its full path
