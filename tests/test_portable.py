@@ -733,7 +733,6 @@ UNWRITABLE = {
     "no folder": "nowhere/x.jsonl",
     "no folders": "nowhere/at/all/x.jsonl",
     "a file as a folder": "notes.txt/x.jsonl",
-    "a device": "/dev/null",
     "a folder of the kernel": "/proc/x.jsonl",
     "too long a name": "x" * 300,
     "a pipe": "pipe",
@@ -752,4 +751,4 @@ def test_a_file_that_can_not_be_written_is_named_as_it_was_given(lab: Lab, where
     assert f".{given.name}." not in done.stderr
     assert "hint:" in done.stderr
     assert "doctor" not in done.stderr
-    assert Path("/dev/null").is_char_device()
+    assert (lab.folder / "pipe").is_fifo()  # as root a rename would have put a file in its place, or of a device's
