@@ -322,3 +322,22 @@ def test_a_line_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / auditlog.NAME).mkdir()
     with pytest.raises(CannotDo):
         AuditLog(tmp_path).append("transfer")
+
+
+def test_an_empty_log_is_said_to_be_empty(lab: Lab) -> None:
+    for words in (("audit", "log"), ("audit", "log", "--verify")):
+        assert "the audit log is empty" in lab.mem(*words).stdout
+    assert lab.mem("audit", "log", "--json").stdout == ""
+    lab.mem("save", "Deploys run on Fridays.")
+    lab.mem("export", "-")
+    shown = lab.mem("audit", "log").stdout
+    assert "exported" in shown
+    assert "empty" not in shown
+
+
+def test_a_log_that_was_taken_away_is_not_said_to_be_empty(lab: Lab) -> None:
+    lab.mem("save", "Deploys run on Fridays.")
+    lab.mem("export", "-")
+    (lab.data / auditlog.NAME).unlink()
+    done = lab.mem("audit", "log", ok=False)
+    assert (done.returncode, "empty" in done.stdout) == (1, False)

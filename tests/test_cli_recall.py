@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import apsw
 import pytest
 
-from claude_mem import hook, origins
+from claude_mem import origins
 from claude_mem.cli import care, keep
 from claude_mem.cli.main import main
 from claude_mem.client import Client
@@ -239,14 +239,6 @@ def test_the_preview_is_what_the_next_session_is_told_to_the_letter(own: Lab) ->
     assert "Fixed the rounding" in previewed
 
 
-def test_alone_and_without_a_terminal_context_and_save_are_the_agents(lab: Lab) -> None:
-    lab.no_worker()
-    for command in ("context", "save"):
-        done = lab.mem(command)
-        assert done.stdout.encode() == hook.ANSWER
-    assert len(list((lab.data / "spool").iterdir())) == 2
-
-
 def test_on_a_terminal_it_is_the_person_who_asks_about_this_folder(shop: Lab) -> None:
     code, shown = terminal(shop, "context", cwd=shop.project)
     assert code == 0
@@ -295,6 +287,29 @@ def test_a_text_can_come_in_from_a_pipe(own: Lab, words: tuple[str, ...]) -> Non
     done = subprocess.run([*MEM, *words], env=own.env(), input=text, capture_output=True, text=True, check=True)
     assert "First line of a note." in done.stdout
     assert rows(own, "show", done.stdout.split()[2])[0]["narrative"].strip() == text.strip()
+
+
+def test_pinning_says_what_was_so_already(own: Lab) -> None:
+    first, second, *_ = sorted(row["id"] for row in rows(own, "list"))
+    assert own.mem("unpin", str(first)).stdout.startswith(f"{first} was not pinned: ")
+    own.mem("pin", str(first))
+    changed_at = rows(own, "show", str(first))[0]["updated_at"]
+    assert own.mem("pin", str(first)).stdout.startswith(f"{first} was pinned already: ")
+    assert rows(own, "show", str(first))[0]["updated_at"] == changed_at
+    shown = own.mem("unpin", str(first), str(second)).stdout.splitlines()
+    assert shown[0].startswith(f"unpinned {first}: ")
+    assert shown[1].startswith(f"{second} was not pinned: ")
+
+
+@pytest.mark.parametrize("command", ["pin", "unpin"])
+def test_pinning_changes_nothing_when_one_of_them_is_not_there(own: Lab, command: str) -> None:
+    first = min(row["id"] for row in rows(own, "list"))
+    if command == "unpin":
+        own.mem("pin", str(first))
+    done = own.mem(command, str(first), "99999", ok=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no observation 99999" in done.stderr
+    assert bool(rows(own, "show", str(first))[0]["pinned"]) == (command == "unpin")
 
 
 def test_pinned_ones_come_first_until_they_are_unpinned(own: Lab) -> None:

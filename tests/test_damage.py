@@ -455,7 +455,7 @@ def test_the_worker_mends_it_beside_its_work_and_loses_no_event(lab: Lab) -> Non
     assert "was damaged" in json.dumps(lab.hook("SessionStart", source="startup", session_id="next"))
     assert "was damaged" not in json.dumps(lab.hook("SessionStart", source="startup", session_id="after"))
     assert "damaged" in lab.mem("status").stdout
-    assert "quarantine" in lab.mem("doctor", ok=False).stdout
+    assert "\nwarn damage" in lab.mem("doctor", ok=False).stdout
     proof.record(
         "events lost of those captured during the repair", of="R4", goal="0", measured=0, ok=True, command=COMMAND
     )

@@ -263,6 +263,18 @@ def test_an_empty_line_means_no_model_and_a_no_changes_nothing(lab: Lab, setting
     assert (lab.data / "config.toml").read_text() == 'provider = "local"\n'
 
 
+@pytest.mark.parametrize("typed", ["y\n4\n\x04", "y\n4\nlots\n-1\n\x04"])
+def test_the_end_of_input_sets_no_model_up(lab: Lab, settings: Path, typed: str) -> None:
+    said = talk(person(lab), typed, "install", "--host", "claude")
+    assert "no model was set up" in said
+    assert not (lab.data / "config.toml").exists()
+
+
+def test_an_amount_that_makes_no_sense_is_asked_for_again(lab: Lab, settings: Path) -> None:
+    talk(person(lab), "y\nx\n4\nlots\n$3\n", "install", "--host", "claude")
+    assert (lab.data / "config.toml").read_text() == 'provider = "anthropic"\nmonthly_cost = 3.0\n'
+
+
 def test_an_agent_nobody_knows_is_named(lab: Lab) -> None:
     done = lab.mem("install", "--host", "emacs", ok=False)
     assert done.returncode == 2

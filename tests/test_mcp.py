@@ -27,10 +27,11 @@ from starlette.testclient import TestClient
 
 from claude_mem import bridge, hook, process
 from claude_mem.config import Config
+from claude_mem.pipeline import recall
 from claude_mem.worker.api import build_app
 from claude_mem.worker.mcp import INSTRUCTIONS
 from claude_mem.worker.service import Service
-from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, schema
+from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, _index, schema
 from tests.lab import Lab
 from tests.waiting import SECONDS
 
@@ -124,7 +125,7 @@ def said(result: types.CallToolResult) -> tuple[bool, str]:
 
 def found(text: str) -> list[str]:
     """The IDs in a listing."""
-    return re.findall(r"^→? *([SPT]?\d+) \d\d:\d\d ", text, re.MULTILINE)
+    return re.findall(r"^→? *([SPT]?\d+) (?:\d{4}-\d\d-\d\d )?\d\d:\d\d ", text, re.MULTILINE)
 
 
 # --- the protocol ----------------------------------------------------------------------------------------------------
@@ -176,14 +177,34 @@ def test_there_is_no_stream_to_hold_the_worker_up(shared: Lab) -> None:
 # --- the tools -------------------------------------------------------------------------------------------------------
 
 
-def test_search_lists_a_line_a_hit_by_day_with_what_reading_it_costs(shared: Lab) -> None:
+def test_search_lists_a_line_per_hit_with_its_date_and_what_reading_it_costs(shared: Lab) -> None:
     text = ask(shared, "search", query="jwt login")
     assert text.startswith("<claude-mem-context>\n")
     assert text.endswith("\n</claude-mem-context>")
-    assert re.search(r"^### \d{4}-\d\d-\d\d\n\d+ \d\d:\d\d . The jwt login works.* \[shop\] ~\d+$", text, re.MULTILINE)
+    assert re.search(r"^\d+ \d{4}-\d\d-\d\d \d\d:\d\d . The jwt login works.* \[shop\] ~\d+$", text, re.MULTILINE)
     assert "<b>" not in text  # what looks like a tag is shown, not meant
     assert "‹b>30 s" in text
-    assert text.count("### ") == len(set(re.findall(r"^### (.+)$", text, re.MULTILINE)))
+    assert "###" not in text
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 0, 1), (2, 0, 2, 1, 0), (0, 0, 1, 0)])
+def test_search_keeps_the_order_of_rank_whatever_the_days(order: tuple[int, ...]) -> None:
+    """The best hits of one day may stand above and below those of another."""
+    day_ms, same = 86_400_000, {"type": "bugfix", "project": "shop", "tokens": 10, "trust": "user"}
+    hits = [
+        recall.Hit(number, "observation", "A hit", 1 / number, {**same, "created_at": day * day_ms}, {})
+        for number, day in enumerate(order, start=1)
+    ]
+    lines = list(_index(hits, {}, more=False))[1:-1]
+    assert [line.split()[0] for line in lines] == [str(number) for number in range(1, len(order) + 1)]
+    assert [line.split()[1] for line in lines] == [f"1970-01-0{day + 1}" for day in order]
+
+
+def test_search_finds_in_the_same_order_as_the_http_api(shared: Lab) -> None:
+    marks = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
+    for query in ("jwt login basket", "tests pass", ""):
+        items = shared.client().get("/api/search", query=query, limit=50)["items"]
+        assert found(ask(shared, "search", query=query, limit=50)) == [f"{marks[i['kind']]}{i['id']}" for i in items]
 
 
 def test_search_filters(shared: Lab) -> None:

@@ -6,8 +6,10 @@ import itertools
 import json
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from claude_mem import portable
+from claude_mem.config import load
 from claude_mem.errors import CannotDo, Misuse, NotFound, TooNew
 from claude_mem.pipeline import bring
 from claude_mem.portable import Observation, Project, Prompt, Session, Summary
@@ -22,7 +25,9 @@ from claude_mem.projects import resolve
 from claude_mem.store import imports
 from claude_mem.store import projects as known
 from claude_mem.store.imports import Import
+from claude_mem.worker.keeper import Keeper
 from claude_mem.worker.service import Service
+from tests import forks
 from tests.lab import Lab
 from tests.moving import Home, write
 
@@ -656,7 +661,7 @@ def _made(folder: Path) -> Path:
     [
         (("notes.txt",), 2, "no export"),
         (("folder",), 2, "is a folder"),
-        (("missing/x.jsonl",), 1, "No such file"),
+        (("missing/x.jsonl",), 1, "there is no folder"),
         (("-", "--project", "nowhere"), 1, "no project"),
         (("-", "--since", "yesterday"), 2, "is no date"),
     ],
@@ -670,3 +675,80 @@ def test_what_cannot_be_exported_is_said(lab: Lab, arguments: tuple[str, ...], c
     assert done.returncode == code
     assert said in done.stderr
     assert (lab.folder / "notes.txt").read_text() == "mine\n"
+
+
+def test_without_a_name_an_export_goes_into_our_own_folder(lab: Lab) -> None:
+    lab.mem("save", "Deploys happen on Tuesdays")
+    before = sorted(lab.project.iterdir())
+    os.umask(0o022)
+    paths = []
+    for _ in range(2):  # the second takes the place of nothing
+        done = forks.run(["export"], lab.env(), cwd=lab.project)
+        assert done.returncode == 0, done.stderr
+        paths.append(Path(done.stdout.split(" in ")[1].split(",")[0]))
+    assert sorted(lab.project.iterdir()) == before
+    folder = lab.data / "exports"
+    assert sorted(folder.iterdir()) == sorted(paths)
+    assert len(set(paths)) == 2
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+    assert lab.client().get("/api/health/page")["disk"]["parts"]["exports"] == sum(p.stat().st_size for p in paths)
+    lab.mem("restart")  # whoever opens the folder looks at what is in it
+
+
+def test_exports_of_ours_go_with_the_data_and_others_stay(lab: Lab) -> None:
+    lab.mem("save", "Deploys happen on Tuesdays")
+    lab.mem("export")
+    theirs = lab.data / "exports" / "for-ann.jsonl"
+    lab.mem("export", str(theirs))
+    lab.mem("uninstall", "--yes", "--delete-data")
+    assert [path for path in lab.data.rglob("*") if path.is_file()] == [theirs]
+    theirs.unlink()
+    lab.mem("uninstall", "--yes", "--delete-data")
+    assert not lab.data.exists()
+
+
+def test_exports_do_not_count_for_the_quota(lab: Lab) -> None:
+    """Else a large one would drive raw events and backups out."""
+    (lab.data / "exports").mkdir(parents=True, mode=0o700)
+    config = load()
+    used = partial(Keeper.used, cast(Any, SimpleNamespace(config=config)))
+    before = used()
+    (lab.data / "exports" / "large.jsonl").write_bytes(bytes(1 << 20))
+    assert used() == before
+
+
+def test_erasing_names_the_exports_that_still_have_it(lab: Lab) -> None:
+    lab.mem("save", "Deploys happen on Tuesdays")
+    lab.mem("export")
+    (export,) = (lab.data / "exports").iterdir()
+    done = lab.mem("forget", "--matching", "tuesdays", "--now", "--yes", ok=False)
+    assert f"still in exports/{export.name}: an export is not changed" in done.stderr
+    assert done.returncode == 1
+    lab.mem("save", "Releases happen on Mondays")
+    assert str(export.parent) in lab.mem("forget", "2", "--now", "--yes").stderr
+
+
+UNWRITABLE = {
+    "no folder": "nowhere/x.jsonl",
+    "no folders": "nowhere/at/all/x.jsonl",
+    "a file as a folder": "notes.txt/x.jsonl",
+    "a folder of the kernel": "/proc/x.jsonl",
+    "too long a name": "x" * 300,
+    "a pipe": "pipe",
+}
+
+
+@pytest.mark.parametrize("where", UNWRITABLE)
+def test_a_file_that_can_not_be_written_is_named_as_it_was_given(lab: Lab, where: str) -> None:
+    (lab.folder / "notes.txt").write_text("mine\n")
+    os.mkfifo(lab.folder / "pipe")
+    given = lab.folder / UNWRITABLE[where]
+    done = lab.mem("export", str(given), ok=False)
+    assert done.returncode in (1, 2)
+    assert str(given) in done.stderr or f"no folder {given.parent}" in done.stderr
+    assert "Errno" not in done.stderr
+    assert f".{given.name}." not in done.stderr
+    assert "hint:" in done.stderr
+    assert "doctor" not in done.stderr
+    assert (lab.folder / "pipe").is_fifo()  # as root a rename would have put a file in its place, or of a device's

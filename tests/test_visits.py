@@ -264,3 +264,16 @@ def test_what_is_asked_for_is_the_page_that_opens() -> None:
     assert page_of([]) == "/"
     assert page_of(["#12"]) == page_of(["12"]) == "/observation/12"
     assert page_of(["why", "12"]) == "/search?q=why+12"
+    assert page_of(["9" * 5000]).startswith("/search?q=999")
+    assert page_of(["#"]) == "/search?q=%23"
+
+
+def test_a_page_that_does_not_exist_is_not_opened(lab: Lab) -> None:
+    kept = lab.start().post("/api/memory/save", {"text": "Deploys run on Fridays.", "project": "ops"})["id"]
+    for number in (99999, 0):
+        done = lab.mem("open", str(number), "--print", ok=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"there is no observation {number}" in done.stderr
+    assert "http://" in lab.mem("open", str(kept), "--print").stdout
+    lab.mem("forget", str(kept), "--yes")
+    assert "http://" in lab.mem("open", f"#{kept}", "--print").stdout  # its page can bring it back

@@ -23,7 +23,7 @@ FILES = (
     "mcp-answers.json", "worker.log", "activity.flag", "ballast", "missed",
     *(f"{name}.db{side}" for name in ("claude-mem", "memory") for side in ("", "-wal", "-shm")),
 )  # fmt: skip
-FOLDERS = ("spool", "aside", "starts", "backups", "logs", "modes", "models", "observer", "quarantine")
+FOLDERS = ("spool", "aside", "starts", "backups", "exports", "logs", "modes", "models", "observer", "quarantine")
 
 
 def shut(folder: Path) -> None:

@@ -180,6 +180,11 @@ class Config:
         return self.data_dir / "backups"
 
     @property
+    def exports(self) -> Path:
+        """Where an export goes that was given no name."""
+        return self.data_dir / "exports"
+
+    @property
     def quarantine(self) -> Path:
         """Where a damaged database is kept."""
         return self.data_dir / "quarantine"

@@ -84,13 +84,14 @@ class Expired(Exception):
     """The alarm rang."""
 
 
-def main(argv: "list[str]") -> None:
-    """Never returns, never raises, always exits 0 with an answer on stdout."""
+def main(argv: "list[str]", given: "tuple[bytes, bool] | None" = None) -> None:
+    """Never returns, never raises, always exits 0 with an answer on stdout. `given`: what `read_stdin` has returned, if
+    the caller has read it already."""
     host = _host(argv)
     answer = ANSWER if host == "claude" and argv[1:2] != ["compact"] else PLAIN_ANSWER
     try:
         if argv[1] in COMMANDS and not posix.environ.get(b"CLAUDE_MEM_INTERNAL"):
-            answer = _capture(argv, host) or answer
+            answer = _capture(argv, host, given) or answer
     except BaseException:
         pass  # a guest does not complain; `doctor` finds out why
     try:
@@ -110,11 +111,12 @@ def _host(argv: "list[str]") -> str:
     return host
 
 
-def _capture(argv: "list[str]", host: str) -> bytes:
+def _capture(argv: "list[str]", host: str, given: "tuple[bytes, bool] | None") -> bytes:
     """Keep the event. The answer, if it is a special one."""
-    _signal.signal(_signal.SIGALRM, _expire)
-    payload, whole = _read()
+    payload, whole = given or read_stdin()
     _point(b"hook.read")
+    if not payload.strip():
+        return b""  # no event at all, so there is nothing to keep and nothing to count
     _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
     home = data_dir(argv[2] if len(argv) > 2 else "")
     record = _record(argv[1], host, payload, whole)
@@ -164,14 +166,15 @@ _FAILPOINT = armed_failpoint()
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _read() -> "tuple[bytes, bool]":
-    """Everything on stdin, and whether it is whole.
+def read_stdin() -> "tuple[bytes, bool]":
+    """Everything on stdin, and whether it is whole. Waits no longer than `READ_SECONDS`.
 
     Of a giant only the beginning is kept. What came after might be the inside of a private part whose tag is in the
     middle that had to go; and the transcript has it anyway.
     """
     chunks: list[bytes] = []
     size = 0
+    _signal.signal(_signal.SIGALRM, _expire)
     _signal.setitimer(_signal.ITIMER_REAL, READ_SECONDS)
     try:
         while chunk := posix.read(0, 1 << 20):
@@ -179,7 +182,8 @@ def _read() -> "tuple[bytes, bool]":
             if size <= MAX_PAYLOAD:
                 chunks.append(chunk)
         _signal.setitimer(_signal.ITIMER_REAL, 0)  # in here: an alarm after the last byte must not cost the event
-    except Expired:
+    except (Expired, OSError):  # too late, or stdin is closed or broken
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
         return b"".join(chunks), False
     return (b"".join(chunks), True) if size <= MAX_PAYLOAD else (b"".join(chunks)[:GIANT_KEPT], False)
 

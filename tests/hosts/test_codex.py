@@ -298,7 +298,8 @@ def test_untrusted_hooks_do_not_run_and_doctor_says_so(lab: CodexLab) -> None:
     lab.server.play("JOB-ONE", [Text("Done.")])
     lab.codex("JOB-ONE: nobody hears this", trust=False)
     assert lab.status()["captured"] == 0
-    assert "Trust all and continue" in lab.mem("doctor").stdout
+    (line,) = [line for line in lab.mem("doctor").stdout.splitlines() if "Trust all and continue" in line]
+    assert line.startswith("warn hooks ")
 
 
 def home(lab: CodexLab) -> dict[str, bytes]:

@@ -55,7 +55,9 @@ def _log(client: Client, options: argparse.Namespace) -> int:
     else:
         for line in found["items"]:
             output.line(_shown(line))
-        if options.verify and not found["wrong"]:
+        if not found["lines"] and not found["wrong"]:
+            output.line("the audit log is empty: nothing has left, was told or was deleted yet")
+        elif options.verify and not found["wrong"]:
             output.line(f"{found['lines']:,} lines, each follows the one before, and none is missing")
     for problem in found["wrong"]:
         output.error(problem)

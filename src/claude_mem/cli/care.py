@@ -29,19 +29,37 @@ LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
 REINDEX_SECONDS = 60.0  # to note what is to be made again; making it is only watched
 LOOK_SECONDS = 0.1
+MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 MODELS = ("arctic-s", "gte-small", "minilm")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """One line of `doctor`. `caveat`: it works, but something needs a person's attention."""
+
     name: str
     ok: bool
     found: str
     hint: str = ""
+    caveat: bool = False
+
+    @property
+    def level(self) -> str:
+        if not self.ok:
+            return "bad"
+        return "warn" if self.caveat else "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "ok": self.ok, "level": self.level, "found": self.found, "hint": self.hint}
 
 
 def add_commands(commands: Any) -> None:
-    doctor_ = commands.add_parser("doctor", help="check everything that can be checked, and say what to do")
+    doctor_ = commands.add_parser(
+        "doctor",
+        help="check everything that can be checked, and say what to do",
+        epilog="Each check is `ok`, `warn` (it works, but needs your attention) or `BAD`. Exit 1 if one is BAD; a"
+        " warning alone exits 0. With --json, `level` is ok, warn or bad, and `ok` is false only for bad.",
+    )
     doctor_.add_argument("--json", action="store_true", help="one JSON object a line")
     doctor_.set_defaults(run=doctor)
     reindex_ = commands.add_parser(
@@ -169,10 +187,10 @@ def _pull(config: Config, name: str) -> int:
 def doctor(options: argparse.Namespace) -> int:
     checks = list(examine())
     if options.json:
-        output.json_lines(asdict(check) for check in checks)
+        output.json_lines(check.as_json() for check in checks)
     else:
         for check in checks:
-            output.line(f"{'ok ' if check.ok else 'BAD'}  {check.name:<10} {check.found}")
+            output.line(f"{MARKS[check.level]} {check.name:<10} {check.found}")
             if check.hint:
                 output.line(f"     {'':<10} → {check.hint}")
     return 0 if all(check.ok for check in checks) else 1
@@ -275,7 +293,10 @@ def _older(config: Config) -> Iterator[Check]:
 
     if is_foreign(config.database):
         found = f"{config.database.name} is another claude-mem's and left alone; ours is {ours(config.database).name}"
-        yield Check("database", True, found, "`claude-mem import` brings its memories over")
+        yield Check("database", True, f"{found} (`claude-mem import` brings its memories over)")
+
+
+THERE = ("connected", "waiting")
 
 
 def _hooks(data_dir: Path) -> Check:
@@ -285,10 +306,12 @@ def _hooks(data_dir: Path) -> Check:
     if broken:
         said = "; ".join(f"{label}: {why}" for label, why in broken.items())
         return Check("hooks", False, said, "`claude-mem install` mends what it can")
-    there = [f"{label} ({why})" if why else label for label, (how, why) in found.items() if how == "connected"]
+    there = [f"{label} ({why})" if why else label for label, (how, why) in found.items() if how in THERE]
     if not there:
         return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
-    return Check("hooks", True, ", ".join(there))
+    waiting = [label for label, (how, _) in found.items() if how == "waiting"]
+    hint = f"until then {' and '.join(waiting)} {'runs' if len(waiting) == 1 else 'run'} without memory"
+    return Check("hooks", True, ", ".join(there), hint if waiting else "", caveat=bool(waiting))
 
 
 def _latency() -> Check:
@@ -314,7 +337,8 @@ def _worker(config: Config) -> Iterator[Check]:
     found = gather_status(config)
     if found["problem"]:
         yield Check("database", False, found["problem"], "mend the cause; until then everything waits in the spool")
-    yield from (Check("damage", True, said, "delete that folder when you need it no more") for said in found["damage"])
+    for said in found["damage"]:
+        yield Check("damage", True, said, "delete that folder when you need it no more", caveat=True)
     yield _alive(config, found)
     if found["outdated"]:
         yield Check("version", False, found["outdated"], "`claude-mem restart` does it now")
@@ -367,13 +391,13 @@ def _alive(config: Config, found: dict[str, Any]) -> Check:
     match found["worker"]:
         case "running" if config.worker_port not in (0, found["port"]):
             hint = f"port {config.worker_port} is taken by another program; clients find the new one by themselves"
-            return Check("worker", True, f"running, port {found['port']}", hint)
+            return Check("worker", True, f"running, port {found['port']}", hint, caveat=True)
         case "running":
             return Check("worker", True, f"running, port {found['port']}")
         case "stopped" if words := hook.start_problem(str(config.data_dir)):
             return Check("worker", False, f"does not start: {words}", "mend the cause, then `claude-mem start`")
         case "stopped":
-            return Check("worker", True, "stopped", "the next hook starts it")
+            return Check("worker", True, "stopped; the next hook starts it")
         case state:
             return Check("worker", False, str(state), "`claude-mem restart` ends it and starts a new one")
 
@@ -390,9 +414,11 @@ def _token(config: Config) -> Check:
 
 
 def _set_aside(config: Config, found: dict[str, Any]) -> Check:
-    count = found["set_aside"]
+    """Events that were not understood. They need attention as long as their files are there."""
     reasons = ", ".join(f"{number} × {name}" for name, number in sorted(found["set_aside_by"].items()))
-    hint = f"they lie in {config.aside}; look, then delete them" if count else ""
     if "dead_job" in found["set_aside_by"]:
         hint = "`claude-mem logs` says why; after mending the cause: `claude-mem retry`"
-    return Check("set aside", "dead_job" not in found["set_aside_by"], reasons or "nothing", hint)
+        return Check("set aside", False, reasons, hint)
+    files = config.aside.is_dir() and any(config.aside.iterdir())
+    hint = f"they lie in {config.aside}; look, then delete them" if files else ""
+    return Check("set aside", True, reasons or "nothing", hint, caveat=bool(files))

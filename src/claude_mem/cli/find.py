@@ -25,7 +25,8 @@ def add_commands(commands: Any) -> None:
     context_ = commands.add_parser(
         "context",
         help="what the next session will be told, or what is remembered about a prompt",
-        epilog="In a script, give an option: with none and no terminal this is the hook that agents run.",
+        epilog="With a hook's payload on stdin and no option, this is the hook that agents run at a session's start."
+        " Anything else on stdin is ignored.",
     )
     context_.add_argument("--project", default="", metavar="NAME", help="default: the project of this folder")
     context_.add_argument("--prompt", default="", metavar="TEXT", help="what is said of it when this is asked")

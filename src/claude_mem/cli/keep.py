@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from claude_mem import process
+from claude_mem import hook, process
 from claude_mem.cli import held, output, person
 from claude_mem.cli.find import date as date_
 from claude_mem.client import Client
@@ -36,7 +36,8 @@ def add_commands(commands: Any) -> None:
     save_ = commands.add_parser(
         "save",
         help="remember something you say",
-        epilog="Alone in a pipe, `claude-mem save` is the hook that agents run: write `… | claude-mem save -`.",
+        epilog="Without TEXT, what is piped in is the note (`echo … | claude-mem save`); `-` waits for a slow pipe. A"
+        " hook's payload on stdin, a JSON object with `session_id` or `hook_event_name`, is an agent's event.",
     )
     save_.add_argument("text", nargs="*", metavar="TEXT", help="any words; `-` reads them from stdin")
     save_.add_argument("--title", default="", metavar="T", help="default: its first sentence")
@@ -129,7 +130,7 @@ def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
 
 def save(options: argparse.Namespace) -> int:
     where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
-    body = {"text": _said(options.text), "title": options.title, **where}
+    body = {"text": _note_text(options.text, options.piped), "title": options.title, **where}
     kept = _client().post("/api/memory/save", body)
     output.line(f"saved as {kept['id']} in {kept['project']}: {kept['title']}")
     if kept["held"]:
@@ -137,28 +138,51 @@ def save(options: argparse.Namespace) -> int:
     return 0
 
 
-def _said(words: list[str]) -> str:
-    """The words, or what comes in from a pipe."""
-    piped = words == ["-"] or (not words and not sys.stdin.isatty())
-    text = sys.stdin.read() if piped else " ".join(words)
+def _note_text(words: list[str], piped: tuple[bytes, bool] | None) -> str:
+    """The words, or else what was piped in. Only `-` waits for stdin to end: in a script it may never do so."""
+    if words == ["-"]:
+        text = sys.stdin.read() if sys.stdin else ""
+    elif words or output.can_ask():
+        text = " ".join(words)
+    else:
+        text = _decoded(*(piped or hook.read_stdin()))
     if not text.strip():
         raise Misuse("there is nothing to save", hint="claude-mem save what you want remembered")
+    return text
+
+
+def _decoded(raw: bytes, whole: bool) -> str:
+    if raw.strip() and not whole:
+        problem = f"stdin did not end within {hook.READ_SECONDS:g} s, or is larger than {hook.MAX_PAYLOAD >> 20} MB"
+        raise Misuse(f"{problem}; nothing was saved", hint="`claude-mem save -` waits for its end")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Misuse("stdin is not text in UTF-8; nothing was saved", hint="convert it with iconv") from None
+    if "\0" in text:
+        raise Misuse("stdin is not text; nothing was saved", hint="a note is text in UTF-8")
     return text
 
 
 def pin(options: argparse.Namespace) -> int:
     client = _client()
     for item in _found(client, options.ids):
-        client.post(f"/api/observation/{item['id']}/pin")
-        output.line(f"pinned {item['id']}: {item['title']}")
+        if item["pinned"]:
+            output.line(f"{item['id']} was pinned already: {item['title']}")
+        else:
+            client.post(f"/api/observation/{item['id']}/pin")
+            output.line(f"pinned {item['id']}: {item['title']}")
     return 0
 
 
 def unpin(options: argparse.Namespace) -> int:
     client = _client()
     for item in _found(client, options.ids):
-        client.delete(f"/api/observation/{item['id']}/pin")
-        output.line(f"unpinned {item['id']}: {item['title']}")
+        if item["pinned"]:
+            client.delete(f"/api/observation/{item['id']}/pin")
+            output.line(f"unpinned {item['id']}: {item['title']}")
+        else:
+            output.line(f"{item['id']} was not pinned: {item['title']}")
     return 0
 
 
@@ -188,13 +212,15 @@ def _forget_some(client: Client, wanted: list[int], options: argparse.Namespace)
     output.say(STAYS)
     what = "it" if len(found) == 1 else "them"
     question = f"erase {what} for good?" if options.now else f"forget {what}? (for {DAYS} days you can undo it)"
-    if not options.yes and not output.ask(question, default=False):
+    if not options.yes and not output.ask(question):
         output.say("nothing was forgotten (`--yes` does it without asking)")
         return 1
     for item in found:
         done = client.delete(f"/api/observation/{item['id']}{'?now=1' if options.now else ''}")
         _report({**item, **done}, f"{done['status']}: {item['id']}", as_json=options.json)
-    if not options.now:
+    if options.now:
+        _mention_exports()
+    else:
         output.say(f"`claude-mem forget --undo {' '.join(map(str, wanted))}` brings {what} back")
         if any(item["backups"] for item in found):
             output.say("backups made before still have it (`claude-mem backup --list`); `--now` rewrites them")
@@ -210,7 +236,7 @@ def _forget_scope(scope: dict[str, Any], options: argparse.Namespace) -> int:
         output.say("nothing fits that; nothing was forgotten")
         return 1
     question = "erase all of it for good?" if options.now else f"forget it? (for {DAYS} days you can undo it)"
-    if not options.yes and not output.ask(question, default=False):
+    if not options.yes and not output.ask(question):
         output.say("nothing was forgotten (`--yes` does it without asking)")
         return 1
     done = _watched(client, client.post("/api/forget", scope))
@@ -253,9 +279,23 @@ def _show_done(done: dict[str, Any]) -> None:
     copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in done["copies"].items())
     output.line(f"erased: {name}; backups: {copies or 'none'}")
     for path in done["left"]:
-        output.say(f"still in {path}: {_READ if path.endswith('-wal') else _NAMED}")
+        output.say(f"still in {path}: {_why_left(path)}")
     for path in done["copies"].get("failed", ()):
         output.say(f"{path} could not be rewritten: `claude-mem logs` says why; delete it if it must go")
+    _mention_exports()
+
+
+def _mention_exports() -> None:
+    """Exports are a person's own copies: nothing takes anything out of them."""
+    exports = sorted(load_forgiving().config.exports.glob("*"))
+    if exports:
+        output.say(f"exports made before are not changed; delete those in {exports[0].parent} that you no longer want")
+
+
+def _why_left(path: str) -> str:
+    if path.startswith("exports/"):
+        return "an export is not changed; delete it if it must go"
+    return _READ if path.endswith("-wal") else _NAMED
 
 
 _NAMED = "it says so in a name or a path; forget that project or session, too"
@@ -329,7 +369,7 @@ def _report(found: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 def edit(options: argparse.Namespace) -> int:
     changes = _given(options)
-    if not changes and not sys.stdin.isatty():
+    if not changes and not output.can_ask():
         raise Misuse("nothing says what to change", hint="--title, --narrative, …; on a terminal an editor opens")
     client = _client()
     (item,) = _found(client, [options.id])
@@ -358,7 +398,7 @@ def _edited(item: dict[str, Any]) -> dict[str, Any]:
             changes = changed(form(item), path.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             output.error(f"the form can't be read: {error}", "mend the quotes")
-            if not output.ask("edit it again?"):
+            if not output.ask("edit it again?", default=True):
                 raise CannotDo("nothing was changed", hint=f"what you wrote is in {path}") from error
         else:
             shutil.rmtree(folder, ignore_errors=True)

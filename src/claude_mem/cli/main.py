@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from claude_mem import __version__
+from claude_mem import __version__, hook
 from claude_mem.cli import output
 from claude_mem.errors import MemError, Misuse
 
@@ -24,16 +24,22 @@ HOOKS = {
     "compact": "PreCompact: the conversation is about to be compacted",
 }
 
+PEOPLE_RUN = ("context", "save")
+
 EPILOG = """\
 Hook commands (an agent runs them; each reads one JSON payload on stdin and always exits 0; `context` and `save` are
-hooks only when nothing follows them and stdin is no terminal):
+hooks only when nothing follows them and stdin has such a payload):
 """ + "\n".join(f"  {name:<10} {text}" for name, text in HOOKS.items())
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -> int:
+    """Run one command; its exit code. `piped`: what `hook.read_stdin` has returned, if stdin was read already."""
+    if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in PEOPLE_RUN:
+        return _explain_hook(arguments[0], asked=not {"-h", "--help"}.isdisjoint(arguments))
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     parser = build_parser()
     options = parser.parse_args(arguments)
+    options.piped = piped
     if not hasattr(options, "run"):
         parser.print_help()
         return 0
@@ -51,6 +57,17 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as problem:
         output.error(str(problem), "`claude-mem doctor` looks for the cause")
         return 1
+
+
+def _explain_hook(name: str, *, asked: bool) -> int:
+    """Describe a command that only agents run. Exit 0 also when no payload came: an agent takes another exit code of a
+    hook as an order, such as to block the prompt."""
+    text = f"`claude-mem {name}` is a hook: agents run it, with one JSON object on stdin.\n{HOOKS[name]}."
+    if asked:
+        output.line(text)
+    else:
+        output.say(f"{text}\nThere was nothing on stdin, so nothing was done.")
+    return 0
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,14 +7,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import date
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from claude_mem import portable, process
+from claude_mem import hook, portable, process
 from claude_mem.auditlog import AuditLog
 from claude_mem.cli import output
 from claude_mem.cli.find import date as date_
@@ -26,6 +27,7 @@ from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, W
 SECONDS = 600.0  # for one answer: a large database takes its time
 LOOK_SECONDS = 0.1
 _JSON = "one JSON object"
+EXPORT_NAMES = "claude-mem-*.jsonl"  # of exports that were given no name
 KINDS = {"project": "projects", "session": "sessions", "prompt": "prompts", "observation": "observations"}
 KINDS |= {"summary": "summaries", "line": "lines", "file": "files"}
 OUTCOMES = {"added": "new", "changed": "brought up to date", "known": "here already", "forgotten": "forgotten here"}
@@ -36,10 +38,11 @@ def add_commands(commands: Any) -> None:
     export_ = commands.add_parser(
         "export",
         help="write what is remembered to a file: JSON Lines, for another machine or another program",
-        epilog="Nothing private and nothing forgotten is in it, but all the rest is: the file is yours alone (0600).",
+        epilog="Nothing private and nothing forgotten is in it, but all the rest is: the file is yours alone (0600)."
+        " Without FILE it goes into `exports/` in the data directory, never into the current folder.",
     )
     export_.add_argument(
-        "file", nargs="?", default="", metavar="FILE", help="`-`: stdout (default: a name with the date)"
+        "file", nargs="?", default="", metavar="FILE", help="`-`: stdout (default: a name with the date, in `exports/`)"
     )
     export_.add_argument("--project", default="", metavar="P", help="only of this project (`claude-mem list projects`)")
     export_.add_argument("--query", default="", metavar="TEXT", help="only what a search for this finds")
@@ -160,29 +163,66 @@ def _amounts(kinds: dict[str, int]) -> str:
 
 
 def export(options: argparse.Namespace) -> int:
-    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
-    asked = {name: getattr(options, name) for name in ("project", "query", "since", "until")}
-    lines = client.lines("/api/export", **asked)
+    config = load_forgiving().config
+    narrow = {name: getattr(options, name) for name in ("project", "query", "since", "until")}
     if options.file == "-":
-        _copy(lines, sys.stdout.buffer)
+        _copy(_export_lines(config, narrow), sys.stdout.buffer)
         return 0
-    path = Path(options.file or f"claude-mem-{date.today().isoformat()}.jsonl").expanduser().absolute()
-    _check_may_replace(path)
-    with _new_file(path) as file:
-        records = _copy(lines, file)
+    path = Path(options.file).expanduser().absolute() if options.file else _default_export(config)
+    records = write_export(path, config, **narrow)
     output.line(f"{records:,} records in {path}, readable by you alone")
     return 0
 
 
+def write_export(path: Path, config: Config, **narrow: str) -> int:
+    """Write what is remembered, or what `narrow` leaves of it, to a file; the number of records."""
+    _check_may_replace(path)
+    with _new_file(path) as file:
+        return _copy(_export_lines(config, narrow), file)
+
+
+def _export_lines(config: Config, narrow: Mapping[str, str]) -> Iterator[bytes]:
+    return Client(process.start(config.data_dir), seconds=SECONDS).lines("/api/export", **narrow)
+
+
+def _default_export(config: Config) -> Path:
+    """Never in the current folder: that is usually a repository, and the file holds private memories."""
+    try:
+        hook.make_private(str(config.exports))
+    except OSError as error:
+        raise CannotDo(f"{config.exports} can't be made: {error.strerror}", hint="name a file") from error
+    return unused_name(config.exports)
+
+
+def unused_name(folder: Path) -> Path:
+    """A name for an export that takes the place of nothing."""
+    stem = f"claude-mem-{date.today().isoformat()}"
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next(path for name in names if not os.path.lexists(path := folder / f"{name}.jsonl"))
+
+
 def _check_may_replace(path: Path) -> None:
     """An export may take the place of an earlier one, and of nothing else."""
-    if path.is_dir():
-        raise Misuse(f"{path} is a folder", hint="name a file in it")
-    if path.exists():
+    try:
+        if path.is_dir():
+            raise Misuse(f"{path} is a folder", hint="name a file in it")
+        if not path.parent.is_dir():
+            raise NotFound(f"there is no folder {path.parent}", hint="make it first, or name a file in another one")
+        if not path.exists():
+            return
+        if not path.is_file():
+            raise Misuse(f"{path} is no ordinary file", hint="name another one, or `-` for stdout")
         with path.open("rb") as file:
             first = file.readline(1 << 16)
-        if first and portable.read_header(first) is None:
-            raise Misuse(f"{path} is there already, and no export", hint="name another file")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    if first and portable.read_header(first) is None:
+        raise Misuse(f"{path} is there already, and no export", hint="name another file")
+
+
+def _cannot_write(path: Path, error: OSError) -> CannotDo:
+    hint = "name a file in a folder that you may write to and that has room"
+    return CannotDo(f"{path} can't be written: {error.strerror or error}", hint=hint)
 
 
 @contextmanager
@@ -195,18 +235,21 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temp.rename(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
     finally:
-        temp.unlink(missing_ok=True)
+        with suppress(OSError):
+            temp.unlink()
 
 
 def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
     """How many records there were; an error if the last line is not the one that says so."""
-    last, count = b"", 0
+    last = b""
     with output.progress() as advance:
-        for count, last in enumerate(lines, start=1):
+        for number, last in enumerate(lines, start=1):
             file.write(last)
-            if not count % 500:
-                advance("writing", count, 0)
+            if not number % 500:
+                advance("writing", number, 0)
     file.flush()
     try:
         end = portable.read(last)
@@ -339,7 +382,7 @@ def restore(options: argparse.Namespace) -> int:
     path = _named(options.path, config)
     checked = copies.check(path)
     output.say(f"{path} is sound: {_rows(checked.counts)}")
-    if not options.yes and not output.ask("put it in place of the present memory, which is kept?", default=False):
+    if not options.yes and not output.ask("put it in place of the present memory, which is kept?"):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
     with copies.prepared(path, config.data_dir) as fresh:

@@ -127,21 +127,45 @@ def path(found: Path) -> str:
     return f"~/{found.relative_to(home)}" if found.is_relative_to(home) and found != home else str(found)
 
 
+# --- questions -------------------------------------------------------------------------------------------------------
+# Whatever can't be undone, or leaves this machine, is asked about with `ask(…)`, whose default is no.
+
+
+def can_ask() -> bool:
+    """Whether a person can answer: stdin is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def reply(question: str) -> str | None:
+    """The line that was typed, stripped; None at the end of input (^D, a closed stdin)."""
+    say(f"{question} ")
+    try:
+        typed = sys.stdin.readline() if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        typed = "\ufffd\n"  # no answer that anything takes for a yes
+    return typed.strip() if typed.strip() or typed.endswith("\n") else None
+
+
+def ask(question: str, *, default: bool = False) -> bool:
+    """Whether the answer is yes. `default` is what an empty line means. The end of input always means no, and so does
+    a stdin that is no terminal."""
+    if not can_ask():
+        return False
+    answer = reply(f"{question} {'[Y/n]' if default else '[y/N]'}")
+    if answer is None:
+        return False
+    return answer.lower() in ("y", "yes") or (default and not answer)
+
+
 def choose(question: str, choices: Sequence[tuple[str, str]]) -> str:
-    """One of several, by its number; the first is what an empty line, or nonsense, means."""
+    """The name of one of several choices, by its number. The first is what an empty line and the end of input mean;
+    anything else is asked again."""
+    names = {str(number): name for number, (name, _) in enumerate(choices, start=1)}
     say(question)
     for number, (_, meaning) in enumerate(choices, start=1):
         say(f"  {number}  {meaning}")
-    say(f"1–{len(choices)} [1] ")
-    given = sys.stdin.readline().strip()
-    chosen = int(given) if given.isdecimal() and 1 <= int(given) <= len(choices) else 1
-    return choices[chosen - 1][0]
-
-
-def ask(question: str, *, default: bool = True) -> bool:
-    """The default is what an empty line means. Where nobody can answer, it is no."""
-    if not sys.stdin.isatty():
-        return False
-    say(f"{question} {'[Y/n]' if default else '[y/N]'} ")
-    given = sys.stdin.readline().strip().lower()
-    return given in ("y", "yes") or (default and not given)
+    while True:
+        answer = reply(f"1–{len(choices)} [1]") or "1"
+        if answer in names:
+            return names[answer]
+        say(f"{answer!r} is none of them")

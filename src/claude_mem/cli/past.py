@@ -401,7 +401,7 @@ def _refine(client: Client, paths: Sequence[str], options: argparse.Namespace) -
         f" {found['model']}. The caps hold: {found['daily_tokens']:,} tokens a day, so about {found['days']:,} day(s),"
         f" and {output.dollars(found['monthly_cost'])} a month."
     )
-    if not options.yes and not output.ask("send them?", default=False):
+    if not options.yes and not output.ask("send them?"):
         output.say("nothing was sent (`--yes` sends without asking)")
         return 1
     asked = sum(client.post("/api/backfill/refine", {"paths": some})["turns"] for some in _some(paths))

@@ -138,7 +138,7 @@ def _merge(client: Client, source: int, target: int, options: argparse.Namespace
     plan = client.post(f"/api/project/{source}/merge?dry_run=1", {"into": target})
     moves = ", ".join(f"{count:,} {name}" for name, count in plan["moves"].items())
     output.say(f"{moves} of {plan['from']['name']} become part of {plan['into']['name']}; there is no way back")
-    if not options.yes and not output.ask("merge them?", default=False):
+    if not options.yes and not output.ask("merge them?"):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
     client.post(f"/api/project/{source}/merge", {"into": target})

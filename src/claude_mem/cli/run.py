@@ -227,7 +227,7 @@ def _offline(config: Config) -> dict[str, Any]:
     lock = process.take_lock(config.data_dir)
     try:
         db = Database(database(config), backups=config.backups)
-        found = db.read_now(account.totals, in_spool=len(_names(config.spool)))
+        found = db.read_now(account.totals, in_spool=waiting(config))
         db.close()
     finally:
         lock.release()
@@ -242,9 +242,14 @@ def _set_aside(config: Config) -> list[str]:
 
 
 def _spool_only(config: Config) -> dict[str, Any]:
-    waiting = len(_names(config.spool))
+    in_spool = waiting(config)
     empty: dict[str, Any] = dict.fromkeys(("stored", "set_aside", "filtered"), 0)
-    return {**empty, "captured": waiting, "queued": waiting, "filtered_by": {}, "set_aside_by": {}}
+    return {**empty, "captured": in_spool, "queued": in_spool, "filtered_by": {}, "set_aside_by": {}}
+
+
+def waiting(config: Config) -> int:
+    """How many captured events are not in the database yet."""
+    return len(_names(config.spool))
 
 
 def _names(folder: Path) -> list[str]:

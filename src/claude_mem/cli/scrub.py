@@ -41,7 +41,7 @@ def scrub(options: argparse.Namespace) -> int:
         if options.dry_run or not found["changed"]:
             return _show(found, as_json=options.json)
         output.say(f"would change: {_amounts(found['changed'])}")
-        if not output.ask("replace the secrets in them? It can't be undone", default=False):
+        if not output.ask("replace the secrets in them? It can't be undone"):
             output.say("nothing was changed (`--yes` does it without asking)")
             return 1
     return _show(_watched(client, dry_run=False), as_json=options.json)

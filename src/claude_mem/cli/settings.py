@@ -83,10 +83,18 @@ def _set(loaded: Loaded, path: Path, name: str, given: str | None) -> int:
         raise Misuse("`data_dir` can't be set in a file", hint="the hook reads none; use CLAUDE_MEM_DATA_DIR")
     if given is None:
         raise Misuse("to which value?", hint=f"`claude-mem config set {name} VALUE`, or - to read it from stdin")
-    text = sys.stdin.read().strip() if given == "-" else given
+    text = _from_stdin(name) if given == "-" else given
     value = check(name, parse(name, text), "this value")
     config_file.store(path, name, value)
     return _done(loaded, name)
+
+
+def _from_stdin(name: str) -> str:
+    """What was piped in or pasted. Nothing (^D at once, an empty pipe) is no value: it would remove a key."""
+    text = sys.stdin.read().strip() if sys.stdin is not None else ""
+    if not text:
+        raise Misuse(f"there was nothing on stdin; {name} was not changed", hint=f"`claude-mem config unset {name}`")
+    return text
 
 
 def _unset(loaded: Loaded, path: Path, name: str) -> int:

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 
 from claude_mem import config_file, hook, process
 from claude_mem.cli import output, past
+from claude_mem.cli.deletion import Decision, decide
+from claude_mem.cli.move import EXPORT_NAMES
 from claude_mem.cli.run import start_current
 from claude_mem.config import Config, check, load_forgiving, parse
 from claude_mem.errors import BadSetting, CannotDo, MemError, Misuse, NotFound
@@ -32,9 +33,16 @@ def add_commands(commands: Any) -> None:
     install_.add_argument("--mcp", action="store_true", help="print what any other MCP client needs, change nothing")
     install_.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
     install_.set_defaults(run=install)
-    uninstall_ = commands.add_parser("uninstall", help="take it out of every agent again and stop the worker")
-    uninstall_.add_argument("--yes", action="store_true", help="never ask; the memory is kept")
-    uninstall_.add_argument("--delete-data", action="store_true", help="also delete everything that is remembered")
+    uninstall_ = commands.add_parser(
+        "uninstall",
+        help="take it out of every agent again and stop the worker",
+        epilog="Memories are deleted only after an explicit yes on a terminal, where an export to your home folder is"
+        " offered first, or by --delete-data together with --yes.",
+    )
+    uninstall_.add_argument("--yes", action="store_true", help="never ask; without --delete-data the memory is kept")
+    uninstall_.add_argument(
+        "--delete-data", action="store_true", help="also delete all memories, backups and exports in the data directory"
+    )
     uninstall_.set_defaults(run=uninstall)
 
 
@@ -49,7 +57,7 @@ def install(options: argparse.Namespace) -> int:
     _show(chosen, plans, problems)
     if options.dry_run:
         return 1 if problems else 0
-    if changes and not options.yes and not output.ask("change these files?"):
+    if changes and not options.yes and not output.ask("change these files?", default=True):
         output.say("nothing was changed (`--yes` changes them without asking)")
         return 1
     process.write_launcher(config.data_dir)
@@ -61,7 +69,7 @@ def install(options: argparse.Namespace) -> int:
             put_in(found, record)
         except CannotDo as problem:
             problems[name] = problem
-    if not options.yes and sys.stdin.isatty():
+    if not options.yes and output.can_ask():
         _ask_model(config)
     start_current(config.data_dir)
     code = _report(chosen, plans, problems, config)
@@ -75,7 +83,7 @@ def _offer_past(chosen: Sequence[Host], options: argparse.Namespace) -> None:
     if not count:
         return
     what = f"{count:,} old session{'s' * (count != 1)} ({output.size(size)}) of these agents on this disk"
-    if not options.yes and output.ask(f"{what}: remember them too?"):
+    if not options.yes and output.ask(f"{what}: remember them too?", default=True):
         past.everything()
     else:
         output.line(f"{what}: `claude-mem backfill` remembers them")
@@ -88,18 +96,28 @@ def _ask_model(config: Config) -> None:
     if loaded.problems or loaded.sources["provider"] != "default":
         return
     provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
-    config_file.store(path, "provider", provider)
-    if provider in ("local", "ollama"):
+    costs = provider not in ("local", "ollama")
+    monthly_cost = _ask_monthly_cost(config.monthly_cost) if costs else None
+    if costs and monthly_cost is None:
+        output.say("no model was set up; `claude-mem config set provider NAME` does it later")
         return
-    output.say(f"the most dollars a month [{config.monthly_cost:g}] ")
-    given = sys.stdin.readline().strip().lstrip("$")
-    try:
-        most = check("monthly_cost", parse("monthly_cost", given), "this") if given else 5.0
-        config_file.store(path, "monthly_cost", most)
-    except BadSetting as problem:
-        output.error(str(problem), f"{config.monthly_cost:g} it is; `claude-mem config set monthly_cost N` changes it")
+    config_file.store(path, "provider", provider)
+    if monthly_cost is not None:
+        config_file.store(path, "monthly_cost", monthly_cost)
     if provider in KEYS:
         output.say(f"its key: `claude-mem config set {KEYS[provider]} -`, then paste it and press ^D")
+
+
+def _ask_monthly_cost(default: float) -> float | None:
+    """The most a model may cost, in dollars a month; None at the end of input."""
+    while True:
+        answer = output.reply(f"the most dollars a month [{default:g}]")
+        if not answer:
+            return None if answer is None else default
+        try:
+            return float(check("monthly_cost", parse("monthly_cost", answer.lstrip("$")), "this"))
+        except BadSetting as problem:
+            output.error(str(problem), problem.hint)
 
 
 KEYS = {"anthropic": "anthropic_api_key", "openrouter": "openrouter_api_key", "gemini": "gemini_api_key"}
@@ -191,22 +209,34 @@ def _print_mcp(ours: Ours) -> int:
 def uninstall(options: argparse.Namespace) -> int:
     config = load_forgiving().config
     ours = Ours(process.launcher(config.data_dir), os.environ)
-    if not options.yes and not output.ask("take claude-mem out of every agent's files and stop the worker?"):
+    question = "take claude-mem out of every agent's files and stop the worker?"
+    if not options.yes and not output.ask(question, default=True):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
-    record = Record(config.data_dir)
-    troubled = False
+    troubled = not _take_out_of_agents(config, ours)
+    try:
+        decision = Decision(options.delete_data) if options.yes else decide(config, requested=options.delete_data)
+    except CannotDo as problem:
+        output.error(str(problem), problem.hint)
+        decision, troubled = Decision(delete=False), True
+    stopped = _end(config.data_dir, ours, delete=decision.delete, keep=(RECORD, KEPT_FILES) if troubled else ())
+    _prove(config, ours, stopped=stopped, deleted=decision.delete)
+    if decision.export:
+        output.line(f"exported memories: {decision.export} (`claude-mem import` brings them back)")
+    return 1 if troubled else 0
+
+
+def _take_out_of_agents(config: Config, ours: Ours) -> bool:
+    """Whether every agent's files could be cleared of us."""
+    record, clear = Record(config.data_dir), True
     for host in HOSTS.values():
         done, problems = take_out(host, ours, record)
         for path in done:
             output.say(f"{host.label}: taken out of {output.path(path)}")
         for problem in problems:
             output.error(f"{host.label}: {problem}", problem.hint)
-        troubled = troubled or bool(problems)
-    delete = options.delete_data or (not options.yes and output.ask(f"also delete all memories in {config.data_dir}?"))
-    stopped = _end(config.data_dir, ours, delete=delete, keep=(RECORD, KEPT_FILES) if troubled else ())
-    _prove(config, ours, stopped=stopped, deleted=delete)
-    return 1 if troubled else 0
+        clear = clear and not problems
+    return clear
 
 
 def _end(data_dir: Path, ours: Ours, *, delete: bool, keep: Sequence[str]) -> bool:
@@ -237,9 +267,9 @@ OURS = (
     "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
     process.LAUNCHER, RECORD, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
     "forgetting.json", ".forgetting.json",
-    "backups/daily-*.db*", "quarantine", "ballast", "missed",
+    "backups/daily-*.db*", "quarantine", "ballast", "missed", f"exports/{EXPORT_NAMES}", f"exports/.{EXPORT_NAMES}.*",
 )  # fmt: skip
-SHARED = ("logs", "backups", "modes", ".")  # the older claude-mem puts things there, too
+SHARED = ("logs", "backups", "exports", "modes", ".")  # the older claude-mem puts things there, too
 
 
 def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:

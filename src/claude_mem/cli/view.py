@@ -13,6 +13,10 @@ from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
+from claude_mem.errors import NotFound
+
+OBSERVATION = "/observation/"
+MOST_DIGITS = 19  # of a row's number; more is a word to search for
 
 
 def add_commands(commands: Any) -> None:
@@ -28,21 +32,35 @@ def add_commands(commands: Any) -> None:
 
 
 def open_viewer(options: argparse.Namespace) -> int:
+    path = page_of(options.what)
     worker = process.start(load_forgiving().config.data_dir)
-    link = Client(worker).post("/api/open", {"path": page_of(options.what)})["url"]
+    _check_exists(Client(worker), path)
+    link = Client(worker).post("/api/open", {"path": path})["url"]
     if options.only_print or not _has_screen() or not webbrowser.open(link):
         output.line(link)
         output.say("it works once, within five minutes")
         return 0
-    output.say(f"opened http://127.0.0.1:{worker.port}{page_of(options.what)}")
+    output.say(f"opened http://127.0.0.1:{worker.port}{path}")
     return 0
 
 
 def page_of(what: list[str]) -> str:
     """An observation by its number, anything else by searching."""
-    if len(what) == 1 and what[0].lstrip("#").isdecimal():
-        return f"/observation/{int(what[0].lstrip('#'))}"
+    number = what[0].removeprefix("#") if len(what) == 1 else ""
+    if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS:
+        return f"{OBSERVATION}{int(number)}"
     return "/search?" + urlencode({"q": " ".join(what)}) if what else "/"
+
+
+def _check_exists(client: Client, path: str) -> None:
+    """An error if this is the page of an observation that does not exist. A forgotten one still has a page."""
+    if path.startswith(OBSERVATION):
+        try:
+            client.get(f"/api{path}/page")
+        except NotFound:
+            number = path.removeprefix(OBSERVATION)
+            hint = "`claude-mem list` or `claude-mem search` shows what there is"
+            raise NotFound(f"there is no observation {number}", hint=hint) from None
 
 
 def _has_screen() -> bool:

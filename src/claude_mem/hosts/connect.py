@@ -286,13 +286,17 @@ def _hash(text: str) -> str:
 
 
 def standing(host: Host, ours: Ours) -> tuple[str, str]:
-    """`connected`, `partly`, `absent` or `broken`, and what is wrong."""
+    """`connected`, `waiting` (for something that only the user can do), `partly`, `absent` or `broken`; and by what way
+    it is connected, what it waits for, or what is wrong."""
     try:
         missing, ours_there = plan(host, ours), removal(host, ours)
     except MemError as problem:
         return "broken", f"{problem}{f' ({problem.hint})' if problem.hint else ''}"
     if not missing:
-        return "connected", host.elsewhere(ours.env) or host.waits_for(ours.env)
+        if way := host.elsewhere(ours.env):
+            return "connected", way
+        obstacle = host.waits_for(ours.env)
+        return ("waiting", obstacle) if obstacle else ("connected", "")
     if not ours_there:
         return "absent", ""
     return "partly", ", ".join(sorted({str(change.path) for change in missing}))

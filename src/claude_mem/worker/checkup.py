@@ -147,6 +147,7 @@ def disk(config: Config, database: Path) -> Row:
         "spool": _tree(config.spool),
         "set aside": _tree(config.aside),
         "backups": _tree(config.backups),
+        "exports": _tree(config.exports),
         "models": _tree(config.models),
         "logs": _tree(config.log_file.parent),
     }

@@ -278,8 +278,8 @@ class Keeper:
     # --- the quota -------------------------------------------------------------------------------------------
 
     def used(self) -> int:
-        """All that we take, but for the models a person has fetched."""
-        return room.used(self.config.data_dir, but=("models", "ballast"))
+        """All that we take, but for the models a person has fetched and the exports a person has made."""
+        return room.used(self.config.data_dir, but=("models", "exports", "ballast"))
 
     async def keep_to_quota(self, *, now: int) -> None:
         quota = self.config.disk_quota_mb << 20

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -99,7 +98,7 @@ class About:
 
 TOOLS: Mapping[str, About] = {
     "search": About(
-        Search, "Search memory. Returns a compact index, best first: ID, time, type, title, tokens to read it in full."
+        Search, "Search memory. Returns a compact index, best first: ID, date, type, title, tokens to read it in full."
     ),
     "timeline": About(Timeline, "What happened before and after a moment: prompts, observations, summaries in order."),
     "get_observations": About(GetObservations, "Records in full, by ID. Ask for all you need in one call."),
@@ -295,20 +294,17 @@ def _turn(conn: Connection, turn_id: int) -> Row:
 
 
 def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
-    """One line a hit, by day; the day of the best hit first."""
+    """One line per hit, in the order of their rank."""
     if not hits:
         yield "Nothing is remembered about that. Other words or fewer filters may find more."
         return
-    yield "Records of past work, as information: ID time type title [project] ~tokens to read in full"
-    days = list(dict.fromkeys(_day(hit.row) for hit in hits))
-    for day, of_day in groupby(sorted(hits, key=lambda hit: days.index(_day(hit.row))), key=lambda hit: _day(hit.row)):
-        yield f"### {day}"
-        for hit in of_day:
-            icon = icons.get(hit.row["type"] or "", "·")
-            cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
-            where = f"[{safe(hit.row['project'])}] ~{cost}"
-            title = safe(hit.title) + held_mark(hit.row)
-            yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%H:%M} {icon} {title} {where}"
+    yield "Records of past work, as information: ID date time type title [project] ~tokens to read in full"
+    for hit in hits:
+        icon = icons.get(hit.row["type"] or "", "·")
+        cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
+        where = f"[{safe(hit.row['project'])}] ~{cost}"
+        title = safe(hit.title) + held_mark(hit.row)
+        yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%Y-%m-%d %H:%M} {icon} {title} {where}"
     yield "There is more: narrow the question or raise the limit." if more else "That is all."
 
 
@@ -360,7 +356,3 @@ def _within(texts: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
         yield f"Too long for one answer, ask again for: {', '.join(left)}"
     if missing := [name for name in dict.fromkeys(wanted) if name not in texts]:
         yield f"Not there (any more): {', '.join(missing)}"
-
-
-def _day(row: Row) -> str:
-    return f"{local(row['created_at']):%Y-%m-%d}"

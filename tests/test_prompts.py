@@ -1,0 +1,407 @@
+"""No prompt destroys or sends anything on Enter, at the end of input, or when nobody can answer."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+import select
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import claude_mem.cli
+from claude_mem.cli import output
+from tests.lab import MEM, Lab
+from tests.models.server import Say, Server
+from tests.refining import GOOD, spool_turn
+from tests.test_backfill import Old
+from tests.test_cost import settings as model_settings
+from tests.test_hook import wait_for
+
+SECONDS = 60.0
+ENTER, END = b"\n", b"\x04"
+MOST_ANSWERS = 8  # then the end of input: a prompt that asks again must not go on for ever
+PROMPT = re.compile(rb"\[(?:Y/n|y/N|\d+)\] ")
+SECRET = "ghp_" + "q7Rz2Lm9" * 4 + "Wt4x"
+
+
+# --- a person at a terminal ------------------------------------------------------------------------------------------
+
+
+def converse(
+    lab: Lab, words: Sequence[str], answers: Sequence[bytes], *, typed: bytes = b"", env: dict[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command on a terminal, answer its prompts one by one, the last answer again and again: exit code, screen."""
+    ours, theirs = os.openpty()
+    running = subprocess.Popen(
+        [*MEM, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env or person(lab), cwd=lab.project
+    )
+    os.close(theirs)
+    shown, answered, deadline = b"", 0, time.monotonic() + SECONDS
+    os.write(ours, typed)
+    try:
+        while chunk := _read(ours, deadline):
+            shown += chunk
+            while len(PROMPT.findall(shown)) > answered:
+                os.write(ours, answers[min(answered, len(answers) - 1)] if answered < MOST_ANSWERS else END)
+                answered += 1
+        return running.wait(timeout=10), shown.decode("utf-8", "replace").replace("\r\n", "\n")
+    finally:
+        running.kill()
+        running.wait()
+        os.close(ours)
+
+
+def _read(terminal: int, deadline: float) -> bytes:
+    ready = select.select([terminal], [], [], max(deadline - time.monotonic(), 0))[0]
+    assert ready, "the command waits for something nobody has asked for"
+    with contextlib.suppress(OSError):  # how a terminal says that nobody is left
+        return os.read(terminal, 1 << 16)
+    return b""
+
+
+def unheard(lab: Lab, words: Sequence[str], *, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """The same with stdin closed."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *MEM, *words],
+        env=env or person(lab), cwd=lab.project, capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def person(lab: Lab, **more: str) -> dict[str, str]:
+    """The environment of a new user: no provider is set by it."""
+    env = lab.env(TERM="xterm", COLUMNS="160", **more)
+    del env["CLAUDE_MEM_PROVIDER"]
+    return env
+
+
+# --- a memory, and every prompt about it -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two projects, a backup, a secret of old. No case may change any of it."""
+    lab = Lab(tmp_path_factory.mktemp("prompts"))
+    try:
+        fill(lab)
+        yield lab
+    finally:
+        lab.close()
+
+
+@pytest.fixture(scope="module")
+def before(memory: Lab) -> dict[str, Any]:
+    return content(memory)
+
+
+def fill(lab: Lab) -> None:
+    (lab.folder / "home" / ".claude").mkdir(parents=True)
+    spool_turn(lab, "s1", prompt=f"Fix the basket totals, the token is {SECRET}")
+    assert lab.drain(CLAUDE_MEM_REDACT_SECRETS="false") == 0
+    client = lab.start()
+    wait_for(lambda: (found := client.get("/api/health"))["captured"] and not found["queued"])
+    client.post("/api/memory/save", {"text": "Deploys run on Fridays only.", "project": "ops"})
+    lab.mem("backup")
+    broken = lab.folder / "broken.py"
+    broken.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_text('title = \"')\n")
+
+
+def content(lab: Lab) -> dict[str, Any]:
+    """Everything that could be lost."""
+    with contextlib.suppress(FileNotFoundError):
+        (lab.data / "worker.starting").unlink()  # it was stopped on purpose
+    lab.start()
+    return {
+        "memories": lab.mem("export", "-").stdout,
+        "backups": {path.name: path.stat().st_size for path in (lab.data / "backups").glob("*.db")},
+        "secret": SECRET in lab.mem("search", "token", "--json").stdout,
+        "projects": [row["name"] for row in lab.client().get("/api/projects")["items"]],
+    }
+
+
+@dataclass
+class Case:
+    """A command, what it asks at the point of interest, and the answers that lead there."""
+
+    words: tuple[str, ...]
+    asks: str
+    before: tuple[bytes, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+
+
+YES, NO = b"y\n", b"n\n"
+CASES = {
+    "install": Case(("install", "--host", "claude"), "change these files? [Y/n]"),
+    "install, model": Case(("install", "--host", "claude"), "Shall a model refine them?", (YES,)),
+    "install, cost": Case(("install", "--host", "claude"), "the most dollars a month", (YES, b"9\n", b"x\n", b"4\n")),
+    "uninstall": Case(("uninstall",), "stop the worker? [Y/n]"),
+    "uninstall, memories": Case(("uninstall",), "delete all of it, too? [y/N]", (YES,)),
+    "uninstall, export": Case(("uninstall",), "first? [Y/n]", (YES, YES)),
+    "uninstall, last question": Case(("uninstall",), "for good? [y/N]", (YES, YES, NO)),
+    "uninstall with data": Case(("uninstall", "--delete-data"), "stop the worker? [Y/n]"),
+    "uninstall with data, last question": Case(("uninstall", "--delete-data"), "for good? [y/N]", (YES, NO)),
+    "forget": Case(("forget", "1"), "you can undo it) [y/N]"),
+    "erase": Case(("forget", "1", "--now"), "erase it for good? [y/N]"),
+    "forget a project": Case(("forget", "--project", "shop"), "you can undo it) [y/N]"),
+    "erase a text": Case(("forget", "--matching", "basket", "--now"), "erase all of it for good? [y/N]"),
+    "restore": Case(("restore", "BACKUP"), "put it in place of the present memory, which is kept? [y/N]"),
+    "scrub": Case(("scrub",), "It can't be undone [y/N]"),
+    "merge projects": Case(("project", "merge", "shop", "ops"), "merge them? [y/N]"),
+    "edit": Case(("edit", "1"), "edit it again? [Y/n]", env={"EDITOR": "BROKEN"}),
+}
+
+
+@pytest.mark.parametrize("key", ["enter", "end of input", "closed"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_prompt_destroys_anything_by_default(memory: Lab, before: dict[str, Any], name: str, key: str) -> None:
+    case = CASES[name]
+    (backup,) = before["backups"]
+    words = [backup if word == "BACKUP" else word for word in case.words]
+    broken = f"{sys.executable} {memory.folder / 'broken.py'}"
+    env = person(memory, **{name: broken if text == "BROKEN" else text for name, text in case.env.items()})
+    if "install" in case.words:  # as a new user meets it
+        memory.mem("uninstall", "--yes")
+        (memory.data / "config.toml").unlink(missing_ok=True)
+    if key == "closed":
+        _, shown = unheard(memory, words, env=env)
+        assert "Traceback" not in shown
+    else:
+        _, shown = converse(memory, words, [*case.before, ENTER if key == "enter" else END], env=env)
+        assert case.asks in shown, shown
+    assert content(memory) == before
+
+
+@pytest.mark.parametrize(("key", "prompts"), [(ENTER, ["Paint the shed green"]), (END, [])])
+def test_old_sessions_are_read_on_enter_and_not_at_the_end_of_input(lab: Lab, key: bytes, prompts: list[str]) -> None:
+    folder = lab.folder / "home" / ".claude" / "projects" / "-shop"
+    folder.mkdir(parents=True)
+    old = Old(folder / "11111111-1111-1111-1111-111111111111.jsonl", "old-1", lab.project)
+    old.prompt("Paint the shed green", "")
+    old.say("The shed is green.")
+    _, shown = converse(lab, ("install", "--host", "claude"), [YES, key], env=lab.env())
+    assert "remember them too? [Y/n]" in shown
+    assert [row["text"] for row in lab.client().get("/api/prompts")["items"]] == prompts
+
+
+def test_a_key_is_not_overwritten_with_nothing(memory: Lab) -> None:
+    memory.mem("config", "set", "anthropic_api_key", "key-of-the-test")
+    words = ("config", "set", "anthropic_api_key", "-")
+    for typed in (END, ENTER + END):
+        code, shown = converse(memory, words, [END], typed=typed)
+        assert (code, "was not changed" in shown) == (2, True)
+    assert unheard(memory, words)[0] == 2
+    assert memory.mem("config", "get", "anthropic_api_key").stdout == "(set, not shown)\n"
+    memory.mem("config", "unset", "anthropic_api_key")
+
+
+@pytest.mark.parametrize("key", [ENTER, END])
+def test_nothing_is_sent_to_a_model_by_default(lab: Lab, key: bytes) -> None:
+    old = Old(lab.folder / "one.jsonl", "old-1", lab.project)
+    old.prompt("Add a voucher field", "")
+    old.call("v1", "Write", file_path=str(lab.project / "voucher.py"), content="class Voucher: ...")
+    old.say("Vouchers are a module of their own now, with one class.")
+    with Server(Say(GOOD)) as server:
+        env = lab.env(TERM="xterm", **model_settings(server))
+        lab.start(**model_settings(server))
+        _, shown = converse(lab, ("backfill", str(old.path), "--refine"), [key], env=env)
+        assert "send them? [y/N]" in shown
+        assert "nothing was sent" in shown
+        assert server.asked == []
+
+
+# --- uninstall -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(lab: Lab) -> Lab:
+    """A memory that may go: one turn, one note, one backup. No worker runs."""
+    (lab.folder / "home" / ".claude").mkdir(parents=True)
+    spool_turn(lab)
+    client = lab.start()
+    wait_for(lambda: (found := client.get("/api/health"))["captured"] and not found["queued"])
+    client.post("/api/memory/save", {"text": "Deploys run on Fridays only.", "project": "ops"})
+    lab.mem("backup")
+    lab.mem("stop")
+    return lab
+
+
+def exports(lab: Lab) -> list[Path]:
+    return sorted((lab.folder / "home").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_uninstall_says_how_much_would_go(own: Lab, running: bool) -> None:
+    if running:
+        own.start()
+    stats = own.start().get("/api/stats")["database"] if running else counted(own)
+    _, shown = converse(own, ("uninstall",), [ENTER])
+    assert f"holds {stats['observations']} observations, {stats['sdk_sessions']} session" in shown
+    assert "and 1 backup\n" in shown
+    assert stats["observations"] > 1
+
+
+def counted(lab: Lab) -> dict[str, int]:
+    (row,) = lab.rows(
+        "select (select count(*) from observations where not forgotten), (select count(*) from sdk_sessions)"
+    )
+    return dict(zip(("observations", "sdk_sessions"), row, strict=True))
+
+
+def test_uninstall_counts_what_is_not_processed_yet_and_a_database_nobody_can_read(own: Lab) -> None:
+    spool_turn(own, "s2")
+    (own.data / "claude-mem.db").write_bytes(b"no database at all" * 1000)
+    _, shown = converse(own, ("uninstall",), [ENTER])
+    assert "an unknown number of memories" in shown
+    assert "5 unprocessed events and 1 backup" in shown
+
+
+def test_memories_are_exported_and_deleted_after_an_explicit_yes(own: Lab) -> None:
+    told = own.mem("export", "-").stdout
+    code, shown = converse(own, ("uninstall",), [YES, YES, ENTER, YES])
+    assert code == 0
+    (path,) = exports(own)
+    assert str(path) in shown
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == told
+    assert not own.data.exists()
+
+
+def test_an_export_that_fails_means_that_nothing_is_deleted(own: Lab) -> None:
+    env = person(own, HOME="/proc/nowhere")
+    code, shown = converse(own, ("uninstall",), [YES, YES, ENTER, YES], env=env)
+    assert code == 1
+    assert "the export failed, so nothing was deleted" in shown
+    assert counted(own)["observations"] > 1
+
+
+def test_an_earlier_export_is_not_replaced(own: Lab) -> None:
+    for _ in range(2):
+        converse(own, ("uninstall",), [YES, YES, ENTER, NO])
+        (own.data / "worker.starting").unlink(missing_ok=True)
+    assert len(exports(own)) == 2
+
+
+def test_deleting_without_asking_takes_both_words(own: Lab) -> None:
+    assert own.mem("uninstall", "--delete-data", ok=False).returncode == 1
+    assert counted(own)["observations"] > 1
+    own.mem("uninstall", "--yes")
+    assert counted(own)["observations"] > 1
+    own.mem("uninstall", "--delete-data", "--yes")
+    assert not own.data.exists()
+
+
+def test_an_empty_memory_is_not_exported(lab: Lab) -> None:
+    (lab.folder / "home" / ".claude").mkdir(parents=True)
+    _, shown = converse(lab, ("uninstall",), [YES, YES, YES])
+    assert "holds no memories" in shown
+    assert "export" not in shown
+    assert exports(lab) == []
+
+
+# --- the questions themselves ----------------------------------------------------------------------------------------
+
+
+class Typed:
+    """A terminal on which these lines are typed."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self.lines.pop(0) if self.lines else ""
+
+
+@pytest.mark.parametrize(
+    ("line", "default", "answer"),
+    [
+        ("\n", True, True), ("\n", False, False), ("", True, False), ("", False, False), ("  ", True, False),
+        ("y\n", False, True), ("YES\n", False, True), ("y", False, True), ("n\n", True, False), ("maybe\n", True, False),
+    ],
+)  # fmt: skip
+def test_an_answer_is_yes_or_the_default_of_an_empty_line(
+    monkeypatch: pytest.MonkeyPatch, line: str, default: bool, answer: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(line))
+    assert output.ask("well?", default=default) is answer
+
+
+def test_a_question_defaults_to_no_and_a_closed_stdin_is_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Typed("\n"))
+    assert output.ask("well?") is False
+    monkeypatch.setattr("sys.stdin", None)
+    assert output.ask("well?", default=True) is False
+
+
+@pytest.mark.parametrize(
+    ("lines", "chosen"),
+    [
+        (["2\n"], "b"), (["\n"], "a"), ([""], "a"), (["7\n", "0\n", "x\n", "-1\n", "9" * 5000 + "\n", "3\n"], "c"),
+        (["nonsense\n"], "a"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_asked_again(monkeypatch: pytest.MonkeyPatch, lines: list[str], chosen: str) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(*lines))
+    assert output.choose("which?", [("a", "one"), ("b", "two"), ("c", "three")]) == chosen
+
+
+# What an empty line may agree to: each can be undone, and none sends anything.
+HARMLESS = {
+    "change these files?",
+    "{}: remember them too?",
+    "take claude-mem out of every agent's files and stop the worker?",
+    "export the memories to {} first?",
+    "edit it again?",
+}
+
+
+def test_only_harmless_questions_default_to_yes() -> None:
+    """A new question that does is decided here, and tried above."""
+    found = {_text(call, tree) for tree, call in _calls("ask") if _defaults_to_yes(call)}
+    assert found == HARMLESS
+
+
+def test_only_the_module_that_asks_reads_lines() -> None:
+    readers = {"readline", "input", "getpass"}
+    for path in sorted(Path(claude_mem.cli.__file__).parent.glob("*.py")):
+        names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        allowed = {"readline"} if path.name in ("output.py", "move.py") else set()  # `move` reads a file's first line
+        assert names & readers <= allowed, path.name
+
+
+def _calls(name: str) -> Iterator[tuple[ast.Module, ast.Call]]:
+    for path in sorted(Path(claude_mem.cli.__file__).parent.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+                yield tree, node
+
+
+def _defaults_to_yes(call: ast.Call) -> bool:
+    return any(word.arg == "default" and ast.unparse(word.value) != "False" for word in call.keywords)
+
+
+def _text(call: ast.Call, tree: ast.Module) -> str:
+    """The question as it is written; if it has a name, what was put under that name before."""
+    asked: ast.expr = call.args[0]
+    if isinstance(asked, ast.Name):
+        lines = {node.lineno: node.value for node in ast.walk(tree)
+                 if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == asked.id}  # fmt: skip
+        asked = lines[max(line for line in lines if line < call.lineno)]
+    if isinstance(asked, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in asked.values)
+    assert isinstance(asked, ast.Constant)
+    return str(asked.value)
