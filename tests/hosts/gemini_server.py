@@ -21,6 +21,7 @@ from tests.client.model_server import (
     error,
 )
 
+CHUNK_CHARS = 200  # of an answer in one piece of a stream
 HOOKED = re.compile(r"<hook_context>(.*?)</hook_context>", re.DOTALL)
 
 
@@ -61,6 +62,21 @@ def part_of(block: Any) -> Json:
     )
 
 
+def split(part: Json) -> list[Json]:
+    """The chunks in which a part is streamed: a long text comes in several, cut wherever the length says, in the middle
+    of a word too."""
+    text = part.get("text", "")
+    return [{"text": text[at : at + CHUNK_CHARS]} for at in range(0, len(text), CHUNK_CHARS)] or [part]
+
+
+def answer(*parts: Json, last: bool) -> Json:
+    candidate: Json = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if last:
+        candidate["finishReason"] = "STOP"
+    figures = {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120}
+    return {"candidates": [candidate], "usageMetadata": figures}
+
+
 class GeminiHandler(Handler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))) or b"{}")
@@ -89,13 +105,14 @@ class GeminiHandler(Handler):
         self.send_parts(parts, stream=bool(body["stream"]))
 
     def send_parts(self, parts: list[Json], *, stream: bool) -> None:
-        candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
-        figures = {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120}
-        whole = {"candidates": [candidate], "usageMetadata": figures}
         if stream:
-            self.answer(200, f"data: {json.dumps(whole)}\r\n\r\n".encode(), kind="text/event-stream")
+            pieces = [answer(piece, last=False) for part in parts[:-1] for piece in split(part)]
+            *earlier, last = split(parts[-1]) if parts else [{"text": ""}]
+            pieces += [*(answer(piece, last=False) for piece in earlier), answer(last, last=True)]
+            lines = [f"data: {json.dumps(piece)}\r\n\r\n" for piece in pieces]
+            self.answer(200, "".join(lines).encode(), kind="text/event-stream")
         else:
-            self.send_json(200, whole)
+            self.send_json(200, answer(*parts, last=True))
 
 
 class GeminiServer(ModelServer):

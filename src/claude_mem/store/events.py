@@ -8,9 +8,9 @@ import msgspec
 
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import STORED, Event, Outcome, ToolUsed, kind
+from claude_mem.records import STORED, Event, Outcome, Stopped, ToolUsed, kind
 from claude_mem.store import retention
-from claude_mem.store.database import Connection, Row, rows, value
+from claude_mem.store.database import Connection, Row, one, rows, value
 
 
 def receipt(conn: Connection, event_id: str) -> Outcome | None:
@@ -133,6 +133,29 @@ def has_last_words(conn: Connection, turn_id: int) -> bool:
     """A Stop that says them: not every host's does. If its events are past keeping, it had them."""
     text = "select 1 from events where turn_id = ?1 and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
     return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
+
+
+def reported_stop(conn: Connection, session_id: int, *, since: int, before: int) -> Row | None:
+    """Return the first Stop that a hook or a client reported in this time: `seq`, `turn_id`, `at`, `message`."""
+    return one(
+        conn,
+        """
+        select seq, turn_id, at, body ->> 'message' as message from events
+         where session_id = ? and kind = 'stop' and source != 'transcript' and at >= ? and at < ?
+         order by at, seq limit 1
+        """,
+        (session_id, since, before),
+    )
+
+
+def reword_stop(conn: Connection, seq: int, message: str) -> None:
+    """Replace the message of a Stop. The row gets a new number, so that no digest of the old words is kept."""
+    row = one(conn, "delete from events where seq = ? returning *", (seq,))
+    assert row is not None
+    columns = {**row, "body": msgspec.json.encode(Stopped(message)).decode()}
+    del columns["seq"]
+    names = ", ".join(columns)
+    conn.execute(f"insert into events ({names}) values ({', '.join('?' * len(columns))})", tuple(columns.values()))
 
 
 def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
