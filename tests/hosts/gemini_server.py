@@ -19,9 +19,9 @@ from tests.client.model_server import (
     Text,
     Tool,
     error,
+    pieces,
 )
 
-CHUNK_CHARS = 200  # of an answer in one piece of a stream
 HOOKED = re.compile(r"<hook_context>(.*?)</hook_context>", re.DOTALL)
 
 
@@ -63,10 +63,8 @@ def part_of(block: Any) -> Json:
 
 
 def split(part: Json) -> list[Json]:
-    """The chunks in which a part is streamed: a long text comes in several, cut wherever the length says, in the middle
-    of a word too."""
-    text = part.get("text", "")
-    return [{"text": text[at : at + CHUNK_CHARS]} for at in range(0, len(text), CHUNK_CHARS)] or [part]
+    """The chunks in which a part is streamed."""
+    return [{"text": piece} for piece in pieces(part["text"])] if "text" in part else [part]
 
 
 def answer(*parts: Json, last: bool) -> Json:
@@ -106,10 +104,9 @@ class GeminiHandler(Handler):
 
     def send_parts(self, parts: list[Json], *, stream: bool) -> None:
         if stream:
-            pieces = [answer(piece, last=False) for part in parts[:-1] for piece in split(part)]
-            *earlier, last = split(parts[-1]) if parts else [{"text": ""}]
-            pieces += [*(answer(piece, last=False) for piece in earlier), answer(last, last=True)]
-            lines = [f"data: {json.dumps(piece)}\r\n\r\n" for piece in pieces]
+            *chunks, last = [chunk for part in parts or [{"text": ""}] for chunk in split(part)]
+            replies = [*(answer(chunk, last=False) for chunk in chunks), answer(last, last=True)]
+            lines = [f"data: {json.dumps(piece)}\r\n\r\n" for piece in replies]
             self.answer(200, "".join(lines).encode(), kind="text/event-stream")
         else:
             self.send_json(200, answer(*parts, last=True))

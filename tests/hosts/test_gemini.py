@@ -1,16 +1,25 @@
 """The real Gemini CLI, with our hooks as `claude-mem install` registers them, against a scripted model."""
 
 import json
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.client.harness import Run
-from tests.client.model_server import Hold, Json, Refuse, Reply, Request, Text, Tool
+from tests.client.model_server import (
+    LONG_ANSWER,
+    LONG_REMARK,
+    REMARK,
+    Hold,
+    Json,
+    Refuse,
+    Reply,
+    Request,
+    Text,
+    Tool,
+)
 
 from .gemini_lab import VERSION, GeminiLab, find_gemini, gemini_version, open_gemini_lab, session_of
 from .gemini_server import read_file, shell
@@ -132,31 +141,15 @@ def test_a_session_is_captured(worked: GeminiLab) -> None:
     assert worked.wait_digested()["filtered"] == 0
 
 
-REMARK = "I look at the code first."
-ANSWER = (
-    "The capacitor is charged to 1.21 gigawatts now: `charge` returns what it was given instead of dropping the decimals.\n\n"
-    "I decided to keep the value as a `Decimal`, because sums of floats were off by a hundredth. The root cause was that"
-    " `int` cut the value off, so every jump began with too little energy in it.\n\n"
-    "- [ ] Next: the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals."
-)  # over 400 characters: three chunks of a stream
-
-
-def stored_closings(lab: GeminiLab) -> list[str]:
-    lab.mem("stop")
-    with closing(sqlite3.connect(lab.data / "claude-mem.db")) as conn:
-        return [said for (said,) in conn.execute("select body ->> 'message' from events where kind = 'stop' order by seq")]
-
-
 def test_the_last_message_is_stored_as_it_was_however_it_was_streamed(lab: GeminiLab) -> None:
     """Nothing is committed, so that the title comes from words. What the agent said on the way is no part of them."""
     module = {"file_path": str(lab.project / FILE), "content": "def charge():\n    return 1.21\n"}
-    longer = "Now I change it, and the test with it. " * 8
     lab.server.play(
         "JOB-LONG",
         [Text(REMARK), read_file("README.md")],
-        [Text(longer), Tool("write_file", module)],
+        [Text(LONG_REMARK), Tool("write_file", module)],
         [shell("echo checked")],
-        [Text(ANSWER)],
+        [Text(LONG_ANSWER)],
     )
     healthy(lab.gemini("JOB-LONG: charge the capacitor with all its decimals"))
     lab.wait_digested()
@@ -165,11 +158,14 @@ def test_the_last_message_is_stored_as_it_was_however_it_was_streamed(lab: Gemin
     assert not any(REMARK.rstrip(".") in title or "Now I change it" in title for title in titles)
     ask(lab)
     start = lab.server.requests[-1].contexts[0].splitlines()
-    assert "Next: the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals." in start
+    assert (
+        "Next: the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals."
+        in start
+    )
     (done,) = [line for line in start if line.startswith("Done: ")]
-    assert done.removeprefix("Done: ") in ANSWER.replace("\n\n", " ")
+    assert done.removeprefix("Done: ") in LONG_ANSWER.replace("\n\n", " ")
     lab.wait_digested()
-    assert stored_closings(lab)[:1] == [ANSWER]
+    assert lab.closing_messages()[:1] == [LONG_ANSWER]
 
 
 def test_the_next_session_knows_and_has_our_tools(worked: GeminiLab) -> None:

@@ -563,7 +563,9 @@ def test_a_last_message_that_is_written_after_the_hook_replaces_what_the_hook_sa
     run_hook(lab, "cleanup", "gemini", {**heard, "hook_event_name": "SessionEnd", "reason": "exit"})
     assert lab.drain() == 0
     assert lab.rows(said) == [(ANSWER,), (f"{ANSWER} Twice.",)]
-    assert lab.rows("select count(*) from observations where title like 'I look%' or narrative like 'I look%'") == [(0,)]
+    assert lab.rows("select count(*) from observations where title like 'I look%' or narrative like 'I look%'") == [
+        (0,)
+    ]
     assert lab.rows("select count(*) from session_summaries where completed like '%I look%'") == [(0,)]
     lab.status()
 

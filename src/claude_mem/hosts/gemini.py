@@ -103,7 +103,7 @@ def translate(fields: Fields) -> Fields:
 
 
 def _last_words(fields: Fields) -> str:
-    """Return the turn's last message as the chat file has it; without one, the hook's text with the repetition removed."""
+    """Return the turn's last message as the chat file has it, or else the hook's text without its repetitions."""
     reported = string(fields.get("prompt_response"))
     if reported == NO_WORDS:
         return ""

@@ -77,7 +77,7 @@ def _without_comments(text: str) -> str:
     rest = text
     while True:
         before, opened, after = rest.partition("<!--")
-        inside, closed, beyond = after.partition("-->")
+        _, closed, beyond = after.partition("-->")
         if not opened or not closed:
             return "".join([*kept, rest])
         kept.append(before)
