@@ -11,6 +11,7 @@ import msgspec
 from claude_mem.errors import NotFound
 from claude_mem.records import Body, Prompted, Turn
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.observations import loaded
 
 MOST_EVENTS = 1_000  # of one turn that are looked at: an agent may run for days on one prompt
 MOST_LISTED = 2_000  # turns in the list of all
@@ -101,8 +102,7 @@ def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
         """,
         (_dump(turn_ids),),
     )
-    lists = ("files_read", "files_edited")
-    return {row.pop("turn_id"): {**row, **{name: _list(row[name]) for name in lists}} for row in found}
+    return {row.pop("turn_id"): loaded(row) for row in found}
 
 
 def observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
