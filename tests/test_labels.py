@@ -98,7 +98,7 @@ def test_no_field_is_stored_with_a_label(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="Paint it", prompt_id="p1")
     lab.spool("Stop", prompt_id="p1", last_assistant_message="The fence is painted white now, on both sides.")
     assert lab.drain() == 0
-    fields = {name: f"{label}: so" for name, label in LABELS.items()}
+    fields: dict[str, Any] = {name: f"{label}: so" for name, label in LABELS.items()}
     made = Summary(**fields, investigated="Looked into: so")
 
     def put(conn: Any) -> None:

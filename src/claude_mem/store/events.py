@@ -9,7 +9,7 @@ import msgspec
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
 from claude_mem.records import STORED, Event, Outcome, Stopped, ToolUsed, kind
-from claude_mem.store import retention
+from claude_mem.store import arrival, retention
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 
@@ -177,12 +177,13 @@ def newest(conn: Connection, session_id: int) -> int:
 
 
 def listing(conn: Connection, session_id: int) -> list[Row]:
-    return rows(
+    found = rows(
         conn,
-        """
-        select seq, event_id, turn_id, kind, at, tool_use_id, source, origin, json_extract(body, '$.name') as tool,
+        f"""
+        select {arrival.COLUMNS}, event_id, turn_id, kind, tool_use_id, origin, json_extract(body, '$.name') as tool,
                coalesce(json_extract(body, '$.failed'), 0) as failed
-          from events where session_id = ? order by at, seq
+          from events where session_id = ?
         """,
         (session_id,),
     )
+    return [{name: row[name] for name in row if name != "agent_id"} for row in arrival.in_order(found)]
