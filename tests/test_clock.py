@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,10 +16,13 @@ import pytest
 import claude_mem
 from claude_mem import ids
 from claude_mem.config import load
+from claude_mem.pipeline.ingest import BATCH
 from claude_mem.providers.base import Compressor
 from claude_mem.providers.local import LocalCompressor
 from claude_mem.records import Digest, Turn
+from claude_mem.spool import Spool
 from claude_mem.store import breakers, jobs
+from claude_mem.store.arrival import in_order
 from claude_mem.store.breakers import Breaker
 from claude_mem.worker.clock import Clock
 from claude_mem.worker.service import Service
@@ -170,6 +174,159 @@ def test_events_from_before_and_after_a_turn_of_the_clock_are_kept_together(lab:
     assert lab.rows("select count(distinct turn_id) from events") == [(1,)]
     assert lab.rows("select text from user_prompts") == [("Mend it",)]
     assert lab.status()["set_aside"] == 0
+
+
+CHECK = {"tool_name": "Bash", "tool_input": {"command": "python3 -m unittest -q"}}
+ERROR = "ValueError: could not convert string to float: '1.234,50'"
+EDIT = {
+    "tool_name": "Edit",
+    "tool_input": {"file_path": "prices.py", "old_string": "a", "new_string": "b"},
+    "tool_response": {},
+}
+BACK = {"a second": 1_000, "an hour": HOUR, "a day": DAY}
+Said = tuple[str, dict[str, Any]]
+
+
+def _mended(**more: Any) -> list[Said]:
+    """A check fails, a file is edited, the same check passes."""
+    return [
+        ("UserPromptSubmit", {"prompt": "The import breaks, please mend it", **more}),
+        ("PostToolUseFailure", {**CHECK, "error": f"Exit code 1\n{ERROR}", "tool_use_id": "c1", **more}),
+        ("PostToolUse", {**EDIT, "tool_use_id": "c2", **more}),
+        ("PostToolUse", {**CHECK, "tool_response": {"stdout": "OK"}, "tool_use_id": "c3", **more}),
+        ("Stop", {"last_assistant_message": "The import reads such prices now.", **more}),
+        ("SessionEnd", {"reason": "exit", **more}),
+    ]
+
+
+def _times(count: int, *, jump: int, after: int) -> list[int]:
+    """So many milliseconds, a tenth of a second apart; after some of them the clock is set back."""
+    begin = time.time_ns() // 1_000_000
+    return [begin + 100 * number - (jump if number >= after else 0) for number in range(count)]
+
+
+def _assert_mended(lab: Lab) -> None:
+    titles = [title for (title,) in lab.rows("select title from observations")]
+    assert any("failed (ValueError" in title and title.endswith("then passed") for title in titles), titles
+    assert not any("still fails" in title for title in titles), titles
+    assert lab.rows("select count(*) from turns where closed_at < opened_at or last_at < opened_at") == [(0,)]
+    assert lab.rows("select count(*) from turns") == [(1,)]
+    assert lab.rows("select closed_by, digested_at is not null from turns") == [("stop", 1)]
+    assert lab.rows("select ended_at >= started_at, status from sdk_sessions") == [(1, "completed")]
+
+
+@pytest.mark.parametrize("prompt_id", ["p1", ""])
+@pytest.mark.parametrize("after", range(1, 6))
+@pytest.mark.parametrize("back", BACK)
+def test_set_back_between_two_events_the_order_of_arrival_counts(
+    lab: Lab, back: str, after: int, prompt_id: str
+) -> None:
+    said = _mended(prompt_id=prompt_id)
+    times = _times(len(said), jump=BACK[back], after=after)
+
+    async def work(service: Service) -> None:
+        await service.recover()
+        for at, (event, fields) in zip(times, said, strict=True):
+            lab.spool(event, at=at, **fields)
+            assert await service.drain_once() == 1
+        await _finish(service)
+
+    _live(work)
+    _assert_mended(lab)
+    assert [at for (at,) in lab.rows("select at from events order by seq")] == times  # each keeps its own time
+
+
+@pytest.mark.parametrize("after", range(1, 6))
+def test_set_back_while_no_worker_ran_the_file_system_tells_the_order(lab: Lab, after: int) -> None:
+    """If its clock was not set back too: on a server, or outside of a container."""
+    said = _mended()
+    times = _times(len(said), jump=HOUR, after=after)
+    for number, (at, (event, fields)) in enumerate(zip(times, said, strict=True), start=1):
+        written(lab, lab.spool(event, at=at, **fields), number)
+    assert lab.drain() == 0
+    _assert_mended(lab)
+
+
+def written(lab: Lab, name: str, number: int) -> None:
+    """Have a file be the n-th that was written."""
+    os.utime(lab.data / "spool" / name, ns=(0, number * 10**7))
+
+
+def test_set_back_in_the_middle_of_many_waiting_events_their_order_counts(lab: Lab) -> None:
+    """More than are taken in at once, and the later ones have the earlier names."""
+    count = 3 * BATCH
+    for number, at in enumerate(_times(count, jump=HOUR, after=count // 2)):
+        call = {"tool_name": "Bash", "tool_input": {"command": f"echo {number}"}, "tool_use_id": f"c{number}"}
+        written(lab, lab.spool("PostToolUse", at=at, **call), number)
+    assert lab.drain() == 0
+    calls = [call for (call,) in lab.rows("select tool_use_id from events order by seq")]
+    assert calls == [f"c{number}" for number in range(count)]
+
+
+def test_where_names_and_files_agree_the_names_decide(lab: Lab) -> None:
+    """They are finer: files of the same moment may have any number."""
+    now = time.time_ns()
+    names = [lab.raw_spool(b"x", at=now // 1_000_000 + number) for number in (3, 1, 2)]
+    for name in names:
+        os.utime(lab.data / "spool" / name, ns=(now, now))
+    spool = Spool(lab.data / "spool", lab.data / "aside")
+    assert spool.arrivals(2) == sorted(names)[:2]
+
+
+@pytest.mark.parametrize("back", BACK)
+def test_set_back_between_two_prompts_what_follows_belongs_to_the_second(lab: Lab, back: str) -> None:
+    begin = time.time_ns() // 1_000_000
+    said: list[Said] = [
+        ("UserPromptSubmit", {"prompt": "First the till"}),
+        ("Stop", {"last_assistant_message": "The till is mended now, with a new drawer."}),
+        ("UserPromptSubmit", {"prompt": "Then the shelf"}),
+        ("PostToolUse", {**EDIT, "tool_use_id": "c1"}),
+        ("Stop", {"last_assistant_message": "The shelf is mended now, with a new board."}),
+        ("UserPromptSubmit", {"prompt": "<private>CANARY</private>"}),
+        ("PostToolUse", {"tool_name": "Bash", "tool_input": {"command": "echo CANARY"}, "tool_use_id": "c2"}),
+    ]
+
+    async def work(service: Service) -> None:
+        await service.recover()
+        for number, (event, fields) in enumerate(said):
+            lab.spool(event, at=begin + number - (BACK[back] if number >= 2 else 0), **fields)
+            assert await service.drain_once() == 1
+        await _finish(service)
+
+    _live(work)
+    told = "select t.number, e.kind from events e join turns t on t.id = e.turn_id order by e.seq"
+    assert lab.rows(told) == [(1, "prompt"), (1, "stop"), (2, "prompt"), (2, "tool"), (2, "stop")]
+    assert lab.rows("select number, closed_by, private from turns order by number") == [
+        (1, "stop", 0), (2, "stop", 0), (3, None, 1),
+    ]  # fmt: skip
+    newest = "select completed from session_summaries order by created_at desc, id desc limit 1"
+    assert lab.rows(newest) == [("The shelf is mended now, with a new board.",)]
+
+
+def _event(seq: int, at: int, source: str = "hook", agent_id: str = "") -> dict[str, Any]:
+    return {"seq": seq, "at": at, "source": source, "agent_id": agent_id}
+
+
+@pytest.mark.parametrize(
+    ("live", "read", "order"),
+    [
+        ([10, 20, 30], [15, 5, 40], [5, 10, 15, 20, 30, 40]),
+        ([100, 110, 10, 20], [105, 15, 115, 25], [100, 105, 110, 115, 10, 15, 20, 25]),
+        ([100, 110, 10, 20], [50], [100, 110, 10, 20, 50]),
+        ([100, 10], [5], [5, 100, 10]),
+        ([], [30, 10, 20], [30, 10, 20]),
+        ([], [], []),
+    ],
+)
+def test_what_was_read_back_is_placed_by_its_time(live: list[int], read: list[int], order: list[int]) -> None:
+    rows = [_event(number, at) for number, at in enumerate(live)]
+    rows += [_event(100 + number, at, "transcript") for number, at in enumerate(read)]
+    assert [row["at"] for row in in_order(rows[::-1])] == order
+
+
+def test_a_subagents_events_are_placed_within_a_transcript() -> None:
+    rows = [_event(1, 10, "transcript"), _event(2, 30, "transcript"), _event(3, 20, "transcript", "a1")]
+    assert [row["seq"] for row in in_order(rows)] == [1, 3, 2]
 
 
 def test_only_a_few_read_the_machines_clock() -> None:

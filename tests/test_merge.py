@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from claude_mem.providers import local
 from claude_mem.providers.base import Verdict
 from claude_mem.providers.merge import merge
@@ -92,3 +94,81 @@ def test_two_observations_do_not_share_one_key() -> None:
     said = [Said(type="bugfix", title=f"The cart total is rounded once, part {n}") for n in range(3)]
     keys = [item.key for item in joined(turn(EDIT, COMMIT), *said).observations]
     assert len(set(keys)) == len(keys)
+
+
+DECIDED = (
+    "German prices are parsed now: `parse_price` drops the thousands dots. I decided to return `Decimal` instead of"
+    " `float`, because sums of floats were off by a cent."
+)
+PARSED = Said(
+    type="bugfix",
+    title="German prices are parsed in cart.py",
+    narrative="`parse_price` drops the thousands dots and turns the decimal comma into a point.",
+    files_modified=("cart.py",),
+)
+
+
+def told_at_the_end(message: str, *bodies: Body, prompt: str = "Fix the cart") -> Turn:
+    told = (Prompted(prompt), *bodies, Stopped(message))
+    return Turn(
+        id=1, session_id=1, project_id=1, number=1, prompt=prompt, root="/p", started_at=0, ended_at=1,
+        bodies=told, seqs=tuple(range(10, 10 + len(told))),
+    )  # fmt: skip
+
+
+def decisions(digest: Digest) -> list[str]:
+    return [item.title for item in digest.observations if item.type == "decision"]
+
+
+@pytest.mark.parametrize("bodies", [(EDIT,), (EDIT, COMMIT), (READ, EDIT, COMMIT)])
+def test_a_decision_that_the_answer_does_not_repeat_stays(bodies: tuple[Body, ...]) -> None:
+    work = told_at_the_end(DECIDED, *bodies)
+    made = joined(work, PARSED)
+    (draft,) = [item for item in local.digest(work).observations if item.key == "decision"]
+    assert draft in made.observations
+    assert [item.title for item in made.observations].count(PARSED.title) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Said(type="decision", title="Return Decimal rather than float", narrative="Float sums were off by one cent."),
+        Said(type="bugfix", title="Prices", facts=("Decided to return Decimal, as summing floats is off by a cent",)),
+        Said(type="decision", title=f"Decided {DECIDED.partition('decided ')[2]}"),
+    ],
+)
+def test_a_decision_that_the_answer_repeats_is_not_doubled(said: Said) -> None:
+    made = joined(told_at_the_end(DECIDED, EDIT, COMMIT), PARSED, said)
+    assert [item.title for item in made.observations] == [PARSED.title, said.title]
+
+
+def test_of_two_decisions_the_one_that_is_not_repeated_stays() -> None:
+    both = f"{DECIDED} I chose to keep the parser in one module rather than in a package, since it is small."
+    said = Said(
+        type="decision", title="Return Decimal instead of float", narrative="Sums of floats were off by a cent."
+    )
+    made = joined(told_at_the_end(both, EDIT), said)
+    assert len(decisions(made)) == 2
+    (left,) = [title for title in decisions(made) if title != said.title]
+    assert "parser in one module" in left
+    assert "Decimal" not in left
+
+
+@pytest.mark.parametrize(
+    "prompt", ["No, never use requests here. Use urllib, the proxy blocks it.", "Always run make fmt"]
+)
+def test_the_users_own_words_stay_unless_they_are_repeated(prompt: str) -> None:
+    work = told_at_the_end("cart.py loads its rates with urllib now and is formatted.", EDIT, prompt=prompt)
+    said = Said(type="change", title="cart.py loads its rates with urllib", files_modified=("cart.py",))
+    (kept,) = decisions(joined(work, said))
+    assert kept == f"The user: {prompt}"
+    rule = Said(type="decision", title=f"Rule of the user: {prompt}")
+    assert decisions(joined(work, said, rule)) == [rule.title]
+
+
+def test_an_edit_that_no_answer_tells_of_stays() -> None:
+    said = [
+        Said(type="discovery", title=f"Zebra {name} differ", narrative="Unrelated") for name in ("stripes", "hoofs")
+    ]
+    made = joined(turn(EDIT), *said)
+    assert [item.files_modified for item in made.observations] == [(), (), ("src/cart.py",)]

@@ -1,7 +1,7 @@
 """The handoff between hook and worker: a directory, one file an event, its name the event's id.
 
 A rename needs no lock, no running worker and no database. The worker takes the files in the order of their
-names, commits, and only then removes them: a crash costs a second look, never an event.
+arrival, commits, and only then removes them: a crash costs a second look, never an event.
 """
 
 from __future__ import annotations
@@ -58,6 +58,20 @@ class Spool:
         names = sorted(entry.name for entry in os.scandir(self.folder) if not entry.name.startswith("."))
         return names if limit is None else names[:limit]
 
+    def arrivals(self, limit: int) -> list[str]:
+        """Return names in the order in which the files arrived, as far as it can be known.
+
+        Names begin with the time, and the clock may have been set back between two hooks. A worker that runs takes each
+        file as it comes, so this concerns what came while none ran. The file system's own times decide where they
+        contradict the names: those of a file server, or of a machine around ours. Where the file system's clock was set
+        back too, nothing tells the order, and the names decide.
+        """
+        times = dict(map(_arrived, (entry for entry in os.scandir(self.folder) if not entry.name.startswith("."))))
+        names = sorted(times)
+        if any(abs((ids.nanoseconds(name) or 0) - at) > LONGEST_DELAY_NS for name, (at, _) in times.items()):
+            names.sort(key=times.__getitem__)
+        return names[:limit]
+
     def load(self, name: str) -> Envelope:
         try:
             with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
@@ -107,6 +121,16 @@ class Spool:
                 Path(entry.path).unlink(missing_ok=True)
                 gone += 1
         return gone
+
+
+def _arrived(entry: os.DirEntry[str]) -> tuple[str, tuple[int, int]]:
+    """Return a file's name, when it was written by the file system's clock, and its number there: of two files that
+    were written in the same moment, the later one mostly has the higher number."""
+    try:
+        about = entry.stat(follow_symlinks=False)
+    except OSError:
+        return entry.name, (ids.nanoseconds(entry.name) or 0, 0)
+    return entry.name, (about.st_mtime_ns, about.st_ino)
 
 
 def parse(name: str, raw: bytes) -> Envelope:

@@ -12,11 +12,12 @@ import shlex
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,12 @@ exec {shlex.join(HOOK)} "$1" {shlex.quote(str(self.data))} "$2"
         return json.loads(body)
 
     # --- the end ----------------------------------------------------------------------------------
+
+    def closing_messages(self) -> list[str]:
+        """The stored last message of each turn, oldest first; only looked at, the worker has the database."""
+        with closing(sqlite3.connect(f"file:{self.data / 'claude-mem.db'}?mode=ro", uri=True)) as conn:
+            told = "select body ->> 'message' from events where kind = 'stop' and body ->> 'message' != '' order by seq"
+            return [message for (message,) in conn.execute(told)]
 
     def processes(self) -> dict[int, str]:
         """What still runs with this lab's environment, by pid (Linux; elsewhere only the worker is known)."""

@@ -15,7 +15,21 @@ import pytest
 from tests.waiting import wait_for
 
 from .harness import VERSION, Lab, Run, client_version, find_client, open_lab
-from .model_server import COMPACTION, Call, Hold, Json, Refuse, Reply, Request, Text, Tokens, Tool
+from .model_server import (
+    COMPACTION,
+    LONG_ANSWER,
+    LONG_REMARK,
+    REMARK,
+    Call,
+    Hold,
+    Json,
+    Refuse,
+    Reply,
+    Request,
+    Text,
+    Tokens,
+    Tool,
+)
 
 found, reason = find_client()
 if found is None:
@@ -149,6 +163,13 @@ def test_the_next_session_knows_what_the_last_one_did(lab: Lab) -> None:
     (request,) = lab.server.of(ask(lab).session)
     assert known(request, SUBJECT)
     assert known(request, FILE)
+
+
+def test_the_last_message_is_kept_as_it_was_however_it_was_streamed(lab: Lab) -> None:
+    lab.server.play("JOB-LONG", [Text(REMARK), bash("ls")], [Text(LONG_REMARK), bash("echo go")], [Text(LONG_ANSWER)])
+    assert_healthy(lab.claude("JOB-LONG: charge the capacitor with all its decimals"))
+    lab.wait_digested()
+    assert lab.closing_messages() == [LONG_ANSWER]
 
 
 def test_every_hook_of_a_session_succeeds_and_is_stored_once(lab: Lab) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from claude_mem import process
 from tests.client.harness import ROOT, Client, Lab
-from tests.client.model_server import Json, Reply
+from tests.client.model_server import LONG_ANSWER, LONG_REMARK, REMARK, Json, Reply
 from tests.waiting import SECONDS, wait_for
 
 from .chat_server import ChatServer, Hold, Request, Text, Tool
@@ -319,6 +319,19 @@ class Cases:
         # Nothing of what we told it is taken for what someone said.
         lab.wait_digested()
         assert [prompt["text"] for prompt in lab.sessions()[1]["prompts"]] == ["JOB-ASK: what was done here?"]
+
+    def test_the_last_message_is_kept_as_it_was_however_it_was_streamed(self, lab: ChatLab) -> None:
+        lab.server.play(
+            "JOB-LONG",
+            [Text(REMARK), lab.read(lab.project / "README.md")],
+            [Text(LONG_REMARK), lab.write(lab.project / FILE, "def charge():\n    return 1.21\n")],
+            [lab.bash("echo checked")],
+            [Text(LONG_ANSWER)],
+        )
+        lab.say("JOB-LONG: charge the capacitor with all its decimals")
+        lab.wait_digested()
+        (session,) = lab.sessions()
+        assert last_words(session) == [LONG_ANSWER]
 
     def test_a_resumed_session_stays_one(self, lab: ChatLab) -> None:
         first = do_work(lab)

@@ -26,6 +26,7 @@ from tests.client.model_server import (
     Text,
     Tokens,
     Tool,
+    pieces,
     prompt_text,
 )
 from tests.waiting import SECONDS
@@ -131,7 +132,10 @@ def chunks(head: Json, said: Json, finish: str, used: Json) -> Iterator[Json]:
         choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": reason}
         return {**head, "object": "chat.completion.chunk", "choices": [choice]}
 
-    yield chunk({"role": "assistant", "content": said["content"] or ""})
+    first, *more = pieces(said["content"] or "")
+    yield chunk({"role": "assistant", "content": first})
+    for piece in more:
+        yield chunk({"content": piece})
     for index, call in enumerate(said.get("tool_calls", [])):
         yield chunk({"tool_calls": [{"index": index, **call}]})
     yield chunk({}, finish)

@@ -19,6 +19,7 @@ from tests.client.model_server import (
     Text,
     Tool,
     error,
+    pieces,
 )
 from tests.waiting import SECONDS
 
@@ -62,6 +63,19 @@ def part_of(block: Any) -> Json:
     )
 
 
+def split(part: Json) -> list[Json]:
+    """The chunks in which a part is streamed."""
+    return [{"text": piece} for piece in pieces(part["text"])] if "text" in part else [part]
+
+
+def answer(*parts: Json, last: bool) -> Json:
+    candidate: Json = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if last:
+        candidate["finishReason"] = "STOP"
+    figures = {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120}
+    return {"candidates": [candidate], "usageMetadata": figures}
+
+
 class GeminiHandler(Handler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))) or b"{}")
@@ -90,13 +104,13 @@ class GeminiHandler(Handler):
         self.send_parts(parts, stream=bool(body["stream"]))
 
     def send_parts(self, parts: list[Json], *, stream: bool) -> None:
-        candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
-        figures = {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120}
-        whole = {"candidates": [candidate], "usageMetadata": figures}
         if stream:
-            self.answer(200, f"data: {json.dumps(whole)}\r\n\r\n".encode(), kind="text/event-stream")
+            *chunks, last = [chunk for part in parts or [{"text": ""}] for chunk in split(part)]
+            replies = [*(answer(chunk, last=False) for chunk in chunks), answer(last, last=True)]
+            lines = [f"data: {json.dumps(piece)}\r\n\r\n" for piece in replies]
+            self.answer(200, "".join(lines).encode(), kind="text/event-stream")
         else:
-            self.send_json(200, whole)
+            self.send_json(200, answer(*parts, last=True))
 
 
 class GeminiServer(ModelServer):

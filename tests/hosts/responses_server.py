@@ -21,6 +21,7 @@ from tests.client.model_server import (
     Request,
     Text,
     Tool,
+    pieces,
     strings,
     usage,
 )
@@ -92,10 +93,21 @@ def _call(call: Call) -> Json:
     return {"type": "function_call", "call_id": call.id, "name": name, **more, "arguments": json.dumps(call.input)}
 
 
+def _deltas(item: Json, index: int) -> Iterator[Json]:
+    """What comes of a message before it is done: its text in chunks."""
+    if item["type"] != "message":
+        return
+    yield {"type": "response.output_item.added", "output_index": index, "item": {**item, "content": []}}
+    place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+    for piece in pieces(item["content"][0]["text"]):
+        yield {"type": "response.output_text.delta", **place, "delta": piece}
+
+
 def stream(said: list[Json], figures: Json) -> Iterator[Json]:
     name = f"resp_{uuid.uuid4().hex[:16]}"
     yield {"type": "response.created", "response": {"id": name}}
-    for item in said:
+    for index, item in enumerate(said):
+        yield from _deltas(item, index)
         yield {"type": "response.output_item.done", "item": item}
     counted = {name: figures[name] for name in ("input_tokens", "output_tokens")}
     total = {**counted, "total_tokens": sum(counted.values())}

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.client.harness import ROOT, Lab, find_client
-from tests.client.model_server import Hold, ModelServer, Reply, Request, Text, Tokens, Tool
+from tests.client.model_server import (
+    LONG_ANSWER,
+    LONG_REMARK,
+    REMARK,
+    Hold,
+    ModelServer,
+    Reply,
+    Request,
+    Text,
+    Tokens,
+    Tool,
+)
 from tests.waiting import SECONDS, wait_for
 
 from .codex_lab import VERSION, CodexLab, find_codex, once, open_codex_lab, thread
@@ -118,6 +129,15 @@ def test_a_session_is_captured_with_its_files_commands_and_failures(lab: CodexLa
     facts = " ".join(commit["facts"])
     assert "Edited capacitor.py (+2 −0): added charge" in facts
     assert "`sh check.sh` had failed: not charged" in facts
+
+
+def test_the_last_message_is_kept_as_it_was_however_it_was_streamed(lab: CodexLab) -> None:
+    lab.server.play(
+        "JOB-LONG", [Text(REMARK), sh("cat README.md")], [Text(LONG_REMARK), patch(PATCH)], [Text(LONG_ANSWER)]
+    )
+    lab.codex("JOB-LONG: charge the capacitor with all its decimals")
+    lab.wait_digested()
+    assert lab.closing_messages() == [LONG_ANSWER]
 
 
 def test_the_next_session_knows_it_and_codex_takes_every_answer(lab: CodexLab) -> None:

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.client.harness import Run
-from tests.client.model_server import Hold, Json, Refuse, Reply, Request, Text, Tool
+from tests.client.model_server import (
+    LONG_ANSWER,
+    LONG_REMARK,
+    REMARK,
+    Hold,
+    Json,
+    Refuse,
+    Reply,
+    Request,
+    Text,
+    Tool,
+)
 
 from .gemini_lab import VERSION, GeminiLab, find_gemini, gemini_version, open_gemini_lab, session_of
 from .gemini_server import read_file, shell
@@ -128,6 +139,33 @@ def test_a_session_is_captured(worked: GeminiLab) -> None:
     (fix,) = [row for row in rows(worked, "/api/observations") if row["type"] == "bugfix"]
     assert "sh check.sh" in json.dumps(fix)
     assert worked.wait_digested()["filtered"] == 0
+
+
+def test_the_last_message_is_stored_as_it_was_however_it_was_streamed(lab: GeminiLab) -> None:
+    """Nothing is committed, so that the title comes from words. What the agent said on the way is no part of them."""
+    module = {"file_path": str(lab.project / FILE), "content": "def charge():\n    return 1.21\n"}
+    lab.server.play(
+        "JOB-LONG",
+        [Text(REMARK), read_file("README.md")],
+        [Text(LONG_REMARK), Tool("write_file", module)],
+        [shell("echo checked")],
+        [Text(LONG_ANSWER)],
+    )
+    healthy(lab.gemini("JOB-LONG: charge the capacitor with all its decimals"))
+    lab.wait_digested()
+    titles = [row["title"] for row in rows(lab, "/api/observations")]
+    assert titles
+    assert not any(REMARK.rstrip(".") in title or "Now I change it" in title for title in titles)
+    ask(lab)
+    start = lab.server.requests[-1].contexts[0].splitlines()
+    assert (
+        "Next: the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals."
+        in start
+    )
+    (done,) = [line for line in start if line.startswith("Done: ")]
+    assert done.removeprefix("Done: ") in LONG_ANSWER.replace("\n\n", " ")
+    lab.wait_digested()
+    assert lab.closing_messages()[:1] == [LONG_ANSWER]
 
 
 def test_the_next_session_knows_and_has_our_tools(worked: GeminiLab) -> None:

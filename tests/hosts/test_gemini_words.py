@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from claude_mem import answers, privacy
 from claude_mem.errors import BadRecord, CannotDo, Noise
-from claude_mem.hosts import gemini, gemini_transcript, registry
+from claude_mem.hosts import gemini, gemini_closing, gemini_transcript, registry
 from claude_mem.hosts.connect import plan
 from claude_mem.hosts.host import Ours
 from claude_mem.records import Prompted, Stopped, ToolUsed
@@ -140,6 +141,109 @@ def test_the_last_words_begin_where_the_transcript_says(tmp_path: Path) -> None:
     ]
     chat.write_text("".join(json.dumps(message) + "\n" for message in messages) + '{"half')
     assert gemini.translate(said)["last_assistant_message"] == "Done.\n\nAll of it."
+
+
+REMARK = "I look at the code first."
+ANSWER = (
+    "German prices are parsed now: `parse_price` drops the thousands dots.  \nI return `Decimal`, because sums of floats"
+    " were off by a cent.\n\n- The root cause was that `float` refuses a comma.\n- Next: the CSV writer still formats with"
+    " `%.2f`; it has to be changed to `quantize`."
+)
+
+
+def reported(*messages: str, chunk: int, first_is_whole: bool = True) -> str:
+    """What the hook reports of a turn's messages: chunks joined with spaces, of which the first is the whole message.
+    A call that follows a message is a chunk without words."""
+    said = []
+    for number, text in enumerate(messages):
+        chunks = [text[at : at + chunk] for at in range(0, len(text), chunk)]
+        if first_is_whole:
+            chunks[0] = text
+        said.append(" ".join([*chunks, *[""] * (number + 1 < len(messages))]))
+    return "\n".join(said)
+
+
+def after_agent(path: Path, text: str, **more: Any) -> str:
+    fields = {"hook_event_name": "AfterAgent", "prompt": "go", "prompt_response": text, "transcript_path": str(path)}
+    found = gemini.translate({**fields, "timestamp": "2026-01-01T10:00:30.000Z", **more})["last_assistant_message"]
+    assert isinstance(found, str)
+    return found
+
+
+def written(path: Path, *messages: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(one) + "\n" for one in (HEAD, *messages)))
+    return path
+
+
+CHUNKS = pytest.mark.parametrize("chunk", [7, 40, 200, 10_000])
+
+
+@CHUNKS
+@pytest.mark.parametrize("first_is_whole", [True, False])
+@pytest.mark.parametrize("answer", [ANSWER, "Done.", REMARK, f"{REMARK} {REMARK}", "It is so. It is so. It is so."])
+def test_the_chat_file_has_the_last_message_of_the_turn(
+    tmp_path: Path, chunk: int, first_is_whole: bool, answer: str
+) -> None:
+    call = called(3, "glob", {"pattern": "*"}, {"output": "a"})
+    chat = written(
+        tmp_path / "chat.jsonl",
+        message(1, "user", "earlier"),
+        message(2, "gemini", f"Of an earlier turn. {answer}"),
+        message(3, "user", "go"),
+        message(4, "gemini", REMARK),
+        message(4, "gemini", REMARK, toolCalls=[call]),
+        message(5, "user", [{"functionResponse": {"name": "glob"}}]),
+        message(6, "gemini", answer),
+        message(40, "user", "go on"),
+        message(41, "gemini", "Of a later turn."),
+    )
+    text = reported(REMARK, answer, chunk=chunk, first_is_whole=first_is_whole)
+    assert after_agent(chat, text) == answer
+
+
+def test_an_answer_that_is_reported_in_another_way_is_still_the_one_in_the_chat_file(tmp_path: Path) -> None:
+    chat = written(tmp_path / "chat.jsonl", message(3, "user", "go"), message(4, "gemini", ANSWER))
+    assert after_agent(chat, f"{ANSWER[100:]}\n{ANSWER[:200]} [cut]") == ANSWER
+    assert after_agent(chat, "Something else entirely was said here.") == "Something else entirely was said here."
+
+
+def test_a_remark_is_not_the_answer_that_the_chat_file_does_not_have_yet(tmp_path: Path) -> None:
+    call = called(3, "glob", {"pattern": "*"}, {"output": "a"})
+    chat = written(
+        tmp_path / "chat.jsonl",
+        message(2, "gemini", ANSWER[-30:]),
+        message(3, "user", "go"),
+        message(4, "gemini", REMARK, toolCalls=[call]),
+        message(5, "user", [{"functionResponse": {"name": "glob"}}]),
+    )
+    assert after_agent(chat, reported(REMARK, ANSWER, chunk=200)) == ANSWER
+
+
+def test_an_older_versions_chat_file_is_read_too(tmp_path: Path) -> None:
+    chat = tmp_path / "session-1.json"
+    messages = [message(3, "user", "go"), message(4, "gemini", ANSWER)]
+    chat.write_text(json.dumps({**HEAD, "messages": messages}, indent=2))
+    assert after_agent(chat, reported(REMARK, ANSWER, chunk=40)) == ANSWER
+
+
+@CHUNKS
+@pytest.mark.parametrize("remarks", [[], [REMARK], [REMARK, "Now the tests, all of them, one after the other."]])
+def test_without_a_chat_file_the_repetition_is_removed(tmp_path: Path, chunk: int, remarks: list[str]) -> None:
+    assert after_agent(tmp_path / "gone", reported(*remarks, ANSWER, chunk=chunk)) == ANSWER
+
+
+@pytest.mark.parametrize("text", ["", "No, no, no.", "ha ha", ANSWER, "a\n\nb", "=" * 10_000, "ab " * 20_000])
+def test_what_is_not_a_repeated_tail_stays(tmp_path: Path, text: str) -> None:
+    found = after_agent(tmp_path / "gone", text)
+    assert text.startswith(found)
+    assert found == text or len(set(text)) < 4
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_no_words_break_the_search_for_the_last_message(text: str, message: str) -> None:
+    assert gemini_closing.closes(text + message, message) == bool(gemini_closing._bare(message))
+    assert gemini_closing.without_repetition(text) in text
 
 
 NAMES = (
@@ -420,6 +524,50 @@ def test_what_hooks_told_is_not_told_again_by_the_transcript(lab: Lab) -> None:
         assert lab.rows("select count(*), sum(private) from turns") == [(3, 1)]
         lab.mem("backfill", str(path))
         lab.mem("stop")
+
+
+def test_a_last_message_that_is_written_after_the_hook_replaces_what_the_hook_said(lab: Lab) -> None:
+    """Once before anything is made of the turn, and once when it has been digested: by the next hook's look."""
+    path = chat(lab.folder, root=str(lab.project))
+    heard = {"session_id": "g1", "cwd": str(lab.project), "transcript_path": str(path)}
+
+    def turn(number: int, answer: str) -> None:
+        prompt = f"count the stock, part {number}"
+        run_hook(lab, "new", "gemini", {**heard, "hook_event_name": "BeforeAgent", "prompt": prompt})
+        run_hook(lab, "save", "gemini", {**shell("Output: 12"), **heard})
+        with path.open("a") as file:
+            file.write("\n" + json.dumps(message(20 + 2 * number, "user", prompt, timestamp=clock())) + "\n")
+        text = f"{REMARK}\n{reported(answer, chunk=40)}"  # no sign of where the answer begins
+        said = {"hook_event_name": "AfterAgent", "prompt": prompt, "prompt_response": text}
+        answers.append(message(21 + 2 * number, "gemini", answer, timestamp=clock()))
+        run_hook(lab, "summary", "gemini", {**heard, **said, "timestamp": clock()})
+
+    def clock() -> str:
+        return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+    def write() -> None:
+        with path.open("a") as file:
+            file.write(json.dumps(answers.pop()) + "\n")
+
+    answers: list[dict[str, Any]] = []
+    run_hook(lab, "context", "gemini", {**heard, "hook_event_name": "SessionStart", "source": "startup"})
+    turn(1, ANSWER)
+    assert lab.drain() == 0
+    said = "select body ->> 'message' from events where kind = 'stop' and source = 'hook' order by at"
+    assert lab.rows(said) == [(f"{REMARK}\n{ANSWER}",)]
+    write()
+    turn(2, f"{ANSWER} Twice.")
+    assert lab.drain() == 0
+    assert lab.rows(said) == [(ANSWER,), (f"{REMARK}\n{ANSWER} Twice.",)]
+    write()
+    run_hook(lab, "cleanup", "gemini", {**heard, "hook_event_name": "SessionEnd", "reason": "exit"})
+    assert lab.drain() == 0
+    assert lab.rows(said) == [(ANSWER,), (f"{ANSWER} Twice.",)]
+    assert lab.rows("select count(*) from observations where title like 'I look%' or narrative like 'I look%'") == [
+        (0,)
+    ]
+    assert lab.rows("select count(*) from session_summaries where completed like '%I look%'") == [(0,)]
+    lab.status()
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from claude_mem import privacy
 from claude_mem.errors import Noise
 from claude_mem.hosts import gemini_transcript
 from claude_mem.hosts.claude import PLUGIN, SKILL, TEXTS
-from claude_mem.hosts.dialect import Fields, string
+from claude_mem.hosts.dialect import Fields, milliseconds, string
 from claude_mem.hosts.edits import (
     Edit,
     FileEdit,
@@ -26,6 +26,7 @@ from claude_mem.hosts.edits import (
     drop_hooks,
     drop_server,
 )
+from claude_mem.hosts.gemini_closing import without_repetition
 from claude_mem.hosts.gemini_tools import Call, in_our_words, text_of
 from claude_mem.hosts.host import Host, Ours, Transcripts, is_here, place
 
@@ -102,11 +103,12 @@ def translate(fields: Fields) -> Fields:
 
 
 def _last_words(fields: Fields) -> str:
-    """The hook tells all that was said in the turn; its transcript, where the last message begins."""
-    said = string(fields.get("prompt_response"))
-    if said == NO_WORDS:
+    """Return the turn's last message as the chat file has it, or else the hook's text without its repetitions."""
+    reported = string(fields.get("prompt_response"))
+    if reported == NO_WORDS:
         return ""
-    return gemini_transcript.last_message(string(fields.get("transcript_path")), said) or said
+    path, at = string(fields.get("transcript_path")), milliseconds(fields.get("timestamp"))
+    return gemini_transcript.last_message(path, reported, at=at) or without_repetition(reported)
 
 
 def _tool_used(fields: Fields) -> Fields:
@@ -157,5 +159,6 @@ HOST = Host(
         owns=gemini_transcript.owns,
         head=gemini_transcript.head,
         named=False,
+        corrects_closing=True,
     ),
 )

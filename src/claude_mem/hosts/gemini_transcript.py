@@ -19,6 +19,7 @@ import msgspec
 from claude_mem import privacy
 from claude_mem.hosts import lines
 from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
+from claude_mem.hosts.gemini_closing import closes, resembles
 from claude_mem.hosts.gemini_tools import Call, in_our_words, text_of
 from claude_mem.records import Body, Event, Prompted, Stopped
 
@@ -73,19 +74,45 @@ def _learn(path: Path, found: Found, record: Record) -> None:
         found.cwd = _project_root(path, string_of(record, "projectHash"))
 
 
-def last_message(path: str, said: str) -> str:
-    """The newest message that `said` ends with: the agent's last words, without what it said on the way."""
+def last_message(path: str, reported: str, *, at: int = 0) -> str:
+    """Return the last message of the turn that a hook reports at this time; "" if the chat file does not have it.
+
+    The file may have been written to since: what is later than the hook belongs to another turn.
+    """
+    messages = [message for message in _newest(Path(path)) if not at or milliseconds(message.get("timestamp")) <= at]
+    if at:
+        messages = _since_prompt(messages)
+    texts = [privacy.strip(text_of(message.get("content"))).strip() for message in messages]
+    spoken = [text for message, text in zip(messages, texts, strict=True) if message.get("type") == "gemini"]
+    if known := next((text for text in reversed(spoken) if closes(reported, text)), ""):
+        return known
+    is_answer = at and messages and messages[-1].get("type") == "gemini" and not messages[-1].get("toolCalls")
+    return texts[-1] if is_answer and resembles(reported, texts[-1]) else ""
+
+
+def _newest(path: Path) -> list[Record]:
+    """Return the user's and the agent's messages at the end of a chat file, each as it was last written."""
+    gathered = _Gathered()
     try:
-        with lines.opened(Path(path)) as file:
+        with lines.opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            newest = reversed(file.read().splitlines())
+            records = [record for line in file.read().splitlines() if (record := lines.record(line))]
     except (OSError, ValueError):
-        return ""
-    for record in filter(None, map(lines.record, newest)):
-        words = string(record.get("content")).strip()
-        if record.get("type") == "gemini" and words and said.rstrip().endswith(words):
-            return words
-    return ""
+        return []
+    for record in records or [_document(path, Found())]:
+        gathered.take(0, record)
+    return [message for message in gathered.messages.values() if message.get("type") in ("user", "gemini")]
+
+
+def _since_prompt(messages: list[Record]) -> list[Record]:
+    """Return what follows the newest prompt of the user; results of tools are user messages too."""
+    prompts = [number for number, message in enumerate(messages) if _is_prompt(message)]
+    return messages[max(prompts, default=-1) + 1 :]
+
+
+def _is_prompt(message: Record) -> bool:
+    text = _prompt(message) if message.get("type") == "user" else ""
+    return bool(text.strip()) and not text.lstrip().startswith(_NOT_SAID) and is_said(text)
 
 
 def _gather(path: Path, found: Found, *, over: bool) -> tuple[Record, list[Record]]:
@@ -155,7 +182,7 @@ class _Teller:
 
     def _user(self, message: Record) -> None:
         text = _prompt(message)
-        if not text.strip() or text.lstrip().startswith(_NOT_SAID) or not is_said(text):
+        if not _is_prompt(message):
             return
         self.prompt_id = message["id"]
         self.found.lines[self.prompt_id] = 0

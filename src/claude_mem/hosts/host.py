@@ -60,6 +60,8 @@ class Transcripts:
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
     # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
     named: bool = True
+    # Is a closing message only exact in the transcript? Then it replaces the one that the hook reported.
+    corrects_closing: bool = False
     late_seconds: float = 0  # how long after a hook its own record of it may be written
     # For files of any size: without it they are read whole, and of a huge one only the beginning.
     part: PartReader | None = None

@@ -72,7 +72,7 @@ def still_open(steps: Sequence[Row], done: Sequence[tuple[int, str]]) -> list[st
     """Next steps that nothing done later speaks of; what was done with its time."""
     left: list[str] = []
     for row in steps:
-        words = _content(row["next_steps"])
+        words = _content(row["next_steps"] or "")
         later = [_content(text) for at, text in done if at > row["created_at"]]
         if words and not any(len(words & other) / len(words) > 0.5 for other in later):
             left.append(row["next_steps"])

@@ -15,6 +15,7 @@ from typing import Any
 
 from claude_mem import modes, suspicion
 from claude_mem.answers import CONTEXT_CHARS
+from claude_mem.labels import as_line
 from claude_mem.origins import HELD_NOTE, is_held
 from claude_mem.pipeline import choose
 from claude_mem.store import observations, projects, timeline
@@ -217,20 +218,22 @@ def _line(row: dict[str, Any], minute_before: str, icons: Icons) -> tuple[str, s
 
 def _last_time(summary: dict[str, Any] | None, budget_tokens: int) -> Iterator[str]:
     """The last summary, within a third of the budget."""
-    there = [(field, label) for field, label in _SUMMARY_LABELS if summary and summary[field]]
+    fields = [(label, as_line(field, (summary or {}).get(field) or "")) for field, label in _SUMMARY_LABELS]
+    there = [(label, text) for label, text in fields if text]
     if summary is None or not there:
         return
     limit = min(400, budget_tokens * 4 // 3 // len(there))
     yield f"\n### Last time ({local(summary['created_at']):%Y-%m-%d})"
-    yield from (f"{label}: {_brief(summary[field], limit)}" for field, label in there)
+    yield from (f"{label}: {_brief(text, limit)}" for label, text in there)
 
 
 def _still_open(known: Known, budget_tokens: int) -> Iterator[str]:
     """What was left to do before that, within a tenth of the budget."""
-    if known.open:
-        limit = budget_tokens * 4 // 10 // len(known.open[:3])
+    steps = [line for step in known.open if (line := as_line("next_steps", step))][:3]
+    if steps:
+        limit = budget_tokens * 4 // 10 // len(steps)
         yield "\n### Still open from before"
-        yield from (f"- {_brief(step, min(limit, 200))}" for step in known.open[:3])
+        yield from (f"- {_brief(step, min(limit, 200))}" for step in steps)
 
 
 def _brief(text: str, most: int) -> str:

@@ -90,8 +90,8 @@ Taken = Accepted | Refused
 
 
 async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[News]]:
-    """Take in what lies in the spool, oldest first: commit, then remove. How many there were, and what is new."""
-    names = spool.pending(BATCH)
+    """Take in what lies in the spool, first come first: commit, then remove. How many there were, and what is new."""
+    names = await asyncio.to_thread(spool.arrivals, BATCH)
     failpoint("drain.listed")
     if not names:
         return 0, []
@@ -281,6 +281,13 @@ def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcom
     return outcome
 
 
+def _moment(conn: Connection, session: Session, item: Accepted) -> int:
+    """Return when an event counts as having happened. What is reported live follows what was reported before it, also
+    if the clock has been set back; what is read back happened when it says."""
+    at = item.event.at
+    return at if item.source == "transcript" else turns.not_before(conn, session.id, at)
+
+
 def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Outcome:
     event = item.event
     if stones.bars_event(conn, event):
@@ -316,7 +323,7 @@ def _session_started(conn: Connection, session: Session, item: Accepted, *, now:
     assert isinstance(body, SessionStarted)
     seq = events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
     if body.source != "compact" and session.prompt_counter:  # compaction happens in the middle of a turn
-        turns.close_open(conn, session.id, by="session_start", at=event.at)
+        turns.close_open(conn, session.id, by="session_start", at=_moment(conn, session, item))
         ask_reconcile(conn, session.id, seq, now=now)
     if body.source in ("startup", "clear", "compact"):
         sessions.informed(conn, session.id, observations.newest_id(conn))
@@ -341,7 +348,8 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
         return Outcome("filtered", "private")
     text = clip(body.text, PROMPT_CHARS)
     events.add(conn, event, session_id=session.id, turn_id=turn.id, source=item.source)
-    observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=event.at)
+    at = _moment(conn, session, item)
+    observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=at)
     sessions.note_first_prompt(conn, session.id, text, title=shorten(text, 80))
     news.append(_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
     return STORED
@@ -362,7 +370,8 @@ def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
     latest = turns.latest(conn, session.id)
     if latest is not None and latest.private:
         if turns.by_prompt(conn, session.id, item.event.prompt_id) is None:
-            turns.open_(conn, session.id, at=item.event.at, prompt_id=item.event.prompt_id, private=True)
+            at = _moment(conn, session, item)
+            turns.open_(conn, session.id, at=at, prompt_id=item.event.prompt_id, private=True)
         return Outcome("filtered", "private")
     events.add(conn, item.event, session_id=session.id, turn_id=None, source=item.source)
     return STORED
@@ -381,9 +390,10 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
     if event.tool_use_id and events.has_tool_use_here(conn, session.id, event.tool_use_id):
         return Outcome("filtered", "duplicate")
     turn = _turn_of(conn, session, item, now=now)
+    at = _moment(conn, session, item)
     if event.private or (turn is not None and turn.private):
         if isinstance(event.body, Stopped) and turn is not None:
-            turns.close(conn, turn.id, by="stop", at=event.at)
+            turns.close(conn, turn.id, by="stop", at=at)
         return Outcome("filtered", "private")
     if turn is not None and item.source != "transcript" and _read_before(conn, turn.id, event.body):
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
@@ -397,7 +407,7 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
         _continue(conn, session, turn, event, now=now)
     if isinstance(event.body, Stopped):
         if turn is not None:
-            turns.close(conn, turn.id, by="stop", at=event.at)
+            turns.close(conn, turn.id, by="stop", at=at)
         ask_reconcile(conn, session.id, seq, now=now)
         news.append(_news(conn, "turn_ended", session))
     if isinstance(event.body, SubagentStopped):
@@ -438,12 +448,12 @@ def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -
 def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
     """A new turn ends the one before, whatever became of it. One that is read back when the session has long gone on is
     over already."""
-    event, live = item.event, item.source != "transcript"
-    if turns.close_open(conn, session.id, by="prompt", at=event.at) and live:
+    event, live, at = item.event, item.source != "transcript", _moment(conn, session, item)
+    if turns.close_open(conn, session.id, by="prompt", at=at) and live:
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
-    turn = turns.open_(conn, session.id, at=event.at, prompt_id=event.prompt_id, private=event.private)
+    turn = turns.open_(conn, session.id, at=at, prompt_id=event.prompt_id, private=event.private)
     if not live and turns.is_past(conn, turn.id):
-        turns.close(conn, turn.id, by="prompt", at=event.at)
+        turns.close(conn, turn.id, by="prompt", at=at)
     return turn
 
 
@@ -461,8 +471,9 @@ def _continue(conn: Connection, session: Session, turn: turns.TurnState, event: 
 def _session_ended(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
     event = item.event
     seq = events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
-    turns.close_open(conn, session.id, by="session_end", at=event.at)
-    sessions.set_status(conn, session.id, Status.COMPLETED, at=event.at)
+    at = _moment(conn, session, item)
+    turns.close_open(conn, session.id, by="session_end", at=at)
+    sessions.set_status(conn, session.id, Status.COMPLETED, at=at)
     ask_reconcile(conn, session.id, seq, now=now, also="agents")
     news.append(_news(conn, "session_completed", session))
     return STORED

@@ -7,9 +7,10 @@ client nothing. Afterwards every turn that is over and not digested gets its job
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from claude_mem import ids
@@ -21,11 +22,12 @@ from claude_mem.pipeline import ingest
 from claude_mem.pipeline.ingest import Accepted
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.projects import Project, resolve
-from claude_mem.records import OVER, Event, Job, News, Prompted, Session, ToolUsed
+from claude_mem.records import OVER, Event, Job, News, Prompted, Session, Stopped, ToolUsed
 from claude_mem.store import events, jobs, sessions, turns
 from claude_mem.store.database import Connection, Database
-from claude_mem.text import clip
+from claude_mem.text import LATEST, clip
 
+STOP_MS = 60_000  # between an agent's last words in its transcript and the hook that reports them
 _NO_PROJECT = Project("", "", ())  # the session has one already; this one is never looked at
 
 
@@ -170,8 +172,24 @@ def _known_prompt(conn: Connection, session: Session, event: Event, news: list[N
 def add_last_words(
     conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int
 ) -> None:
-    """A turn that ended without a Stop, or whose Stop did not say them, still had last words."""
+    """A turn that ended without a Stop, or whose Stop did not say them, still had last words. Where only the transcript
+    has them exactly, they replace what the Stop said."""
     for prompt_id, closing in closings.items():
         turn = _turn(conn, session, prompt_id)
         if turn is not None and not turn.private and turn.closed and not events.has_last_words(conn, turn.id):
             _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
+    if (transcripts := registry.of(session.host).transcripts) is not None and transcripts.corrects_closing:
+        _correct_stops(conn, session, closings.values())
+
+
+def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]) -> None:
+    """Give each reported Stop the words that the transcript has for it: those written last before the hook ran."""
+    known = sorted((closing for closing in closings if closing.at and not closing.private), key=lambda each: each.at)
+    for closing, later in zip_longest(known, known[1:]):
+        before = min(closing.at + STOP_MS, later.at if later else LATEST)
+        stop = events.reported_stop(conn, session.id, since=closing.at, before=before)
+        assert isinstance(closing.body, Stopped)
+        if stop is not None and stop["message"] != closing.body.message:
+            events.reword_stop(conn, stop["seq"], closing.body.message)
+            if stop["turn_id"] is not None:
+                turns.add_late(conn, stop["turn_id"], at=stop["at"])

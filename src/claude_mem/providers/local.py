@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from claude_mem import suspicion
+from claude_mem.labels import unlabelled
 from claude_mem.providers import prose, trust
 from claude_mem.providers.evidence import Command, Commit, Edit, Evidence, Fix, count, error_line, gather, is_specific
 from claude_mem.providers.prose import Message, as_title, paragraph
@@ -121,13 +122,18 @@ def summarise(turn: Turn, found: Evidence, said: Message) -> Summary:
     return Summary(
         request=clip(turn.prompt.strip(), 600),
         investigated=_investigated(found),
-        learned=paragraph(said.learned),
-        completed=paragraph((*said.done, *said.decided), 700) or _shown(found),
-        next_steps=paragraph(said.next),
+        learned=_field("learned", said.learned),
+        completed=_field("completed", (*said.done, *said.decided), 700) or _shown(found),
+        next_steps=_field("next_steps", said.next),
         notes="\n".join(_notes(found, said)),
         files_read=found.files_read[:50],
         files_edited=found.edited[:50],
     )
+
+
+def _field(name: str, sentences: Iterable[str], limit: int = prose.PART_CHARS) -> str:
+    """Return sentences as a field of the summary, each without a label of its own: the field has one."""
+    return paragraph(tuple(bare for sentence in sentences if (bare := unlabelled(name, sentence))), limit)
 
 
 def _investigated(found: Evidence) -> str:

@@ -2,7 +2,7 @@
 
 A refined observation takes the place of the draft it speaks of and keeps its key, so that whoever has seen its ID still
 finds it. Files are named only if a tool touched them. Facts taken from commits, edits and commands stay, with
-their events.
+their events. A decision that the model does not repeat stays as it was.
 """
 
 from __future__ import annotations
@@ -13,15 +13,88 @@ from dataclasses import replace
 
 from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
+from claude_mem.providers.prose import as_title
 from claude_mem.providers.reply import Read, Said
 from claude_mem.providers.trust import Taint
-from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn
+from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import normal_title, shorten
 
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
 # Drafts that rest on something seen stay even if the model has nothing to say about them.
 _SEEN = ("commit:", "fix:", "correction", "open:")
+REPEATED = 0.6  # of a decision's words are in an answer that repeats it
+_COMMON = frozenset(
+    [
+        "about",
+        "after",
+        "also",
+        "always",
+        "and",
+        "any",
+        "are",
+        "because",
+        "been",
+        "before",
+        "but",
+        "can",
+        "could",
+        "decid",
+        "does",
+        "don",
+        "don't",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "here",
+        "instead",
+        "into",
+        "its",
+        "more",
+        "must",
+        "never",
+        "not",
+        "now",
+        "off",
+        "only",
+        "other",
+        "our",
+        "out",
+        "over",
+        "rather",
+        "should",
+        "since",
+        "some",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "too",
+        "use",
+        "user",
+        "using",
+        "very",
+        "was",
+        "were",
+        "what",
+        "when",
+        "which",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
+)
 
 
 def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
@@ -74,14 +147,47 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     if not told:
         yield from draft.observations
         return
-    partners = [(rest, _partner(rest, told)) for rest in draft.observations]
+    left_out = {rest.key: left for rest in draft.observations if (left := _left_out(rest, told))}
+    partners = [(rest, _partner(rest, told)) for rest in draft.observations if rest.key not in left_out]
+    files: set[str] = set()
     for number, item in enumerate(told):
         own = [rest for rest, partner in partners if partner == number]
+        kept = [_join(item, own, found, turn, number, alone=len(told) == 1)]
         if any(rest.key in settled for rest in own):
-            yield from own
-        else:
-            yield _join(item, own, found, turn, number, alone=len(told) == 1)
-    yield from (rest for rest, partner in partners if partner is None and rest.key.startswith(_SEEN))
+            kept = own
+        files |= {path for each in kept for path in each.files_modified}
+        yield from kept
+    yield from (rest for rest, partner in partners if partner is None and _was_seen(rest, files))
+    yield from left_out.values()
+
+
+def _was_seen(draft: Draft, files: set[str]) -> bool:
+    """Return whether a draft that no answer speaks of stays: it rests on something seen, and nothing else tells it."""
+    return draft.key.startswith(_SEEN) or (draft.key == "edits" and files.isdisjoint(draft.files_modified))
+
+
+def _left_out(draft: Draft, told: Sequence[Said]) -> Draft | None:
+    """Return a decision, the user's or the agent's, as far as no answer repeats it. Its file alone is no repetition."""
+    if draft.type != Type.DECISION and draft.trust != "user":
+        return None
+    answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in told]
+    facts = draft.facts or (Fact(draft.title),)
+    left = [fact for fact in facts if not any(_repeats(fact.text, words) for words in answers)]
+    if not left or len(left) == len(facts):
+        return draft if left else None
+    narrative = " ".join(fact.text for fact in left)
+    return replace(draft, title=as_title(left[0].text), narrative=narrative, facts=tuple(left))
+
+
+def _repeats(text: str, answer: set[str]) -> bool:
+    """Return whether an answer has most of the words that a sentence is about."""
+    words = _roots([text]) - _COMMON
+    return bool(words) and len(words & answer) / len(words) >= REPEATED
+
+
+def _roots(texts: Iterable[str]) -> set[str]:
+    """Return words without the endings in which two tellings of the same differ most."""
+    return {re.sub(r"(?:ing|ed|es|s)$", "", word) if len(word) > 4 else word for word in _words(texts)}
 
 
 def _partner(draft: Draft, told: Sequence[Said]) -> int | None:

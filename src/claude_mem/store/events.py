@@ -8,9 +8,9 @@ import msgspec
 
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import STORED, Event, Outcome, ToolUsed, kind
-from claude_mem.store import retention
-from claude_mem.store.database import Connection, Row, rows, value
+from claude_mem.records import STORED, Event, Outcome, Stopped, ToolUsed, kind
+from claude_mem.store import arrival, retention
+from claude_mem.store.database import Connection, Row, one, rows, value
 
 
 def receipt(conn: Connection, event_id: str) -> Outcome | None:
@@ -135,6 +135,29 @@ def has_last_words(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
+def reported_stop(conn: Connection, session_id: int, *, since: int, before: int) -> Row | None:
+    """Return the first Stop that a hook or a client reported in this time: `seq`, `turn_id`, `at`, `message`."""
+    return one(
+        conn,
+        """
+        select seq, turn_id, at, body ->> 'message' as message from events
+         where session_id = ? and kind = 'stop' and source != 'transcript' and at >= ? and at < ?
+         order by at, seq limit 1
+        """,
+        (session_id, since, before),
+    )
+
+
+def reword_stop(conn: Connection, seq: int, message: str) -> None:
+    """Replace the message of a Stop. The row gets a new number, so that no digest of the old words is kept."""
+    row = one(conn, "delete from events where seq = ? returning *", (seq,))
+    assert row is not None
+    columns = {**row, "body": msgspec.json.encode(Stopped(message)).decode()}
+    del columns["seq"]
+    names = ", ".join(columns)
+    conn.execute(f"insert into events ({names}) values ({', '.join('?' * len(columns))})", tuple(columns.values()))
+
+
 def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
     """Has something from outside been read since then, in a session, in one of these projects, or (None) anywhere?"""
     found = value(
@@ -154,12 +177,13 @@ def newest(conn: Connection, session_id: int) -> int:
 
 
 def listing(conn: Connection, session_id: int) -> list[Row]:
-    return rows(
+    found = rows(
         conn,
-        """
-        select seq, event_id, turn_id, kind, at, tool_use_id, source, origin, json_extract(body, '$.name') as tool,
+        f"""
+        select {arrival.COLUMNS}, event_id, turn_id, kind, tool_use_id, origin, json_extract(body, '$.name') as tool,
                coalesce(json_extract(body, '$.failed'), 0) as failed
-          from events where session_id = ? order by at, seq
+          from events where session_id = ?
         """,
         (session_id,),
     )
+    return [{name: row[name] for name in row if name != "agent_id"} for row in arrival.in_order(found)]

@@ -10,6 +10,7 @@ import msgspec
 from claude_mem import origins
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
+from claude_mem.labels import unlabelled
 from claude_mem.records import Author, Draft, Summary, Turn
 from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
@@ -24,6 +25,7 @@ HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's wo
 NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # a program's, and no person has said anything of it
 _COMPLETED = 50  # summaries that are looked at for what has been done since
 LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
+SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
 
 def is_believed(row: Row) -> bool:
@@ -193,12 +195,12 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             "project_id": turn.project_id,
             "turn_id": turn.id,
             "number": turn.number,
-            "request": summary.request or None,
-            "investigated": summary.investigated or None,
-            "learned": summary.learned or None,
-            "completed": summary.completed or None,
-            "next_steps": summary.next_steps or None,
-            "notes": summary.notes or None,
+            "request": unlabelled("request", summary.request) or None,
+            "investigated": unlabelled("investigated", summary.investigated) or None,
+            "learned": unlabelled("learned", summary.learned) or None,
+            "completed": unlabelled("completed", summary.completed) or None,
+            "next_steps": unlabelled("next_steps", summary.next_steps) or None,
+            "notes": unlabelled("notes", summary.notes) or None,
             "files_read": dump(summary.files_read),
             "files_edited": dump(summary.files_edited),
             "provider": by.provider,
@@ -410,7 +412,7 @@ def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> 
             """,
             (project_id, limit),
         )
-    return sorted(found, key=_age, reverse=True)[:limit]
+    return [loaded(row) for row in sorted(found, key=_age, reverse=True)[:limit]]
 
 
 def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
@@ -482,4 +484,6 @@ def dump(items: Any) -> str:
 
 
 def loaded(row: Row) -> Row:
-    return {name: msgspec.json.decode(item) if name in LISTS else item for name, item in row.items()}
+    """Return a row as it is shown: lists decoded, and without the labels that version 0.1.0 stored with a summary."""
+    told = {name: unlabelled(name, row[name]) or None for name in SUMMARY_FIELDS if row.get(name)}
+    return {name: msgspec.json.decode(item) if name in LISTS else item for name, item in row.items()} | told

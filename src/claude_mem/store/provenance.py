@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from claude_mem.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, kind
+from claude_mem.store import arrival
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import dump, get_many, loaded
 from claude_mem.text import shorten
@@ -48,12 +49,9 @@ def origin(conn: Connection, row_id: int) -> Row:
 
 
 def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
-    found = rows(
-        conn,
-        "select seq, kind, at, body from events where seq in (select value from json_each(?)) order by at, seq",
-        (dump(seqs),),
-    )
-    return [{**row, **_short(row.pop("body"), root)} for row in found]
+    told = f"select {arrival.COLUMNS}, kind, body from events where seq in (select value from json_each(?))"
+    found = arrival.in_order(rows(conn, told, (dump(seqs),)))
+    return [{"seq": row["seq"], "kind": row["kind"], "at": row["at"], **_short(row["body"], root)} for row in found]
 
 
 def _short(raw: str, root: str) -> Row:

@@ -260,7 +260,7 @@ def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
         """
         select near.id, coalesce(u.text, '') as prompt,
                coalesce((select json_extract(e.body, '$.message') from events e where e.turn_id = near.id
-                            and e.kind = 'stop' order by e.at desc, e.seq desc limit 1),
+                            and e.kind = 'stop' order by e.seq desc limit 1),
                         (select p.body from documents d join passages p on p.id = d.id * 1000
                           where near.events_gone and d.kind = 'turn' and d.row_id = near.id), '') as said
           from turns t join turns near using (session_id) left join user_prompts u on u.turn_id = near.id

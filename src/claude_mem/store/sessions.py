@@ -83,7 +83,11 @@ def reach(conn: Connection, session_id: int, at: int, *, opened: bool) -> None:
 
 
 def set_status(conn: Connection, session_id: int, status: Status, *, at: int | None = None) -> None:
-    conn.execute("update sdk_sessions set status = ?, ended_at = ? where id = ?", (str(status), at, session_id))
+    """Set how the session stands. One that is over has not ended before it began, whatever the clock says."""
+    conn.execute(
+        "update sdk_sessions set status = ?1, ended_at = iif(?2 is null, null, max(?2, started_at)) where id = ?3",
+        (str(status), at, session_id),
+    )
 
 
 def count_prompt(conn: Connection, session_id: int) -> int:

@@ -10,7 +10,9 @@ import msgspec
 
 from claude_mem.errors import NotFound
 from claude_mem.records import Body, Prompted, Turn
+from claude_mem.store import arrival
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.store.observations import loaded
 
 MOST_EVENTS = 1_000  # of one turn that are looked at: an agent may run for days on one prompt
 MOST_LISTED = 2_000  # turns in the list of all
@@ -101,8 +103,7 @@ def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
         """,
         (_dump(turn_ids),),
     )
-    lists = ("files_read", "files_edited")
-    return {row.pop("turn_id"): {**row, **{name: _list(row[name]) for name in lists}} for row in found}
+    return {row.pop("turn_id"): loaded(row) for row in found}
 
 
 def observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
@@ -128,11 +129,8 @@ def spent(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
 
 def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int]]:
     """A turn as evidence is gathered from it, and when each of its events was."""
-    found = rows(
-        conn,
-        "select seq, at, body from events where turn_id = ? order by at, seq limit ?",
-        (turn["id"], MOST_EVENTS),
-    )
+    told = f"select {arrival.COLUMNS}, body from events where turn_id = ? order by seq limit ?"
+    found = arrival.in_order(rows(conn, told, (turn["id"], MOST_EVENTS)))
     known = [(row, body) for row in found if (body := _body(row["body"])) is not None]
     bodies = [body for _, body in known]
     made = Turn(

@@ -9,7 +9,7 @@ import msgspec
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Body, Prompted, Turn
-from claude_mem.store import jobs, sessions
+from claude_mem.store import arrival, jobs, sessions
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
@@ -41,6 +41,13 @@ def _row(row: Row | None) -> TurnState | None:
 def latest(conn: Connection, session_id: int) -> TurnState | None:
     newest = "select * from turns where session_id = ? order by opened_at desc, number desc limit 1"
     return _row(one(conn, newest, (session_id,)))
+
+
+def not_before(conn: Connection, session_id: int, moment: int) -> int:
+    """Return this time, or that of the session's last event if the clock was set back since: what is reported next
+    must not begin or end earlier than what it follows."""
+    last = value(conn, "select max(last_at) from turns where session_id = ?", (session_id,))
+    return max(moment, last or 0)
 
 
 def at(conn: Connection, session_id: int, moment: int) -> TurnState | None:
@@ -260,7 +267,8 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     )
     if row is None:
         return None
-    found = rows(conn, "select seq, origin, body from events where turn_id = ? order by at, seq", (turn_id,))
+    told = f"select {arrival.COLUMNS}, origin, body from events where turn_id = ?"
+    found = arrival.in_order(rows(conn, told, (turn_id,)))
     bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
     return Turn(
         id=row["id"],

@@ -165,6 +165,7 @@ async def delete_session(service: Service, request: Request) -> Any:
 def _mark_failed(conn: Connection, session_id: int) -> None:
     sessions.get(conn, session_id)
     now = ids.now()
-    turns.close_open(conn, session_id, by="deleted", at=now)
-    sessions.set_status(conn, session_id, Status.FAILED, at=now)
+    at = turns.not_before(conn, session_id, now)
+    turns.close_open(conn, session_id, by="deleted", at=at)
+    sessions.set_status(conn, session_id, Status.FAILED, at=at)
     ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now)

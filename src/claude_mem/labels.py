@@ -1,0 +1,57 @@
+"""Labels at the beginning of a summary's fields: "Next steps:", "**Done:**", "### Learned".
+
+Where a field is shown, its label stands before it already; an agent's closing message and a model's answer often bring
+their own.
+"""
+
+from __future__ import annotations
+
+import re
+
+_OF_WORK = r"(?: (?:work|actions?|steps?|tasks?|items?|points?|issues?))?"
+_WORDS = {
+    "request": r"asked|request|user(?:'s)? request",
+    "investigated": r"investigated|investigations?|looked (?:into|at)",
+    "learned": r"learn(?:ed|t|ings?)|(?:key )?(?:lessons?|findings?|insights?|takeaways?)(?: learn(?:ed|t))?",
+    "completed": r"(?:all |work )?done|complet(?:ed?|ions?)|finished|accomplished|what (?:was done|I did)",
+    "next_steps": rf"next(?: up)?{_OF_WORK}|to[- ]?dos?|remaining{_OF_WORK}|still to do|left(?: to do)?"
+    rf"|(?:still )?(?:open|pending|outstanding|missing){_OF_WORK}|follow[- ]?ups?|what(?:'s| is) (?:next|left|open)",
+    "notes": r"notes?|open",
+}
+_BULLET = r"(?:(?:[-*+•–]|\d{1,2}[.)])[ \t]+)?(?:\[[ xX]\][ \t]+)?"
+_SIGN = r"(?:[✓✅✔☑➡→▶⏭🔜📝💡⚠]\ufe0f?[ \t]*)?"
+# The same marks around the label, the colon inside or outside of them; or a dash; or a line of its own.
+_LABELS = {
+    field: re.compile(
+        rf"\s*{_BULLET}(?:\#{{1,6}}[ \t]+)?(?P<mark>\*\*\*|\*\*|\*|__|_|){_SIGN}"
+        rf"(?:(?:{words})[:：][ \t]*){{0,2}}(?:{words})[ \t]*"
+        rf"(?:[:：][ \t]*(?P=mark)|(?P=mark)[ \t]*(?:[:：]| [-–—] |(?=\n)))\s*",
+        re.I,
+    )
+    for field, words in _WORDS.items()
+}
+_FIRST_BULLET = re.compile(rf"\s*{_BULLET}(?=\S)")
+MOST_LABELS = 3  # one after the other
+
+
+def unlabelled(field: str, text: str) -> str:
+    """Return the text of a summary's field without the labels at its beginning; a single item also loses its bullet."""
+    bare = text
+    for _ in range(MOST_LABELS):
+        if (label := _LABELS[field].match(bare)) is None:
+            break
+        bare = bare[label.end() :]
+    if "\n" not in bare.strip() and field != "request":
+        bare = _FIRST_BULLET.sub("", bare, count=1)
+    return bare.strip() if bare != text else text
+
+
+def as_line(field: str, text: str) -> str:
+    """Return the same in one line; the items of a list are separated by semicolons."""
+    bare = unlabelled(field, text)
+    lines = [line.strip() for line in bare.splitlines() if line.strip()]
+    items = [_FIRST_BULLET.sub("", line, count=1) for line in lines]
+    if field == "request" or items == lines:
+        return " ".join(lines)
+    ended = [item if item[-1] in ".!?:;,…" else f"{item};" for item in items[:-1]]
+    return " ".join([*ended, *items[-1:]])
