@@ -155,6 +155,11 @@ def other_branch_without_history(shop: Path) -> Path:
 
 def description_edited(shop: Path) -> Path:
     (shop / ".git" / "description").write_text("The shop\n")
+    return shop
+
+
+def files_excluded(shop: Path) -> Path:
+    (shop / ".git" / "info" / "exclude").write_text("*.log\n")
     return renamed(shop)
 
 
@@ -174,6 +179,7 @@ def description_edited(shop: Path) -> Path:
         cloned_over_packed,
         other_branch_without_history,
         description_edited,
+        files_excluded,
     ],
 )
 def test_it_keeps_its_memory(memory: Memory, shop: Path, change: Callable[[Path], Path]) -> None:

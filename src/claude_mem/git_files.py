@@ -25,7 +25,7 @@ MOST_LOOSE, MOST_IN_GRAPH, MOST_PACKS = 1_000, 200_000, 64
 MOST_REFS_BYTES = 4 << 20
 _MOST_REMEMBERED = 1_000
 _NO_PARENT = 0x7000_0000  # in a commit-graph
-_MADE_ONCE = ("description", "info/exclude")  # git writes these when it makes a repository, and never again
+_MADE_ONCE = ("description", "info/exclude")  # git writes them when it makes a repository; people seldom edit the first
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _INITIAL = re.compile(rb"0+ ([0-9a-f]{40}(?:[0-9a-f]{24})?) [^\t\n]*\tcommit \(initial\)")
 _root_commits: dict[tuple[str, str], str] = {}  # by git folder and when it was made: a root commit does not change
@@ -213,19 +213,15 @@ def describe(git_dir: Path) -> Repository:
 
 
 def _made(git_dir: Path) -> str:
-    """`<inode>:<time>`. The older of the two files counts: a person may edit either."""
-    times = []
+    """`<inode>:<time>`: a file system uses the inode of a deleted folder again, but not at the same time."""
     for name in _MADE_ONCE:
         try:
             status = (git_dir / name).lstat()
+            if stat.S_ISREG(status.st_mode):
+                return f"{git_dir.stat().st_ino}:{status.st_mtime_ns}"
         except OSError:
             continue
-        if stat.S_ISREG(status.st_mode):
-            times.append(status.st_mtime_ns)
-    try:
-        return f"{git_dir.stat().st_ino}:{min(times)}" if times else ""
-    except OSError:
-        return ""
+    return ""
 
 
 def is_elsewhere(repository: Repository, path: str) -> bool:
