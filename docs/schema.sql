@@ -844,3 +844,16 @@ CREATE TABLE "put_away" (
 ) strict, without rowid;
 
 CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);
+
+CREATE TABLE repositories (
+    git_dir      text primary key,
+    project_id   integer not null references projects (id) on delete cascade,
+    made         text not null,      -- the folder's inode, and when git made it
+    root_commit  text not null       -- the commit that its history began with; copies have the same
+) strict, without rowid;
+
+CREATE INDEX repositories_by_project on repositories (project_id);
+
+CREATE INDEX repositories_by_made on repositories (made) where made != '';
+
+CREATE INDEX repositories_by_root_commit on repositories (root_commit) where root_commit != '';

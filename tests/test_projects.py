@@ -243,6 +243,7 @@ def _made_worktree(repo: Path, tree: Path) -> None:
     notes = repo / ".git" / "worktrees" / tree.name
     notes.mkdir(parents=True)
     (notes / "commondir").write_text("../..\n")
+    (notes / "gitdir").write_text(f"{tree}/.git\n")
     tree.mkdir(parents=True)
     (tree / ".git").write_text(f"gitdir: {notes}\n")
 
@@ -251,6 +252,7 @@ def _made_submodule(repo: Path, name: str) -> Path:
     inner = repo / name
     inner.mkdir(exist_ok=True)
     (repo / ".git" / "modules" / name).mkdir(parents=True)
+    (repo / ".git" / "modules" / name / "config").write_text(f"[core]\n\tworktree = ../../../{name}\n")
     (inner / ".git").write_text(f"gitdir: ../.git/modules/{name}\n")
     return inner
 

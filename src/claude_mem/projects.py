@@ -1,9 +1,8 @@
 """Which project a folder belongs to.
 
 A project is a repository, not a folder name: worktrees share one, two repositories called `api` do not. Its
-identities are its remote and its git folder; the store remembers both, so that a repository which moves or
-gains a remote keeps its memory. The files of git are read directly: two `git` calls per event would cost more
-than everything else.
+identities are its git folder, by path and by inode, and its remote; the store remembers all of them, so that a
+repository which is moved, renamed or gains a remote keeps its memory. `git_files` reads them from git's own files.
 
 A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what. Such a file may
 come with a repository, so it decides how a project is called, and never whose memory it shares: what a file joins is
@@ -12,7 +11,7 @@ what lies below it, and two projects that lie apart are made one by a person onl
 
 from __future__ import annotations
 
-import configparser
+import asyncio
 import os
 import re
 import tomllib
@@ -21,8 +20,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from claude_mem import git_files, untrusted_files
+from claude_mem.git_files import Repository, upwards
+
 OVERRIDE = ".claude-mem.toml"
 GENERAL = "general"  # what is saved where there is no folder; no folder is called so
+GIT, MADE = "git:", "made:"  # begin the identities of a git folder: its path, and its inode with when it was made
 OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
 # What it may say, in words for people.
 SAYS = {
@@ -32,12 +35,13 @@ SAYS = {
     "subagents": "`subagents` is true or false: keep what subagents do",
     "worktrees": '`worktrees` is "share" or "isolate": is a worktree part of its repository, or a project of its own',
 }
-_FAR = 64  # folders looked through on the way up; deeper than any real tree
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`identities` from the strongest to the weakest; any one that is known decides."""
+    """`identities` from the strongest to the weakest; any one that is known decides. `repository` may add one, and may
+    show that a known path holds another repository now. `former` is the identity that version 0.1.0 had for a folder
+    whose `.git` is no longer believed; it counts only for a project that was first seen in this very folder."""
 
     name: str
     root: str
@@ -46,6 +50,17 @@ class Project:
     skip_tools: tuple[str, ...] = ()  # beside those of the settings
     subagents: bool = True  # is what they do kept?
     folder: str = ""  # what it would be called if no file said otherwise
+    repository: Repository | None = None
+    former: str = ""
+
+    @property
+    def every_identity(self) -> tuple[str, ...]:
+        """The identities, with that of the git folder itself before that of its path."""
+        if self.repository is None or not self.repository.made:
+            return self.identities
+        made = f"{MADE}{self.repository.made}"
+        at = next((number for number, name in enumerate(self.identities) if name.startswith(GIT)), 0)
+        return (*self.identities[:at], made, *self.identities[at:])
 
 
 def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
@@ -53,22 +68,31 @@ def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
     folder = folder.replace("\0", "\ufffd")
     start = Path(os.path.realpath(folder or "/"))
     said = _override(start)
-    git = _git_folder(start)
-    root, common = git if git else (start, None)
-    if common and said.get("worktrees") == "isolate" and not (root / ".git").is_dir():
+    tree = git_files.locate(start)
+    root, common = (tree.root, tree.git_dir) if tree else (start, None)
+    if tree and tree.linked and said.get("worktrees") == "isolate":
         common = None  # a worktree that is to be a project of its own
-    identities = [f"git:{common}"] if common else [f"dir:{root}"]
+    repository = git_files.describe(common) if common else None
+    identities = [f"{GIT}{common}"] if common else [f"dir:{root}"]
     if common and (remote := _remote(common)):
         identities.append(f"remote:{remote}")
     name = str(said.get("project", "")).strip()[:100]
-    if name and _git_folder(above := Path(said["named_in"])) is None:
+    if name and git_files.locate(above := Path(said["named_in"])) is None:
         identities.insert(0, f"dir:{above}")  # it came with no repository: what lies below it is one project
     called = _name(root, common)
     if name.casefold() in ("", GENERAL):
         name = called
     enabled = said.get("enabled", True) is not False and not is_excluded(folder, excluded)
     skip_tools, subagents = tuple(said.get("skip_tools", ())), said.get("subagents", True)
-    return Project(name, str(root), tuple(identities), enabled, skip_tools, subagents, called)
+    former = f"{GIT}{tree.former}" if tree and tree.former else ""
+    return Project(
+        name, str(root), tuple(identities), enabled, skip_tools, subagents, called, repository=repository, former=former
+    )
+
+
+async def resolve_off_loop(folder: str, *, excluded: tuple[str, ...]) -> Project:
+    """`resolve` in a thread: it reads files, and a slow disk must not keep the worker from answering others."""
+    return await asyncio.to_thread(resolve, folder, excluded=excluded)
 
 
 def named(name: str) -> Project:
@@ -111,33 +135,41 @@ def _name(root: Path, common: Path | None) -> str:
     return (str(named) if short.casefold() in ("", GENERAL) else short)[:100]
 
 
-def _upwards(start: Path) -> tuple[Path, ...]:
-    return (start, *start.parents)[:_FAR]
-
-
 def _override(start: Path) -> dict[str, Any]:
     """What the files on the way up say. The nearest word counts; one `enabled = false` anywhere is enough, and so is a
     file that can't be understood: whoever wrote it wanted something."""
     found: dict[str, Any] = {}
-    for folder in _upwards(start):
+    for folder in upwards(start):
         path = folder / OVERRIDE
-        try:
-            said: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            said = {"enabled": False, "problem": f"{path} can't be read: {error.strerror}"} if _is_there(path) else {}
-        except (ValueError, RecursionError):
-            said = {"enabled": False, "problem": f"{path} is not TOML"}
+        said = _words_of(path)
         wrong = [name for name, given in said.items() if name != "problem" and not _makes_sense(name, given)]
         if wrong:
-            said = {"enabled": False, "problem": f"{path}: {SAYS.get(wrong[0], f'there is no setting {wrong[0]!r}')}"}
+            said = _problem(path, f": {SAYS.get(wrong[0], f'there is no setting {wrong[0][:100]!r}')}")
         if said.get("enabled") is False:
             said["off"] = str(path)
         if "project" in said:
             said["named_in"] = str(folder)
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
+
+
+def _words_of(path: Path) -> dict[str, Any]:
+    """What one file says; nothing if there is none, or if it belongs to neither this user nor the folder's owner:
+    anyone may put a file into /tmp."""
+    try:
+        return tomllib.loads(untrusted_files.read_text(path, owner=path.parent.stat().st_uid))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except untrusted_files.Refused as refused:
+        return {} if refused.foreign else _problem(path, f" {refused}")
+    except OSError as error:
+        return _problem(path, f" can't be read: {error.strerror}") if _is_there(path) else {}
+    except (ValueError, RecursionError):
+        return _problem(path, " is not TOML")
+
+
+def _problem(path: Path, what: str) -> dict[str, Any]:
+    return {"enabled": False, "problem": f"{path}{what}"}
 
 
 def _is_there(path: Path) -> bool:
@@ -163,40 +195,14 @@ def override_problem(folder: str) -> str:
     return str(_override(Path(os.path.realpath(folder))).get("problem", ""))
 
 
-def _git_folder(start: Path) -> tuple[Path, Path] | None:
-    """The root of the work tree, and the folder that all its worktrees have in common."""
-    for folder in _upwards(start):
-        dot = folder / ".git"
-        try:
-            if dot.is_dir():
-                return folder, dot
-            pointer = dot.read_text("utf-8")[:4096]
-        except (OSError, UnicodeDecodeError):
-            continue
-        if pointer.startswith("gitdir:"):
-            return folder, _common(folder / _line(pointer.removeprefix("gitdir:")))
-    return None
-
-
-def _common(git: Path) -> Path:
-    try:
-        return Path(os.path.realpath(git / _line((git / "commondir").read_text("utf-8"))))
-    except (OSError, UnicodeDecodeError):
-        return Path(os.path.realpath(git))  # a submodule: a repository of its own
-
-
-def _line(text: str) -> str:
-    """As git reads it: a name may end with a space."""
-    return text.lstrip(" ").rstrip("\r\n")
+def git_doubt(folder: str) -> str:
+    """Why the `.git` of a folder, or one above it, is not believed, if so; for `doctor`."""
+    return git_files.doubt(Path(os.path.realpath(folder)))
 
 
 def _remote(common: Path) -> str:
     """The address of `origin`, or of the only remote, without scheme, user or `.git`."""
-    parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
-    try:
-        parser.read_string((common / "config").read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, configparser.Error, AttributeError):
-        return ""  # the last: some files of git confuse the parser itself
+    parser = git_files.config(common)
     sections = [name for name in parser.sections() if name.startswith('remote "')]
     chosen = 'remote "origin"' if 'remote "origin"' in sections else (sections[0] if len(sections) == 1 else "")
     return normal_remote(parser.get(chosen, "url", fallback="") or "") if chosen else ""

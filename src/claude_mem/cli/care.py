@@ -24,12 +24,17 @@ from claude_mem.errors import MemError, Misuse
 from claude_mem.hosts.connect import standing
 from claude_mem.hosts.host import Ours
 from claude_mem.hosts.registry import HOSTS
+from claude_mem.text import storable
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
 REINDEX_SECONDS = 60.0  # to note what is to be made again; making it is only watched
 LOOK_SECONDS = 0.1
 MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
+GIT_HINT = (
+    "if it is yours: `git worktree repair` for a moved worktree, `git config core.worktree` with this folder for a git "
+    "folder that lies elsewhere"
+)
 MODELS = ("arctic-s", "gte-small", "minilm")
 
 
@@ -203,6 +208,9 @@ def examine() -> Iterator[Check]:
     yield from _only_here()
     if problem := projects.override_problem(str(Path.cwd())):
         yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
+    if doubt := projects.git_doubt(str(Path.cwd())):
+        found = f"{doubt}; so no repository's memory is used or added to here, and the folder is a project by its path"
+        yield Check("project", True, found, GIT_HINT)
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
@@ -350,10 +358,19 @@ def _worker(config: Config) -> Iterator[Check]:
     yield Check("account", balanced, account, "" if balanced else "events were lost or doubled: please report this")
     yield _set_aside(config, found)
     if found["worker"] == "running":
+        yield from _related(Client.of(config.data_dir))
         last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
         yield Check("capture", True, f"last event {output.when(last)}")
         yield _refining(Client.of(config.data_dir).get("/api/cost", days=1))
         yield _kept(Client.of(config.data_dir).get("/api/health/page"))
+
+
+def _related(client: Client) -> Iterator[Check]:
+    """Projects that may be the one of this folder, after it was copied to another disk."""
+    here = client.get("/api/projects", cwd=storable(str(Path.cwd()))).get("here") or {"related": ()}
+    for row in here["related"]:
+        found = f"this repository has the same first commit as project {row['id']}, {row['name']} ({row['root']})"
+        yield Check("project", True, found, f"`{row['command']}` joins their memories" if row["command"] else "")
 
 
 def _kept(found: dict[str, Any]) -> Check:

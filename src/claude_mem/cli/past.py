@@ -169,7 +169,7 @@ def _unwanted(item: Chosen, since: int | None, until: int | None, wanted: Projec
         return "older than --since"
     if until is not None and item.head.began > until:
         return "later than --until"
-    if isinstance(wanted, Project) and not set(wanted.identities) & set(item.project.identities):
+    if isinstance(wanted, Project) and not set(wanted.every_identity) & set(item.project.every_identity):
         return "another project's"
     return "another project's" if isinstance(wanted, str) and item.project.name != wanted else ""
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from claude_mem import process, projects
+from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import MemError, Misuse, NotFound
+from claude_mem.text import storable
 
 RESTART_SECONDS = 10.0
 MERGE_SECONDS = 120.0  # with a hundred thousand memories it takes a while
@@ -45,7 +46,9 @@ def project(options: argparse.Namespace) -> int:
     client = Client(process.start(load_forgiving().config.data_dir), seconds=MERGE_SECONDS)
     items: list[dict[str, Any]] = client.get("/api/projects")["items"]
     if options.what == "list":
-        return _list(items, options)
+        _list(items, options)
+        _say_related(_here(client, ".")["related"])
+        return 0
     found = _named(client, items, options.project)
     if options.what in ("rename", "merge") and not options.other:
         raise Misuse("how shall it be called?" if options.what == "rename" else "into which project?")
@@ -80,24 +83,35 @@ def _named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str,
 
 
 def _of_folder(client: Client, items: list[dict[str, Any]], folder: str) -> list[dict[str, Any]]:
-    wanted = projects.resolve(folder)
-    likely = [item for item in items if item["root"] == wanted.root] or items
-    return [item for item in likely if _is_known_by(client, item, wanted.identities)][:1]
+    known = _here(client, folder)["id"]
+    return [item for item in items if item["id"] == known]
 
 
-def _is_known_by(client: Client, item: dict[str, Any], identities: tuple[str, ...]) -> bool:
-    aliases = client.get(f"/api/project/{item['id']}")["aliases"]
-    return any(alias["identity"] in identities for alias in aliases)
+def _here(client: Client, folder: str) -> dict[str, Any]:
+    """The project of a folder, and those it may have to be joined with."""
+    found = client.get("/api/projects", cwd=storable(str(Path(folder).absolute())))
+    return found.get("here") or {"id": None, "related": []}
 
 
-def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> int:
+def _say_related(related: list[dict[str, Any]]) -> None:
+    """Name the projects that may be this one: only a person can tell."""
+    for row in related:
+        where = f"project {row['id']}, {row['name']} ({row['root']})"
+        how = (
+            f": `{row['command']}` joins their memories"
+            if row["command"]
+            else "; a session here makes it one of its own"
+        )
+        output.say(f"this repository has the same first commit as {where}{how}")
+
+
+def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> None:
     if options.json:
         output.json_lines(items)
     else:
         columns = ("id", "name", "sessions", "observations", "last seen", "root")
         rows = [(*_counts(item), output.when(item["last_event_at"]), item["root"]) for item in items]
         output.table(columns, rows)
-    return 0
 
 
 def _counts(item: dict[str, Any]) -> tuple[Any, ...]:
@@ -114,6 +128,8 @@ def _show(found: dict[str, Any], options: argparse.Namespace) -> int:
         output.line(f"known by  {alias['kind']} {alias['what']}")
     for step in found["open"]:
         output.line(f"open      {step}")
+    for row in found["related"]:
+        output.line(f"related   {row['id']} {row['name']}  {row['root']}: the same first commit; `{row['command']}`")
     return _switched(found["switch"], found["name"])
 
 

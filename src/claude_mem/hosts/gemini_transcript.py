@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from claude_mem import privacy
+from claude_mem import privacy, untrusted_files
 from claude_mem.hosts import lines
 from claude_mem.hosts.dialect import Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.hosts.gemini_closing import closes, resembles
@@ -25,6 +25,7 @@ from claude_mem.records import Body, Event, Prompted, Stopped
 
 Record = dict[str, Any]
 
+MOST_LIST_BYTES = 4 << 20  # of the list of all projects
 _TAIL = 1 << 20
 _OVER = ("success", "error", "cancelled")
 # The program's own words in the place of the user's.
@@ -153,11 +154,12 @@ class _Gathered:
 def _project_root(path: Path, project_hash: str) -> str:
     """The folder that the session was about: beside the chats, or in the list of all projects."""
     try:
-        return (path.parent.parent / ".project_root").read_text("utf-8").strip()
+        return untrusted_files.read_text(path.parent.parent / ".project_root").strip()
     except (OSError, ValueError):
         pass
     try:
-        known = msgspec.json.decode((path.parents[3] / "projects.json").read_bytes(), type=_Projects).projects
+        content = untrusted_files.read(path.parents[3] / "projects.json", most=MOST_LIST_BYTES)
+        known = msgspec.json.decode(content, type=_Projects).projects
     except (OSError, ValueError, LookupError):
         return ""
     here = path.parent.parent.name

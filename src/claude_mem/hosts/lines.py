@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
+from claude_mem import untrusted_files
 from claude_mem.hosts.dialect import Fields, Found, Head, milliseconds
 
 MAX_LINE = 8 << 20  # what stands in it may take thirty times as much memory
@@ -58,10 +58,13 @@ def _taken(line: bytes, take: Callable[[Fields], None]) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise IsADirectoryError("not a file")  # opening a pipe would wait for ever
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        yield cast("IO[bytes]", file)
+    """Open a transcript, packed or not. Anything but a regular file is refused: a pipe or a device has no end."""
+    with untrusted_files.opened_transcript(path) as file:
+        if path.suffix != ".gz":
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield cast("IO[bytes]", unpacked)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,9 +53,7 @@ def _first_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _first_lines(path: Path) -> Iterator[bytes]:
-    if not path.is_file():
-        return  # opening a pipe would wait for ever
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with lines.opened(path) as file:
         if path.name.removesuffix(".gz").endswith(".json"):  # one record, over many lines
             yield file.read(lines.MAX_DOCUMENT)
             return

@@ -9,15 +9,13 @@ follow; then its turns are digested.
 from __future__ import annotations
 
 import asyncio
-import gzip
-import stat
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from claude_mem import ids
+from claude_mem import ids, untrusted_files
 from claude_mem.config import Config
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts import lines, registry
@@ -141,12 +139,12 @@ def _clean(event: Event, config: Config) -> Event | None:
 def _unreadable(path: Path) -> str:
     """What keeps the file from being read, found out before anyone waits for a pipe."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return "not_a_file"
-        with path.open("rb") as file:
+        with untrusted_files.opened_transcript(path) as file:
             file.read(1)
     except FileNotFoundError:
         return "gone"
+    except IsADirectoryError:
+        return "not_a_file"
     except (OSError, ValueError):
         return "unreadable"
     return ""
@@ -155,7 +153,7 @@ def _unreadable(path: Path) -> str:
 def _nobodys(path: Path) -> str:
     """Why no agent knows it."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with lines.opened(path) as file:
             if not file.read(1):
                 return "empty"
             file.seek(lines.MAX_DOCUMENT)  # nobody looks at more of a file that is one record

@@ -114,9 +114,13 @@ async def _leave_out(batch: Batch, found: Import, *, db: Database, config: Confi
     told = {line.project: line for line in lines}
     named = [told.get(ref) or rows.only_named(ref) for ref in {record.project for record in batch.records}]
     here = await db.read(rows.folders, named)
-    off = {line.project for line in named if _is_off(line.root, config) or _is_off(here.get(line.project, ""), config)}
+    off = await asyncio.to_thread(_switched_off, named, here, config)
     batch.aside.update(("project switched off", portable.kind(item)) for item in batch.records if item.project in off)
     batch.records = [item for item in batch.records if item.project not in off]
+
+
+def _switched_off(named: Sequence[Project], here: Mapping[str, str], config: Config) -> set[str]:
+    return {line.project for line in named if _is_off(line.root, config) or _is_off(here.get(line.project, ""), config)}
 
 
 def _is_off(folder: str, config: Config) -> bool:

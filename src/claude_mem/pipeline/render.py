@@ -17,8 +17,20 @@ from claude_mem.store.database import Database
 
 
 async def render(job: Job, *, db: Database, config: Config, icons: context.Icons) -> Commit:
-    await keep(int(job.subject.partition(".")[0]), db=db, config=config, icons=icons)
+    project_id, _, reason = job.subject.partition(".")
+    await keep(int(project_id), db=db, config=config, icons=icons)
+    if reason.startswith("moved."):
+        await _drop_orphans(db, config)
     return nothing
+
+
+async def _drop_orphans(db: Database, config: Config) -> None:
+    """Delete the start contexts of folders that belong to no project any more, since their repository was moved."""
+    paths = await asyncio.to_thread(lambda: list(config.starts.glob("*.json")))
+    names = {hook.start_name(folder) for folder in await db.read(projects.all_folders)}
+    for path in paths:
+        if path.name not in names:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def keep(project_id: int, *, db: Database, config: Config, icons: context.Icons) -> None:

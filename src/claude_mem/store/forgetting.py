@@ -16,7 +16,7 @@ import msgspec
 from claude_mem.errors import CannotDo, NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.needles import Needle
-from claude_mem.store import corrections, foreign, jobs, stones
+from claude_mem.store import corrections, foreign, jobs, notices, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS
@@ -473,10 +473,11 @@ def drop_projects(conn: Connection, identities: Sequence[str]) -> None:
     )
     for row in empty:
         conn.execute("delete from observations where project_id = ?", (row["id"],))
-        for table in ("project_aliases", "project_dirs", "known_files"):
+        for table in ("project_aliases", "project_dirs", "known_files", "repositories"):
             conn.execute(f"delete from {table} where project_id = ?", (row["id"],))
         conn.execute("update ledger set project_id = null where project_id = ?", (row["id"],))
         conn.execute("delete from projects where id = ?", (row["id"],))
+        notices.drop_merges(conn, row["id"])
 
 
 # --- traces in other tables ------------------------------------------------------------------------------------------

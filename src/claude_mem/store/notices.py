@@ -27,6 +27,18 @@ def clear(conn: Connection, prefix: str) -> None:
     conn.execute("delete from notices where substr(key, 1, length(?1)) = ?1", (prefix,))
 
 
+def merge_key(project_id: int, other: int) -> str:
+    """The key of the offer to make two projects one."""
+    return f"merge:{min(project_id, other)}:{max(project_id, other)}"
+
+
+def drop_merges(conn: Connection, project_id: int) -> None:
+    """Withdraw such offers for a project that is gone."""
+    conn.execute(
+        "delete from notices where key glob ?1 or key glob ?2", (f"merge:{project_id}:*", f"merge:*:{project_id}")
+    )
+
+
 GREETING = "greeting"
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from claude_mem.errors import Misuse, NotFound
-from claude_mem.projects import OLDER, Project
+from claude_mem.git_files import Repository
+from claude_mem.projects import GIT, MADE, OLDER, Project
+from claude_mem.store import jobs, notices, repositories
 from claude_mem.store.database import Connection, Row, one, rows, value
+from claude_mem.text import plain, shorten
 
 # Whatever belongs to a project: in words, and the table it lies in.
 BELONGS = {
@@ -15,34 +20,58 @@ BELONGS = {
     "documents": "documents",
     "aliases": "project_aliases",
     "folders": "project_dirs",
+    "repositories": "repositories",
 }
+_UNCOUNTED = ("documents", "repositories")  # what a person is not told of when two are made one
 
 
 def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
     """The id of the project, new or known by any of its identities; every identity is remembered."""
-    known = None
-    for identity in found.identities:
-        known = known or value(conn, "select project_id from project_aliases where identity = ?", (identity,))
+    known = _known_by_identity(conn, found)
     if known is None and (known := _known_by_name(conn, found)) is not None:
         conn.execute("update projects set root = ? where id = ?", (found.root, known))
     if known is None:
         insert = "insert into projects (name, root, created_at) values (?, ?, ?) returning id"
         known = value(conn, insert, (found.name, found.root, now))
-    for identity in found.identities:
-        conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
+    project_id = int(known)
+    if found.repository:
+        _settle(conn, found, found.repository, project_id, now=now)
+    for identity in found.every_identity:
+        conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, project_id))
     if folder:
         upsert = (
             "insert into project_dirs values (?, ?) on conflict (dir) do update set project_id = excluded.project_id"
         )
-        conn.execute(upsert, (folder, known))
-    return int(known)
+        conn.execute(upsert, (folder, project_id))
+    return project_id
 
 
 def find(conn: Connection, wanted: Project) -> int | None:
-    for identity in wanted.identities:
-        if found := value(conn, "select project_id from project_aliases where identity = ?", (identity,)):
-            return int(found)
-    return _known_by_name(conn, wanted)
+    known = _known_by_identity(conn, wanted)
+    return _known_by_name(conn, wanted) if known is None else known
+
+
+def _known_by_identity(conn: Connection, wanted: Project) -> int | None:
+    for identity in wanted.every_identity:
+        known = _named(conn, identity)
+        if known is not None and not _is_mistaken(conn, wanted, identity):
+            return known
+    former = _named(conn, wanted.former) if wanted.former else None
+    return former if former is not None and show(conn, former)["root"] == wanted.root else None
+
+
+def _named(conn: Connection, identity: str) -> int | None:
+    known = value(conn, "select project_id from project_aliases where identity = ?", (identity,))
+    return None if known is None else int(known)
+
+
+def _is_mistaken(conn: Connection, wanted: Project, identity: str) -> bool:
+    """Whether an identity only seems to be that of this repository."""
+    if wanted.repository is None:
+        return False
+    if identity.startswith(GIT):
+        return repositories.was_replaced(conn, wanted.repository)
+    return identity.startswith(MADE) and repositories.is_copy(conn, wanted.repository)
 
 
 def _known_by_name(conn: Connection, wanted: Project) -> int | None:
@@ -85,6 +114,10 @@ def folders(conn: Connection, project_id: int) -> list[str]:
     return [row["dir"] for row in rows(conn, "select dir from project_dirs where project_id = ?", (project_id,))]
 
 
+def all_folders(conn: Connection) -> list[str]:
+    return [row["dir"] for row in rows(conn, "select dir from project_dirs")]
+
+
 def with_folders(conn: Connection) -> list[int]:
     """Those whose start context lies ready on disk."""
     return [row["project_id"] for row in rows(conn, "select distinct project_id from project_dirs")]
@@ -103,6 +136,105 @@ def listing(conn: Connection) -> list[Row]:
     )
 
 
+# --- repositories that move, and those that take their place ---------------------------------------------------------
+
+
+def _settle(conn: Connection, found: Project, repository: Repository, project_id: int, *, now: int) -> None:
+    """Put down where a repository is now, and what that changes for others."""
+    for git_dir in repositories.left_behind(conn, repository, project_id):
+        _follow_move(conn, found, git_dir, repository.git_dir, project_id, now=now)
+    before = _named(conn, f"{GIT}{repository.git_dir}")
+    if before is not None and before != project_id and repositories.was_replaced(conn, repository):
+        _take_place(conn, found, repository, project_id, before, now=now)
+    _leave_foreign_root(conn, _main_root(found, repository.git_dir), project_id)
+    repositories.note(conn, repository, project_id)
+    for other in repositories.related(conn, project_id, repository.root_commit):
+        text = f"{_called(conn, project_id)} has the same first commit as {_called(conn, other['id'])}."
+        _offer_merge(conn, project_id, other["id"], text, now=now)
+
+
+def _main_root(found: Project, git_dir: str) -> str:
+    """The work tree of the repository itself, also where a linked worktree is at hand."""
+    return str(Path(git_dir).parent) if Path(git_dir).name == ".git" else found.root
+
+
+def _follow_move(conn: Connection, found: Project, old: str, new: str, project_id: int, *, now: int) -> None:
+    """Forget the path that a git folder left: what comes there next is something else. Its folders moved along."""
+    repositories.drop(conn, old)
+    conn.execute("delete from project_aliases where identity = ? and project_id = ?", (f"{GIT}{old}", project_id))
+    known_root, root = show(conn, project_id)["root"], _main_root(found, new)
+    old_root = str(Path(old).parent) if Path(old).name == ".git" else known_root
+    for folder in _folders_below(conn, project_id, old_root) if old_root else ():
+        moved = root + folder.removeprefix(old_root)
+        conn.execute("update or replace project_dirs set dir = ? where dir = ?", (moved, folder))
+    if known_root == old_root:
+        conn.execute("update projects set root = ? where id = ?", (root, project_id))
+    _render_again(conn, project_id, now=now)
+
+
+def _take_place(
+    conn: Connection, found: Project, repository: Repository, project_id: int, before: int, *, now: int
+) -> None:
+    """A repository lies where one of another project lay: the path and the folders below it are its own now."""
+    conn.execute(
+        "update project_aliases set project_id = ? where identity = ?", (project_id, f"{GIT}{repository.git_dir}")
+    )
+    repositories.drop(conn, repository.git_dir)
+    for folder in _folders_below(conn, before, _main_root(found, repository.git_dir)):
+        conn.execute("delete from project_dirs where dir = ?", (folder,))
+    for changed in (before, project_id):
+        _render_again(conn, changed, now=now)
+    if not repositories.is_seen(conn, before):
+        text = f"{_called(conn, project_id)} is a new repository where {_called(conn, before)} was."
+        _offer_merge(conn, project_id, before, text, now=now)
+
+
+def _leave_foreign_root(conn: Connection, root: str, project_id: int) -> None:
+    """A project whose root has become another's is at home where it was seen last."""
+    own = show(conn, project_id)["root"]
+    if own != root and _named(conn, f"{GIT}{own}/.git") not in (None, project_id):
+        conn.execute("update projects set root = ? where id = ?", (root, project_id))
+
+
+def _folders_below(conn: Connection, project_id: int, root: str) -> list[str]:
+    return [folder for folder in folders(conn, project_id) if Path(folder).is_relative_to(root)]
+
+
+def _render_again(conn: Connection, project_id: int, *, now: int) -> None:
+    """Have its start context written where its folders are now, and removed where they were."""
+    jobs.ask(conn, "render", f"{project_id}.moved.{now}", now=now)
+
+
+def _called(conn: Connection, project_id: int) -> str:
+    """For people: its number, its name, and where it lies."""
+    row = show(conn, project_id)
+    return f"project {project_id}, {shorten(plain(row['name']), 60)} ({shorten(plain(row['root']), 200)})"
+
+
+def _offer_merge(conn: Connection, project_id: int, other: int, text: str, *, now: int) -> None:
+    """Tell a person, once, how to make two projects one. Nothing joins them by itself: anyone can copy a history."""
+    key = notices.merge_key(project_id, other)
+    how = f"If they are one project, `{merge_command(project_id, other)}` joins their memories."
+    notices.put(conn, key, f"claude-mem: {text} {how}", now=now)
+
+
+def merge_command(source: int, target: int) -> str:
+    return f"claude-mem project merge {source} {target}"
+
+
+def related(conn: Connection, project_id: int, root_commit: str = "") -> list[Row]:
+    """Other projects whose history began with the same commit, each with the command that makes them one."""
+    others = repositories.related(conn, project_id, root_commit)
+    return [{**row, "command": merge_command(project_id, row["id"]) if project_id else ""} for row in others]
+
+
+def here(conn: Connection, place: Project) -> Row:
+    """The project of a folder, if it is known yet, and those it may have to be joined with."""
+    project_id = find(conn, place)
+    root_commit = place.repository.root_commit if place.repository else ""
+    return {"id": project_id, "related": related(conn, project_id or 0, root_commit)}
+
+
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +248,7 @@ def would_move(conn: Connection, source: int, target: int) -> Row:
     """What a merge would move: how many of each, and into what."""
     if source == target:
         raise Misuse("a project can't be merged into itself", hint="name two projects")
-    counts = {word: _count(conn, table, source) for word, table in BELONGS.items() if word != "documents"}
+    counts = {word: _count(conn, table, source) for word, table in BELONGS.items() if word not in _UNCOUNTED}
     return {"from": show(conn, source), "into": show(conn, target), "moves": counts}
 
 
@@ -141,6 +273,7 @@ def merge(conn: Connection, source: int, target: int) -> Row:
         (target, found["from"]["created_at"], found["from"]["root"]),
     )
     conn.execute("delete from projects where id = ?", (source,))
+    notices.drop_merges(conn, source)
     _index_stays(conn, target, untouched)
     return {**found, "into": show(conn, target)}
 

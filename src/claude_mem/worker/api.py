@@ -179,9 +179,12 @@ async def compress_turn(service: Service, request: Request) -> Any:
     return await tryout.tried(wanted, refiner=service.refiner)
 
 
-async def list_projects(service: Service, _: Request) -> Any:
-    """Every project with its sessions and observations counted."""
-    return {"items": await service.db.read(project_rows.listing)}
+async def list_projects(service: Service, request: Request) -> Any:
+    """Every project with its sessions and observations counted. With a folder `cwd`, `here` is `{id, related}`: its
+    project, and other projects whose history began with the same commit, each with the `command` that joins them."""
+    items = await service.db.read(project_rows.listing)
+    place = await _place(service, request.query_params.get("cwd", ""))
+    return {"items": items, "here": await service.db.read(project_rows.here, place) if place else None}
 
 
 async def stats(service: Service, _: Request) -> Any:
@@ -198,13 +201,20 @@ async def stats(service: Service, _: Request) -> Any:
 async def line(service: Service, request: Request) -> Any:
     """For a status line: `known` of the folder `cwd`'s project, `all`, `today`, `queued`, `set_aside`."""
     cwd = request.query_params.get("cwd", "")
-    project = projects.resolve(cwd, excluded=service.config.excluded_projects) if cwd.startswith("/") else None
+    project = await _place(service, cwd)
     totals = await service.totals()
     return {
         **await service.db.read(_line_counts, project),
         "queued": totals["queued"],
         "set_aside": totals["set_aside"],
     }
+
+
+async def _place(service: Service, cwd: str) -> projects.Project | None:
+    """What a folder belongs to; None if none is named."""
+    if not cwd.startswith("/"):
+        return None
+    return await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
 
 
 def _line_counts(conn: Connection, project: projects.Project | None) -> Row:

@@ -83,7 +83,7 @@ async def save_memory(service: Service, request: Request) -> Any:
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)
     project = projects.named(name or projects.GENERAL)
     if cwd and not name:
-        project = projects.resolve(cwd, excluded=service.config.excluded_projects)
+        project = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         raise Misuse("memory is switched off in this folder; nothing was kept", hint="name a `project`")
     text = keepable(text_in(body, "text", required=True, limit=20_000))

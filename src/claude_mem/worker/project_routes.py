@@ -28,6 +28,7 @@ MOST_FOLDERS = 200  # that are looked at on disk
 _DAY = 86_400_000
 _WORDS = {
     "git": "git folder",
+    "made": "git folder, wherever it is",
     "remote": "remote",
     "dir": "folder",
     "name": "name",
@@ -37,7 +38,8 @@ _WORDS = {
 
 async def show(service: Service, request: Request) -> Any:
     """A project: name, root, `aliases` (what it is recognised by), `folders`, `counts`, `first_at`, `last_at`,
-    `agents`, `switch` (is it `on`, and what turns it off where), `open` next steps and its `last_summary`."""
+    `agents`, `switch` (is it `on`, and what turns it off where), `open` next steps, its `last_summary`, and `related`
+    projects: those whose history began with the same commit, each with the `command` that makes the two one."""
     found = await service.db.read(_whole, row_id(request), limit=service.config.context_observations)
     switch = await asyncio.to_thread(_switch, found, service.config.excluded_projects)
     return {**found, "switch": switch}
@@ -55,6 +57,7 @@ def _whole(conn: Connection, project_id: int, *, limit: int) -> Row:
         **overview.numbers(conn, project_id),
         "open": [*steps, *(known.open if known else ())],
         "last_summary": summary,
+        "related": project_rows.related(conn, project_id),
     }
 
 

@@ -127,7 +127,7 @@ class Teller:
     async def speak(self, moment: Moment) -> Speech:
         """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
         once must not be told the same."""
-        project = projects_.resolve(moment.cwd, excluded=self.config.excluded_projects)
+        project = await projects_.resolve_off_loop(moment.cwd, excluded=self.config.excluded_projects)
         project_id = await self.db.read(projects.find, project) if project.enabled else None
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():

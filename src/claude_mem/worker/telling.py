@@ -32,12 +32,8 @@ log = logging.getLogger(__name__)
 async def inject(service: Service, request: Request) -> Any:
     """GET: as text, by `cwd=` or by name: `project=` or `projects=` (the last is the session's own)."""
     if cwd := request.query_params.get("cwd", ""):
-        start, _ = await service.teller.start_context(
-            projects.resolve(cwd, excluded=service.config.excluded_projects),
-            host="",
-            content_session_id="",
-            source="startup",
-        )
+        place = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
+        start, _ = await service.teller.start_context(place, host="", content_session_id="", source="startup")
         return PlainTextResponse(start.text)
     given = request.query_params.get("projects") or request.query_params.get("project") or ""
     wanted = [name.strip() for name in given.split(",") if name.strip()]
@@ -59,7 +55,7 @@ async def inject_start(service: Service, request: Request) -> Any:
     event = payload.read(spool.parse(ids.new(), await raw(request)))
     if not isinstance(event.body, SessionStarted):
         raise Misuse("only the start of a session is given context")
-    project = projects.resolve(event.cwd, excluded=service.config.excluded_projects)
+    project = await projects.resolve_off_loop(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         return Response(answers.nod(event.host), media_type="application/json")
     who = {"host": event.host, "content_session_id": storable(event.content_session_id)}

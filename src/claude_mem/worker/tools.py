@@ -6,6 +6,7 @@ capture cuts it out again) and can't be taken for a tag.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,7 +187,7 @@ class Tools:
         return noted(fenced(_within(texts, [_name(*item) for item in wanted])), list(rows.values()))
 
     async def save_memory(self, given: SaveMemory) -> str:
-        place = self._place()
+        place = await self._place()
         if place and not place.enabled:
             raise Misuse("memory is switched off in this folder; nothing was kept")
         text = keepable(given.text)
@@ -205,7 +206,7 @@ class Tools:
         return f"Observation {given.id} is forgotten. {back}."
 
     async def session_context(self, given: SessionContext) -> str:
-        config, place = self.service.config, self._place()
+        config, place = self.service.config, await self._place()
         if not given.project.strip() and place and not place.enabled:
             return "Memory is switched off in this folder."
         project_ids = await self.service.db.read(_meant, given.project.strip(), place)
@@ -213,10 +214,11 @@ class Tools:
         known = known or context.Known(place.name if place else "this project", (), None, 0)
         return context.render(known, budget_tokens=config.context_tokens, icons=self.service.icons)
 
-    def _place(self) -> Project | None:
+    async def _place(self) -> Project | None:
         """What the folder belongs to. One that is not there was misunderstood on the way, and is no one's."""
-        there = self.folder.startswith("/") and Path(self.folder).is_dir()
-        return projects.resolve(self.folder, excluded=self.service.config.excluded_projects) if there else None
+        if not self.folder.startswith("/") or not await asyncio.to_thread(Path(self.folder).is_dir):
+            return None
+        return await projects.resolve_off_loop(self.folder, excluded=self.service.config.excluded_projects)
 
 
 def _named(conn: Connection, name: str) -> list[int]:

@@ -80,7 +80,7 @@ def _belongs(path: Path, scope: Scope, config: Config) -> bool:
         return False
     if scope.source and host != scope.source:
         return False
-    known = set(projects.resolve(cwd, excluded=config.excluded_projects).identities) if cwd else set()
+    known = set(projects.resolve(cwd, excluded=config.excluded_projects).every_identity) if cwd else set()
     return not scope.projects or bool(known & set(scope.projects))
 
 
