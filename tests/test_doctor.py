@@ -10,7 +10,8 @@ import pytest
 
 from claude_mem.cli.care import Check
 from tests.lab import Lab
-from tests.test_hook import run, wait_for
+from tests.test_hook import run
+from tests.waiting import wait_for
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.models.server import Say, Server
 from tests.refining import GOOD, spool_turn
 from tests.test_backfill import Old
 from tests.test_cost import settings as model_settings
-from tests.test_hook import wait_for
+from tests.waiting import wait_for
 
 SECONDS = 60.0
 ENTER, END = b"\n", b"\x04"

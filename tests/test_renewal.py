@@ -16,7 +16,7 @@ from claude_mem import __version__, process
 from claude_mem.process import Worker
 from tests.installed import SOURCE, Installation
 from tests.lab import Lab
-from tests.test_hook import wait_for
+from tests.waiting import wait_for
 
 NEWER, OLDER = "99.1.0", "0.0.9"
 
@@ -45,7 +45,7 @@ def renewed(lab: Lab, version: str) -> Worker:
         worker = process.running(lab.data)
         return worker if worker is not None and worker.version == version else None
 
-    worker: Worker = wait_for(of_version, seconds=30)
+    worker: Worker = wait_for(of_version)
     return worker
 
 

@@ -17,7 +17,8 @@ import pytest
 from claude_mem import hook, ids, process
 from claude_mem.hosts.registry import HOSTS
 from tests.lab import HOOK, Lab
-from tests.test_hook import leave, payload, pretended_worker, reply, run, wait_for
+from tests.test_hook import leave, payload, pretended_worker, reply, run
+from tests.waiting import wait_for
 
 TEXT = "the basket was mended"
 LONG_AGO_MS = 3 * 3_600_000
@@ -245,26 +246,16 @@ def test_where_nothing_can_be_written_the_start_on_disk_is_told_with_the_warning
 def test_a_living_worker_is_asked_and_what_it_says_to_the_person_stays(unwritable: Lab) -> None:
     inner = {"hookEventName": "SessionStart", "additionalContext": "what the worker knows"}
     said = {"continue": True, "suppressOutput": True, "hookSpecificOutput": inner, "systemMessage": "claude-mem is on."}
-    with pretended_worker(unwritable, reply(json.dumps(said).encode())) as asked:
-        found = _until_told(unwritable, "what the worker knows")
+    with pretended_worker(unwritable, [reply(json.dumps(said).encode())]) as asked:
+        found = json.loads(run(unwritable, "context", payload("SessionStart", source="startup"), worker=True))
     assert asked
     assert told(found) == "what the worker knows"
     assert "nothing is being remembered" in warned(found)
     assert "claude-mem is on." in warned(found)
 
 
-def _until_told(lab: Lab, text: str) -> dict[str, Any]:
-    """On a busy machine a hook may give up before it is answered."""
-    found: dict[str, Any] = {}
-    for _ in range(100):
-        found = json.loads(run(lab, "context", payload("SessionStart", source="startup"), worker=True))
-        if told(found) == text:
-            break
-    return found
-
-
 def test_a_worker_that_does_not_answer_leaves_the_start_on_disk(unwritable: Lab) -> None:
-    with pretended_worker(unwritable, reply(b"no", "500 no")):
+    with pretended_worker(unwritable, [reply(b"no", "500 no")]):
         found = json.loads(run(unwritable, "context", payload("SessionStart", source="startup"), worker=True))
     assert told(found) == TEXT
 

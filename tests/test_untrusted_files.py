@@ -269,7 +269,7 @@ def test_a_hostile_folder_stops_nobody(lab: Lab, tmp_path: Path, kind: str) -> N
     assert "claude-mem" in client.get("/api/context/inject", cwd=str(hostile))
     client.post("/api/context/semantic", {"q": "what did the work of hostile do", "project": "x"})
     client.get("/api/line", cwd=str(hostile))
-    found = lab.wait_digested(60)
+    found = lab.wait_digested()
     assert (found["set_aside"], found["queued"]) == (0, 0)
     assert (found["stored"], found["filtered"]) == ((3, 3) if outcome == "filtered" else (6, 0))
     assert "Done by other" in client.get("/api/context/inject", cwd=str(lab.project))

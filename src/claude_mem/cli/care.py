@@ -210,7 +210,7 @@ def examine() -> Iterator[Check]:
         yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
     if doubt := projects.git_doubt(str(Path.cwd())):
         found = f"{doubt}; so no repository's memory is used or added to here, and the folder is a project by its path"
-        yield Check("project", True, found, GIT_HINT)
+        yield Check("project", True, found, GIT_HINT, caveat=True)
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
@@ -370,7 +370,8 @@ def _related(client: Client) -> Iterator[Check]:
     here = client.get("/api/projects", cwd=storable(str(Path.cwd()))).get("here") or {"related": ()}
     for row in here["related"]:
         found = f"this repository has the same first commit as project {row['id']}, {row['name']} ({row['root']})"
-        yield Check("project", True, found, f"`{row['command']}` joins their memories" if row["command"] else "")
+        hint = f"`{row['command']}` joins their memories" if row["command"] else ""
+        yield Check("project", True, found, hint, caveat=True)
 
 
 def _kept(found: dict[str, Any]) -> Check:
