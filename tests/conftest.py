@@ -35,6 +35,13 @@ def _nobody_is_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.scheduling import Scheduling
+
+    return Scheduling(config, log)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if line := kills.report(terminalreporter.stats):
         terminalreporter.write_line(line)

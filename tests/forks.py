@@ -34,15 +34,18 @@ class Running:
 
     pid: int
     line: socket.socket
+    code: int | None = None
 
     def wait(self) -> int:
         """Its exit code, negative if a signal ended it."""
-        with self.line:
-            return int(_all(self.line))
+        if self.code is None:
+            with self.line:
+                self.code = int(_all(self.line))
+        return self.code
 
     def ended(self) -> bool:
         """Has it ended, whether or not anybody has waited for it?"""
-        if self.line.fileno() < 0:
+        if self.code is not None:
             return True
         try:
             return bool(self.line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -51,9 +54,16 @@ class Running:
 
     def kill(self) -> None:
         """End it by force, if it has not ended by itself."""
+        self._send(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end, if it has not ended by itself."""
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
         if not self.ended():
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
 
 
 def run(
@@ -71,10 +81,13 @@ def run(
     return subprocess.CompletedProcess(list(arguments), code, out, err)
 
 
-def start(arguments: Sequence[str], env: Mapping[str, str], folder: Path, *, cwd: Path | None = None) -> Running:
-    """Its output goes to the files `stdout` and `stderr` in the folder."""
+def start(
+    arguments: Sequence[str], env: Mapping[str, str], folder: Path, *, cwd: Path | None = None, change: str = ""
+) -> Running:
+    """Its output goes to the files `stdout` and `stderr` in the folder. `change` is code that is run first: it may break
+    or hold up what the command is going to use."""
     place = str(cwd or Path.cwd())
-    wanted = {"arguments": list(arguments), "env": dict(env), "cwd": place, "folder": str(folder)}
+    wanted = {"arguments": list(arguments), "env": dict(env), "cwd": place, "folder": str(folder), "change": change}
     line = socket.socket(socket.AF_UNIX)
     line.settimeout(waiting.SECONDS)
     line.connect(_address())
@@ -167,6 +180,7 @@ def _become(wanted: dict[str, Any]) -> None:
             os.dup2(opened, fd)
             os.close(opened)
         failpoints.arm(os.environ.get("CLAUDE_MEM_FAILPOINT", ""))
+        exec(wanted["change"], {})
         code = _command(["claude-mem", *wanted["arguments"]])
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -19,12 +19,13 @@ import apsw
 from claude_mem import hook, process
 from claude_mem.client import Client
 from claude_mem.errors import MemError
-from tests import forks, patient_hook, waiting
+from tests import forks, patient_bridge, patient_hook, waiting
 from tests.waiting import wait_for
 
 # What agents run, with the limits that people have; and the same hook with time enough for a busy machine.
 LAUNCH = [sys.executable, "-I", "-S", str(Path(hook.__file__).with_name("launch.py"))]
 HOOK = [*LAUNCH[:-1], str(Path(patient_hook.__file__))]
+BRIDGE = [*LAUNCH[:-1], str(Path(patient_bridge.__file__))]
 MEM = [sys.executable, "-m", "claude_mem"]
 COMMANDS = {
     "SessionStart": "context",

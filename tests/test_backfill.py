@@ -26,6 +26,7 @@ from claude_mem.pipeline import backfill
 from claude_mem.store import backfills
 from claude_mem.store.database import Database
 from claude_mem.worker.service import Service
+from tests import forks
 from tests.history import state
 from tests.lab import MEM, Lab
 from tests.test_reconcile import Transcript
@@ -377,9 +378,8 @@ b.read = read
 SMALL_PARTS = "import claude_mem.pipeline.backfill as b\nb.PART_BYTES = 200\n"
 
 
-def _drain(lab: Lab, change: str = "", **env: str) -> subprocess.Popen[bytes]:
-    code = SMALL_PARTS + change + "\nfrom claude_mem.cli.main import main\nraise SystemExit(main(['drain']))\n"
-    return subprocess.Popen([sys.executable, "-c", code], env=lab.env(**env), stderr=subprocess.DEVNULL)
+def _drain(lab: Lab, change: str = "", **env: str) -> forks.Running:
+    return forks.start(["drain"], lab.env(**env), lab.folder, change=SMALL_PARTS + change)
 
 
 def _history(lab: Lab) -> list[Path]:
@@ -524,25 +524,23 @@ def test_interrupted_it_says_that_the_rest_goes_on_and_how_to_stop_it(lab: Lab) 
     """Held in the middle of the first file, so that there is a rest."""
     files, hold = _history(lab), lab.folder / "hold"
     hold.touch()
-    code = SMALL_PARTS + HELD + "from claude_mem.cli.main import main\nraise SystemExit(main(['serve']))\n"
-    worker = subprocess.Popen([sys.executable, "-c", code], env=lab.env(HOLD=str(hold)), stderr=subprocess.DEVNULL)
+    lab.workers.append(forks.start(["serve"], lab.env(HOLD=str(hold)), lab.folder, change=SMALL_PARTS + HELD))
+    wait_for(lambda: process.running(lab.data))
+    command = subprocess.Popen(
+        [*MEM, "backfill", str(files[0].parent)], env=lab.env(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
     try:
-        wait_for(lambda: process.running(lab.data))
-        command = subprocess.Popen(
-            [*MEM, "backfill", str(files[0].parent)], env=lab.env(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
         wait_for(lambda: _running(lab) and lab.client().get("/api/backfill")["bytes_done"])
         command.send_signal(signal.SIGINT)
         said = command.communicate(timeout=SECONDS)[1].decode()
         assert (command.returncode, "--stop" in said, "background" in said) == (130, True, True)
         assert lab.mem("backfill", "--stop").stdout.startswith("3 file(s)")
-        hold.unlink()
-        wait_for(lambda: not lab.client().get("/api/backfill")["busy"])
     finally:
-        hold.unlink(missing_ok=True)
-        for started in (command, worker):
-            started.terminate()
-            started.wait(SECONDS)
+        hold.unlink()
+        command.kill()
+        command.wait()
+    wait_for(lambda: not lab.client().get("/api/backfill")["busy"])
+    lab.mem("stop")
     assert lab.rows("select path, state from backfill_files") == [(str(files[0]), "read")]
     assert lab.rows("select count(*) from jobs where kind = 'backfill'") == [(0,)]
     assert lab.rows("select count(*) from turns where digested_at is null") == [(0,)]

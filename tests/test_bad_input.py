@@ -23,8 +23,8 @@ from claude_mem.client import Client
 from claude_mem.pipeline.stage import Commit
 from claude_mem.records import Job
 from claude_mem.worker.api import build_app
-from tests import proof
-from tests.lab import HOOK, LAUNCH, MEM, Lab
+from tests import forks, proof
+from tests.lab import HOOK, LAUNCH, Lab
 from tests.models.server import Mirror, Server
 from tests.refining import place, spool_turn
 from tests.test_hook import check_answer, payload, run, spooled, tool
@@ -632,39 +632,25 @@ def test_a_port_that_is_taken_is_left_to_its_owner(lab: Lab) -> None:
             stranger.accept()
 
 
-def serve(lab: Lab) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*MEM, "serve"],
-        env=lab.env(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize("count", [2, 20])
 def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
-    started = [serve(lab) for _ in range(count)]
-    try:
-        wait_for(lambda: sum(one.poll() is None for one in started) == 1 and process.running(lab.data))
-        (left,) = [one for one in started if one.poll() is None]
-        worker = process.running(lab.data)
-        assert worker is not None
-        assert worker.pid == left.pid
-        for one in started:
-            if one is not left:
-                out, error = one.communicate(timeout=SECONDS)
-                assert (one.returncode, out) == (0, "")
-                assert error == "a worker is running already\n"
-        assert run(lab, "save", tool(), worker=True) == hook.ANSWER
-        wait_for(lambda: lab.status()["stored"] == 1)
-        assert lab.mem("stop").stdout == "worker stopped\n"
-        assert left.wait(SECONDS) == 0
-    finally:
-        for one in started:
-            one.kill()
-            one.communicate(timeout=SECONDS)
+    folders = [lab.folder / f"rival{number}" for number in range(count)]
+    for folder in folders:
+        folder.mkdir()
+        lab.workers.append(forks.start(["serve"], lab.env(), folder))
+    wait_for(lambda: sum(not one.ended() for one in lab.workers) == 1 and process.running(lab.data))
+    (left,) = [one for one in lab.workers if not one.ended()]
+    worker = process.running(lab.data)
+    assert worker is not None
+    assert worker.pid == left.pid
+    for one, folder in zip(lab.workers, folders, strict=True):
+        if one is not left:
+            assert (one.wait(), (folder / "stdout").read_text()) == (0, "")
+            assert (folder / "stderr").read_text() == "a worker is running already\n"
+    assert run(lab, "save", tool(), worker=True) == hook.ANSWER
+    wait_for(lambda: lab.status()["stored"] == 1)
+    assert lab.mem("stop").stdout == "worker stopped\n"
+    assert left.wait() == 0
 
 
 def stranger_pid() -> int:

@@ -272,6 +272,11 @@ def test_a_data_directory_of_another_user_is_refused(lab: Lab) -> None:
     assert list(lab.data.iterdir()) == []
 
 
+def _hang_up(listener: socket.socket) -> None:
+    channel, _ = listener.accept()
+    channel.close()
+
+
 def test_a_hook_follows_no_one_elses_link_and_calls_no_one_elses_port(lab: Lab) -> None:
     as_root()
     lab.no_worker()
@@ -297,9 +302,9 @@ def test_a_hook_follows_no_one_elses_link_and_calls_no_one_elses_port(lab: Lab) 
         os.chown(lab.data / "worker.json", 0, 0)  # the trap works: if it is ours, it is called
         trap.settimeout(SECONDS)
         with ThreadPoolExecutor() as pool:
-            called = pool.submit(trap.accept)
+            called = pool.submit(_hang_up, trap)
             lab.hook("UserPromptSubmit", prompt="a secret plan")
-            called.result()[0].close()
+            called.result()
     os.close(pipe)
 
 

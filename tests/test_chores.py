@@ -25,7 +25,7 @@ from tests.history import check, send, state
 from tests.lab import Lab
 from tests.waiting import SECONDS, wait_for
 
-pytestmark = [pytest.mark.kills, pytest.mark.xdist_group("chores")]  # they share what is known
+pytestmark = pytest.mark.kills
 
 ROUNDS = int(os.environ.get("CLAUDE_MEM_KILL_ROUNDS", "1"))
 POINTS = [

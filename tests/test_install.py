@@ -20,7 +20,7 @@ from claude_mem.hosts import claude
 from claude_mem.hosts.connect import Record, plan, put_in
 from claude_mem.hosts.host import Ours
 from tests.lab import MEM, Lab
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, wait_for
 
 THEIRS: dict[str, Any] = {
     "model": "opus",
@@ -102,10 +102,14 @@ def test_the_launcher_moves_with_the_program_and_keeps_its_name(lab: Lab, settin
 def test_any_other_client_is_told_what_to_write(lab: Lab) -> None:
     entry = json.loads(lab.mem("install", "--mcp").stdout)["mcpServers"]["claude-mem"]
     asked = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n'
-    done = subprocess.run(
-        [entry["command"], *entry["args"]], input=asked, env=lab.env(), capture_output=True, check=True
-    )
-    assert "search" in [tool["name"] for tool in json.loads(done.stdout)["result"]["tools"]]
+    command = [entry["command"], *entry["args"]]
+
+    def answered() -> Any:
+        """A worker that is only just starting may be given up: a client asks again."""
+        done = subprocess.run(command, input=asked, env=lab.env(), capture_output=True, timeout=SECONDS, check=True)
+        return json.loads(done.stdout).get("result")
+
+    assert "search" in [tool["name"] for tool in wait_for(answered)["tools"]]
 
 
 def test_installing_twice_is_installing_once(lab: Lab, settings: Path) -> None:

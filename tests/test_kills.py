@@ -12,8 +12,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +23,8 @@ from hatchling.builders.wheel import WheelBuilder
 from claude_mem import failpoints, hook, process
 from tests import forks
 from tests.history import Sent, check, send, state
-from tests.lab import MEM, Lab
-from tests.waiting import SECONDS, wait_for
+from tests.lab import Lab
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kills
 
@@ -179,10 +177,10 @@ def test_killed_at_random_moments_while_events_pour_in(lab: Lab, record_property
 @pytest.mark.parametrize("point", ["", "serve.stopping", "drain.committed", "write.before_commit"])
 def test_a_stop_with_200_events_queued_loses_none(lab: Lab, point: str) -> None:
     names = [lab.spool("PostToolUse", **_tool(f"call-{number}")) for number in range(200)]
-    worker = subprocess.Popen([*MEM, "serve"], env=lab.env(CLAUDE_MEM_FAILPOINT=point), stderr=subprocess.DEVNULL)
-    wait_for(lambda: process.holder(lab.data) is not None or worker.poll() is not None, step=0.005)
+    worker = forks.start(["serve"], lab.env(CLAUDE_MEM_FAILPOINT=point), lab.folder)
+    wait_for(lambda: process.holder(lab.data) is not None or worker.ended(), step=0.005)
     worker.terminate()
-    assert worker.wait(SECONDS) in ((0, -15) if not point else (0, -9, -15))
+    assert worker.wait() in ((0, -15) if not point else (0, -9, -15))
     found = lab.status()
     assert found["captured"] == 200
     assert lab.drain() == 0
@@ -266,5 +264,4 @@ def _complaints(lab: Lab, sent: Sent, undisturbed: dict[str, Any]) -> list[str]:
 
 
 def _run_broken(lab: Lab, broken: str, **env: str) -> int:
-    code = broken + "\nfrom claude_mem.cli.main import main\nraise SystemExit(main(['drain']))\n"
-    return subprocess.run([sys.executable, "-c", code], env=lab.env(**env), capture_output=True, check=False).returncode
+    return forks.start(["drain"], lab.env(**env), lab.folder, change=broken).wait()

@@ -32,10 +32,9 @@ from claude_mem.worker.api import build_app
 from claude_mem.worker.mcp import INSTRUCTIONS
 from claude_mem.worker.service import Service
 from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, _index, schema
-from tests.lab import Lab
+from tests.lab import BRIDGE, Lab
 from tests.waiting import SECONDS
 
-BRIDGE = [sys.executable, "-I", "-S", str(Path(bridge.__file__))]
 TOKEN = "t" * 43
 PORT = 37777
 GOOD = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}

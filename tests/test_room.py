@@ -271,9 +271,8 @@ def test_nor_is_what_sqlite_puts_down_while_it_packs(lab: Lab) -> None:
     place = lab.folder / "tmp"
     place.mkdir()
     argv = [sys.executable, "-c", PACK, str(lab.data / "claude-mem.db")]
-    done = subprocess.run(
-        argv, env=lab.env(TMPDIR=str(place)), check=True, timeout=SECONDS, capture_output=True, text=True
-    )
+    given = {"stdin": subprocess.DEVNULL, "env": lab.env(TMPDIR=str(place)), "timeout": SECONDS}
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, **given)  # type: ignore[call-overload]
     put_down = [Path(line) for line in done.stdout.split()]
     assert put_down
     assert all(path.is_relative_to(lab.data) for path in put_down), put_down

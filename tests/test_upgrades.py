@@ -24,7 +24,6 @@ from tests.test_recall import FakeEmbedder
 from tests.upgrading import NEWEST, Place, earlier, said
 
 pytestmark = [
-    pytest.mark.xdist_group("upgrades"),  # so that the first database is made once
     # What fails while SQLite closes a file it can tell no one; apsw reports it on the side.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from claude_mem import bridge, process
+from claude_mem import process
 from claude_mem.client import Client
 from claude_mem.errors import CannotDo
 from claude_mem.process import Worker
 from claude_mem.worker import wire
 from tests import proof
-from tests.lab import Lab
+from tests.lab import BRIDGE, Lab
 from tests.waiting import SECONDS, until
 
 # {host} and {token} are whole lines that are right: only the shape is wrong.
@@ -215,8 +214,7 @@ class Agent:
     """An MCP client: the bridge, as a program of its own, one line in and one out."""
 
     def __init__(self, lab: Lab) -> None:
-        command = [sys.executable, "-I", "-S", str(Path(bridge.__file__))]
-        self.program = subprocess.Popen(command, env=lab.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.program = subprocess.Popen(BRIDGE, env=lab.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.number = 0
 
     def works(self) -> bool:

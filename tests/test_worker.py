@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Awaitable, Callable
 
 from claude_mem import process
@@ -16,8 +15,9 @@ from claude_mem.records import Digest, Job, Turn
 from claude_mem.store import jobs
 from claude_mem.worker.runner import Runner
 from claude_mem.worker.service import Service
-from tests.lab import LAUNCH, MEM, Lab
-from tests.waiting import SECONDS, wait_for
+from tests import forks
+from tests.lab import LAUNCH, Lab
+from tests.waiting import wait_for
 
 
 def test_start_status_restart_stop(lab: Lab) -> None:
@@ -66,17 +66,13 @@ def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
 
 
 def test_only_one_of_many_workers_serves(lab: Lab) -> None:
-    rivals = [subprocess.Popen([*MEM, "serve"], env=lab.env(), stderr=subprocess.PIPE) for _ in range(6)]
-    wait_for(lambda: sum(rival.poll() is None for rival in rivals) == 1)
-    alive = [rival for rival in rivals if rival.poll() is None]
-    assert len(alive) == 1
-    losers = [rival for rival in rivals if rival is not alive[0]]
-    assert {rival.returncode for rival in losers} == {0}
-    alive[0].terminate()
-    assert alive[0].wait(SECONDS) == 0
-    for rival in rivals:
-        assert rival.stderr is not None
-        rival.stderr.close()
+    lab.workers += [forks.start(["serve"], lab.env(), lab.folder) for _ in range(6)]
+    wait_for(lambda: sum(not rival.ended() for rival in lab.workers) == 1)
+    lab.workers.sort(key=lambda rival: not rival.ended())  # whoever is still there comes last
+    *losers, winner = lab.workers
+    assert {rival.wait() for rival in losers} == {0}
+    winner.terminate()
+    assert winner.wait() == 0
 
 
 def test_list_and_show_start_a_worker_by_themselves(lab: Lab) -> None:

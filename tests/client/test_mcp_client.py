@@ -2,16 +2,15 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
-from claude_mem import bridge
 from claude_mem.worker.mcp import INSTRUCTIONS
 from claude_mem.worker.tools import TOOLS
+from tests.lab import BRIDGE
 
 from .harness import Lab, Run, find_client, open_lab
 from .model_server import Json, Request, Text, Tool
@@ -51,7 +50,7 @@ def by_http(lab: Lab) -> Json:
 
 
 def by_bridge(_: Lab) -> Json:
-    return {"command": sys.executable, "args": ["-I", "-S", str(Path(bridge.__file__))], "alwaysLoad": True}
+    return {"command": BRIDGE[0], "args": BRIDGE[1:], "alwaysLoad": True}
 
 
 def third_session(lab: Lab, server: Json) -> Run:

@@ -31,7 +31,7 @@ if found is None:
     pytest.skip(reason, allow_module_level=True)
 BINARY: Path = found
 
-pytestmark = [pytest.mark.client, pytest.mark.xdist_group("codex")]
+pytestmark = pytest.mark.client
 
 SUBJECT = "Charge the flux capacitor before the jump"
 DONE = (Text("The capacitor is charged and committed."),)
@@ -315,6 +315,7 @@ def test_old_rollouts_are_remembered_once(lab: CodexLab, tmp_path: Path) -> None
 
 
 def test_untrusted_hooks_do_not_run_and_doctor_says_so(lab: CodexLab) -> None:
+    lab.mem("install", "--yes", "--host", "codex")  # the hooks as people have them
     lab.server.play("JOB-ONE", [Text("Done.")])
     lab.codex("JOB-ONE: nobody hears this", trust=False)
     assert lab.status()["captured"] == 0

@@ -31,7 +31,6 @@ from .chat_server import Text, Tool
 
 found, reason = find_agent("copilot", "@github/copilot-linux-x64/copilot")
 needs_agent = pytest.mark.skipif(found is None, reason=reason)
-pytestmark = pytest.mark.xdist_group("copilot")
 
 
 class CopilotLab(ChatLab):

@@ -29,7 +29,6 @@ if found is None:
     pytest.skip(reason, allow_module_level=True)
 SCRIPT: Path = found
 
-pytestmark = pytest.mark.xdist_group("gemini")
 
 SUBJECT = "Charge the flux capacitor before the jump"
 FILE = "capacitor.py"

@@ -17,7 +17,6 @@ from .chat_server import Text, Tokens, Tool
 
 found, reason = find_agent("opencode", "opencode-linux-x64/bin/opencode")
 needs_agent = pytest.mark.skipif(found is None, reason=reason)
-pytestmark = pytest.mark.xdist_group("opencode")
 VERSION = version("opencode")
 
 

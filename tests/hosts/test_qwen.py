@@ -20,7 +20,6 @@ from .chat_server import Tool
 
 found, reason = find_agent("qwen", "@qwen-code/qwen-code/cli-entry.js")
 needs_agent = pytest.mark.skipif(found is None, reason=reason)
-pytestmark = pytest.mark.xdist_group("qwen")
 
 
 class QwenLab(ChatLab):

@@ -49,7 +49,7 @@ SYSTEM = "You are the one who remembers."
 MARKER = "zebra-4711"
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
-real = [pytest.mark.client, pytest.mark.xdist_group("claude")]
+real = [pytest.mark.client]
 
 
 # --- the laboratory --------------------------------------------------------------------------------------------------

@@ -304,7 +304,6 @@ def test_6_from_the_first_prompt_to_the_third(tmp_path: Path) -> None:
 
 
 @pytest.mark.client
-@pytest.mark.xdist_group("claude")
 def test_6_the_same_with_the_real_sdk_and_its_real_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if NO_SDK or NO_CLIENT:
         pytest.skip(NO_SDK or NO_CLIENT)

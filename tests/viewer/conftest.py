@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -36,15 +35,6 @@ window.fetch = (...given) => (window.__asking++, ask(...given).finally(() => set
 expect.set_options(timeout=SECONDS * 1000)
 Theme = Literal["light", "dark"]
 OpenPage = Callable[..., Page]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One file, one process: its tests share a worker, and the files share both cores."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(f"viewer/{item.path.stem}"))
 
 
 @dataclass
