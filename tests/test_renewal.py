@@ -14,6 +14,7 @@ import pytest
 
 from claude_mem import __version__, process
 from claude_mem.process import Worker
+from tests import forks
 from tests.installed import SOURCE, Installation
 from tests.lab import Lab
 from tests.test_hook import wait_for
@@ -227,11 +228,20 @@ def test_an_installation_that_is_gone_is_replaced(here: Installation, lab: Lab, 
 # --- the folder under a worker ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def worker(lab: Lab) -> Iterator[forks.Running]:
+    """A worker that nobody finds any more once its folder is gone: it is ended here if it does not end by itself."""
+    lab.start()
+    (started,) = lab.workers
+    lab.workers.clear()
+    yield started
+    if Path(f"/proc/{started.pid}").exists():
+        os.kill(started.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("how", ["moved", "removed", "lock removed"])
-def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, how: str) -> None:
+def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, worker: forks.Running, how: str) -> None:
     """And what comes in afterwards is stored by the one that takes its place, once."""
-    worker = lab.start().worker
-    (running_old,) = lab.workers
     lab.hook("UserPromptSubmit", prompt="before", prompt_id="p1")
     wait_for(lambda: not any((lab.data / "spool").iterdir()))
     if how == "moved":
@@ -242,9 +252,7 @@ def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, how: 
         (lab.data / "worker.lock").unlink()
     names = [lab.spool("UserPromptSubmit", prompt=f"after {i}", prompt_id=f"a{i}") for i in range(3)]
     lab.data.chmod(0o700)
-    assert running_old.wait() in (0, 1)
-    lab.workers.clear()
-    assert not Path(f"/proc/{worker.pid}").exists()
+    wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
     lab.hook("UserPromptSubmit", prompt="last", prompt_id="z")
     lab.wait_digested()
     process.stop(lab.data)
@@ -253,15 +261,12 @@ def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, how: 
     assert len(found) == len(names) + (2 if how == "lock removed" else 1)
 
 
-def test_a_worker_whose_folder_was_replaced_leaves_the_files_of_the_next_one(lab: Lab) -> None:
-    old = lab.start().worker
-    os.kill(old.pid, signal.SIGSTOP)
+def test_a_worker_whose_folder_was_replaced_leaves_the_files_of_the_next_one(lab: Lab, worker: forks.Running) -> None:
+    os.kill(worker.pid, signal.SIGSTOP)
     lab.data.rename(lab.folder / "elsewhere")
     lab.mem("start")
     new = running(lab)
-    os.kill(old.pid, signal.SIGCONT)
-    for worker in lab.workers:
-        worker.wait()
-    lab.workers.clear()
+    os.kill(worker.pid, signal.SIGCONT)
+    wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
     assert running(lab) == new
     assert (lab.data / "worker.fifo").is_fifo()
