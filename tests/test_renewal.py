@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import __version__, process
+from claude_mem import __version__, hook, process
 from claude_mem.process import Worker
 from tests import forks
 from tests.installed import SOURCE, Installation
@@ -134,6 +134,17 @@ def test_the_same_version_written_again_restarts_nothing(here: Installation, lab
     assert running(lab) == before
 
 
+@pytest.mark.parametrize("text", [None, "", '"""x"""\n\n__version__ = "1.2', "__version__ = 7\n"])
+def test_a_version_that_can_not_be_read_yet_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    assert hook.installed_version() == __version__
+    monkeypatch.setattr(hook, "__file__", str(tmp_path / "hook.py"))
+    if text is not None:
+        (tmp_path / "__init__.py").write_text(text)
+    assert hook.installed_version() == ""
+
+
 # --- a worker that knows nothing of upgrades, as 0.1.0 ---------------------------------------------------------------
 
 
@@ -237,6 +248,7 @@ def worker(lab: Lab) -> Iterator[forks.Running]:
     yield started
     if Path(f"/proc/{started.pid}").exists():
         os.kill(started.pid, signal.SIGKILL)
+    started.wait()
 
 
 @pytest.mark.parametrize("how", ["moved", "removed", "lock removed"])

@@ -449,14 +449,14 @@ def installed_version() -> str:
             text = file.read(10_000)
     except OSError:
         return ""  # an upgrade is about to write it
-    version, quote, _ = text.partition(b'\n__version__ = "')[2].partition(b'"')
+    version, quote, _ = (b"\n" + text).partition(b'\n__version__ = "')[2].partition(b'"')
     return version.decode("ascii", "replace") if quote else ""
 
 
 def _replace_outdated(home: str, version: object) -> None:
     """Start a worker of the installed version if the one that runs is of another: the new one sees to the old one.
     Only if agents are told to run this very installation; a second one leaves the first one's worker alone."""
-    if version == installed_version():
+    if installed_version() in ("", version):
         return
     try:
         program = __file__.rpartition("/")[0] + "/launch.py"
