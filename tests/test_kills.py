@@ -12,6 +12,8 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +25,7 @@ from hatchling.builders.wheel import WheelBuilder
 from claude_mem import failpoints, hook, process
 from tests import forks
 from tests.history import Sent, check, send, state
-from tests.lab import Lab
+from tests.lab import MEM, Lab
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kills

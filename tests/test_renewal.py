@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import __version__, process
+from claude_mem import __version__, hook, process
 from claude_mem.process import Worker
+from tests import forks
 from tests.installed import SOURCE, Installation
 from tests.lab import Lab
 from tests.waiting import wait_for
@@ -133,6 +134,17 @@ def test_the_same_version_written_again_restarts_nothing(here: Installation, lab
     assert running(lab) == before
 
 
+@pytest.mark.parametrize("text", [None, "", '"""x"""\n\n__version__ = "1.2', "__version__ = 7\n"])
+def test_a_version_that_can_not_be_read_yet_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    assert hook.installed_version() == __version__
+    monkeypatch.setattr(hook, "__file__", str(tmp_path / "hook.py"))
+    if text is not None:
+        (tmp_path / "__init__.py").write_text(text)
+    assert hook.installed_version() == ""
+
+
 # --- a worker that knows nothing of upgrades, as 0.1.0 ---------------------------------------------------------------
 
 
@@ -227,11 +239,21 @@ def test_an_installation_that_is_gone_is_replaced(here: Installation, lab: Lab, 
 # --- the folder under a worker ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def worker(lab: Lab) -> Iterator[forks.Running]:
+    """A worker that nobody finds any more once its folder is gone: it is ended here if it does not end by itself."""
+    lab.start()
+    (started,) = lab.workers
+    lab.workers.clear()
+    yield started
+    if Path(f"/proc/{started.pid}").exists():
+        os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+
+
 @pytest.mark.parametrize("how", ["moved", "removed", "lock removed"])
-def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, how: str) -> None:
+def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, worker: forks.Running, how: str) -> None:
     """And what comes in afterwards is stored by the one that takes its place, once."""
-    worker = lab.start().worker
-    (running_old,) = lab.workers
     lab.hook("UserPromptSubmit", prompt="before", prompt_id="p1")
     wait_for(lambda: not any((lab.data / "spool").iterdir()))
     if how == "moved":
@@ -242,9 +264,7 @@ def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, how: 
         (lab.data / "worker.lock").unlink()
     names = [lab.spool("UserPromptSubmit", prompt=f"after {i}", prompt_id=f"a{i}") for i in range(3)]
     lab.data.chmod(0o700)
-    assert running_old.wait() in (0, 1)
-    lab.workers.clear()
-    assert not Path(f"/proc/{worker.pid}").exists()
+    wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
     lab.hook("UserPromptSubmit", prompt="last", prompt_id="z")
     lab.wait_digested()
     process.stop(lab.data)
@@ -253,15 +273,12 @@ def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, how: 
     assert len(found) == len(names) + (2 if how == "lock removed" else 1)
 
 
-def test_a_worker_whose_folder_was_replaced_leaves_the_files_of_the_next_one(lab: Lab) -> None:
-    old = lab.start().worker
-    os.kill(old.pid, signal.SIGSTOP)
+def test_a_worker_whose_folder_was_replaced_leaves_the_files_of_the_next_one(lab: Lab, worker: forks.Running) -> None:
+    os.kill(worker.pid, signal.SIGSTOP)
     lab.data.rename(lab.folder / "elsewhere")
     lab.mem("start")
     new = running(lab)
-    os.kill(old.pid, signal.SIGCONT)
-    for worker in lab.workers:
-        worker.wait()
-    lab.workers.clear()
+    os.kill(worker.pid, signal.SIGCONT)
+    wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
     assert running(lab) == new
     assert (lab.data / "worker.fifo").is_fifo()

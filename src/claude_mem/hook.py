@@ -133,8 +133,7 @@ def _capture(argv: "list[str]", host: str, given: "tuple[bytes, bool] | None") -
         return _warned(host, _readable_start(home, host, record, payload), _unwritable(home))
     if argv[1] == "context":
         return _start_session(home, host, record, payload)
-    alive = nudge(home)
-    _point(b"hook.nudged")
+    alive, _ = _nudged(home)
     asks = alive and argv[1] in ASKS and argv[1] not in _DEAF.get(host, ())
     return _asked(home, argv[1], record) if asks else b""
 
@@ -386,6 +385,17 @@ def nudge(home: str) -> bool:
     return False
 
 
+def _nudged(home: str) -> "tuple[bool, str]":
+    """Was a worker there to be woken, and what kept another from being started?"""
+    alive, problem = False, ""
+    try:
+        alive = nudge(home)
+    except OSError as error:
+        problem = f"{error.filename or home}: {error.strerror}"
+    _point(b"hook.nudged")
+    return alive, problem
+
+
 def wake(home: str) -> bool:
     """Wake the worker; False if there is none. Never waits: opening a pipe that no one reads fails at once."""
     try:
@@ -457,14 +467,14 @@ def installed_version() -> str:
             text = file.read(10_000)
     except OSError:
         return ""  # an upgrade is about to write it
-    version, quote, _ = text.partition(b'\n__version__ = "')[2].partition(b'"')
+    version, quote, _ = (b"\n" + text).partition(b'\n__version__ = "')[2].partition(b'"')
     return version.decode("ascii", "replace") if quote else ""
 
 
 def _replace_outdated(home: str, version: object) -> None:
     """Start a worker of the installed version if the one that runs is of another: the new one sees to the old one.
     Only if agents are told to run this very installation; a second one leaves the first one's worker alone."""
-    if version == installed_version():
+    if installed_version() in ("", version):
         return
     try:
         program = __file__.rpartition("/")[0] + "/launch.py"
@@ -496,11 +506,8 @@ def _shut_inherited() -> None:
 def _start_session(home: str, host: str, record: bytes, payload: bytes) -> bytes:
     """What a session is told at its start, and what the person is told if the worker can't start."""
     problem = start_problem(home)  # first: whoever starts a worker begins a new log
-    try:
-        alive = nudge(home)
-    except OSError as error:
-        alive, problem = False, f"{error.filename or home}: {error.strerror}"
-    _point(b"hook.nudged")
+    alive, refused = _nudged(home)
+    problem = refused or problem
     answer = (_asked(home, "context", record) if alive else b"") or _left_on_disk(home, host, payload)
     warning = _waiting_warning(home, problem) if problem and not alive else ""
     return _warned(host, answer, warning) if warning else answer

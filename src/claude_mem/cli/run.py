@@ -24,7 +24,7 @@ STDIN_SECONDS, STDIN_BYTES = 0.1, 1 << 20
 
 def add_commands(commands: Any) -> None:
     add = commands.add_parser
-    add("start", help="start the worker, if none is running").set_defaults(run=start)
+    add("start", help="start the worker, if none of this version is running").set_defaults(run=start)
     add("stop", help="stop the worker; what waits stays in the spool").set_defaults(run=stop)
     add("restart", help="stop the worker and start it again").set_defaults(run=restart)
     add("serve", help="run the worker in the foreground").set_defaults(run=serve)

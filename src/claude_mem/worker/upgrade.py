@@ -61,7 +61,7 @@ class Upgrade:
         try:
             seen = (PACKAGE / "__init__.py").stat()
         except OSError:
-            self._seen, self.pending = None, True
+            self._seen, self.pending = None, False
             return False  # removed, and perhaps about to be written again
         if self._seen is None or _identity(seen) != _identity(self._seen):
             self._seen = seen
