@@ -149,8 +149,8 @@ class Config:
     keep_log_days: int = setting(14, "So long the lines of the worker's log are kept.", low=1, high=3650)
     disk_quota_mb: int = setting(
         2048,
-        "The most that all of it may take on the disk, in MB. Above it the oldest raw events go, then the oldest"
-        " backups; never a memory.",
+        "The most that all of it may take on the disk, in MB, but for models and exports. Above it the oldest raw"
+        " events go, then the oldest backups; never a memory.",
         low=50,
         high=10_000_000,
     )

@@ -18,6 +18,7 @@ from typing import Any
 from claude_mem import hook, process
 from claude_mem.cli import held, output, person
 from claude_mem.cli.find import date as date_
+from claude_mem.cli.move import mention_exports
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import CannotDo, Misuse, NotFound
@@ -219,7 +220,7 @@ def _forget_some(client: Client, wanted: list[int], options: argparse.Namespace)
         done = client.delete(f"/api/observation/{item['id']}{'?now=1' if options.now else ''}")
         _report({**item, **done}, f"{done['status']}: {item['id']}", as_json=options.json)
     if options.now:
-        _mention_exports()
+        mention_exports(load_forgiving().config)
     else:
         output.say(f"`claude-mem forget --undo {' '.join(map(str, wanted))}` brings {what} back")
         if any(item["backups"] for item in found):
@@ -282,14 +283,7 @@ def _show_done(done: dict[str, Any]) -> None:
         output.say(f"still in {path}: {_why_left(path)}")
     for path in done["copies"].get("failed", ()):
         output.say(f"{path} could not be rewritten: `claude-mem logs` says why; delete it if it must go")
-    _mention_exports()
-
-
-def _mention_exports() -> None:
-    """Exports are a person's own copies: nothing takes anything out of them."""
-    exports = sorted(load_forgiving().config.exports.glob("*"))
-    if exports:
-        output.say(f"exports made before are not changed; delete those in {exports[0].parent} that you no longer want")
+    mention_exports(load_forgiving().config)
 
 
 def _why_left(path: str) -> str:

@@ -28,7 +28,8 @@ PEOPLE_RUN = ("context", "save")
 
 EPILOG = """\
 Hook commands (an agent runs them; each reads one JSON payload on stdin and always exits 0; `context` and `save` are
-hooks only when nothing follows them and stdin has such a payload):
+hooks only when nothing follows them and stdin has such a payload; the others, run with nothing on stdin, only explain
+themselves):
 """ + "\n".join(f"  {name:<10} {text}" for name, text in HOOKS.items())
 
 

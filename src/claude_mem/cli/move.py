@@ -201,6 +201,12 @@ def unused_name(folder: Path) -> Path:
     return next(path for name in names if not os.path.lexists(path := folder / f"{name}.jsonl"))
 
 
+def mention_exports(config: Config) -> None:
+    """After something was taken out of the memory: exports are a person's own copies and keep it."""
+    if any(config.exports.glob("*")):
+        output.say(f"exports made before are not changed; delete those in {config.exports} that you no longer want")
+
+
 def _check_may_replace(path: Path) -> None:
     """An export may take the place of an earlier one, and of nothing else."""
     try:

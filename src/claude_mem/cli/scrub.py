@@ -8,6 +8,7 @@ from typing import Any
 
 from claude_mem import process
 from claude_mem.cli import output
+from claude_mem.cli.move import mention_exports
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import CannotDo
@@ -35,7 +36,8 @@ def add_commands(commands: Any) -> None:
 
 
 def scrub(options: argparse.Namespace) -> int:
-    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
+    config = load_forgiving().config
+    client = Client(process.start(config.data_dir), seconds=SECONDS)
     if not options.yes or options.dry_run:
         found = _watched(client, dry_run=True)
         if options.dry_run or not found["changed"]:
@@ -44,7 +46,9 @@ def scrub(options: argparse.Namespace) -> int:
         if not output.ask("replace the secrets in them? It can't be undone"):
             output.say("nothing was changed (`--yes` does it without asking)")
             return 1
-    return _show(_watched(client, dry_run=False), as_json=options.json)
+    code = _show(_watched(client, dry_run=False), as_json=options.json)
+    mention_exports(config)
+    return code
 
 
 def _watched(client: Client, *, dry_run: bool) -> dict[str, Any]:
