@@ -17,7 +17,7 @@ from claude_mem.config import Config
 from claude_mem.hosts import codex_transcript, lines, registry
 from claude_mem.hosts.dialect import Found, Head
 from claude_mem.pipeline import backfill
-from claude_mem.records import Prompted, ToolUsed
+from claude_mem.records import Prompted, Stopped, ToolUsed
 from claude_mem.store.backfills import File
 from tests.lab import Lab
 
@@ -87,6 +87,85 @@ def read(host: str, path: Path, **more: Any) -> Found:
 
 def kinds(found: Found) -> list[type]:
     return [type(event.body) for event in found.events]
+
+
+# --- the last message ------------------------------------------------------------------------------------------------
+
+REMARKS = ["I look at the code first.", "Now I change it, and the test with it. " * 8]
+ANSWER = "The till is mended.\n\nI chose a drawer instead of a box.\n- Next: the *bell*.  \nREMARK: I look at the code first."
+
+
+def _claude(said: str, call: str) -> list[Record]:
+    """One record for each block of a message, and one for the result."""
+    about = {"sessionId": "s1", "cwd": "/shop", "promptId": "p1", "isSidechain": False}
+    reason = "tool_use" if call else "end_turn"
+
+    def assistant(block: Record) -> Record:
+        return {**about, "type": "assistant", "message": {"content": [block], "stop_reason": reason}}
+
+    records = [assistant({"type": "text", "text": said})]
+    if call:
+        result = {"type": "tool_result", "tool_use_id": call, "content": "ok"}
+        records.append(assistant({"type": "tool_use", "id": call, "name": "Bash", "input": {"command": "make"}}))
+        records.append({**about, "type": "user", "message": {"content": [result]}})
+    return records
+
+
+def _codex_said(said: str, call: str) -> list[Record]:
+    items: list[Record] = [{"type": "message", "role": "assistant", "content": [{"text": said}]}]
+    if call:
+        given = json.dumps({"command": ["bash", "-lc", "make"]})
+        items.append({"type": "function_call", "call_id": call, "name": "shell", "arguments": given})
+        items.append({"type": "function_call_output", "call_id": call, "output": "ok"})
+    return [{"type": "response_item", "payload": item} for item in items]
+
+
+def _gemini_said(said: str, call: str) -> list[Record]:
+    message: Record = {"id": f"m-{said[:30]}-{call}", "type": "gemini", "content": said}
+    if not call:
+        return [message]
+    calls = [{"id": call, "name": "run_shell_command", "args": {"command": "make"}, "status": "success"}]
+    answered = {"id": f"u-{call}", "type": "user", "content": [{"functionResponse": {"name": "run_shell_command"}}]}
+    return [message, {**message, "toolCalls": calls}, answered]
+
+
+def _copilot_said(said: str, call: str) -> list[Record]:
+    asked = [{"toolCallId": call, "name": "bash"}] if call else []
+    records: list[Record] = [
+        {"type": "assistant.message", "id": f"a-{call}", "data": {"content": said, "toolRequests": asked}}
+    ]
+    if call:
+        given = {"toolCallId": call, "toolName": "bash", "arguments": {"command": "make"}}
+        records.append({"type": "tool.execution_start", "id": f"b-{call}", "data": given})
+        result = {"toolCallId": call, "success": True, "result": {"content": "ok"}}
+        records.append({"type": "tool.execution_complete", "id": f"c-{call}", "data": result})
+    return records
+
+
+CLAUDE_PROMPT = {
+    "sessionId": "s1", "cwd": "/shop", "promptId": "p1", "uuid": "u1", "type": "user", "message": {"content": SAID},
+}  # fmt: skip
+SPEAKERS: dict[str, tuple[list[Record], Callable[[str, str], list[Record]]]] = {
+    "claude": ([CLAUDE_PROMPT], _claude),
+    "codex": (_codex("s1", "/shop")[:2], _codex_said),
+    "gemini": (_gemini("s1", "/shop")[:2], _gemini_said),
+    "copilot": (_copilot("s1", "/shop")[:2], _copilot_said),
+}
+
+
+@pytest.mark.parametrize("host", SPEAKERS)
+def test_the_last_words_of_a_turn_are_its_last_message_and_nothing_else(tmp_path: Path, host: str) -> None:
+    """What the agent said on the way is no part of them, and nothing of them is left out or repeated."""
+    records, speak = SPEAKERS[host]
+    for number, remark in enumerate(REMARKS):
+        records = [*records, *speak(remark, f"call_{number}")]
+    records = [*records, *speak(ANSWER, "")]
+    times = [f"2026-01-05T10:00:{second:02}Z" for second in range(len(records))]
+    path = tmp_path / "session.jsonl"
+    stamped = [{**record, "timestamp": at} for record, at in zip(records, times, strict=True)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in stamped))
+    (closing,) = read(host, path, over=True).closings.values()
+    assert closing.body == Stopped(ANSWER)
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

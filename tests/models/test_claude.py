@@ -47,6 +47,7 @@ GONE_SECONDS = 2.0
 KEY = "dummy-key-of-the-users-file"
 SYSTEM = "You are the one who remembers."
 MARKER = "zebra-4711"
+QUESTIONS = 5
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 real = [pytest.mark.client]
@@ -302,6 +303,20 @@ class TestAnswer:
             assert MARKER.encode() not in content, path
             assert b"answer-0815" not in content, path
         assert list(lab.home.rglob("*.jsonl")) == []
+
+    @pytest.mark.parametrize("keep_sessions", [False, True])
+    def test_many_questions_leave_no_file_in_the_users_folder(self, lab: Lab, keep_sessions: bool) -> None:
+        """But for the client's own copies of its settings, of which it keeps a few for whoever starts it."""
+        folder = lab.home / ".claude"
+        folder.mkdir(parents=True)
+        (folder / "settings.json").write_text("{}")
+        (lab.home / "AGENTS.md").write_text("Be kind.\n")
+        model = lab.claude(keep_sessions=keep_sessions)
+        for number in range(QUESTIONS):
+            assert ask(model, f"Remember {MARKER} {number}.").verdict is Verdict.OK
+            forget_sessions(lab.folder)
+        left = {str(path.relative_to(folder)) for path in every_file(folder)}
+        assert {name for name in left if not name.startswith("backups/")} == {"settings.json"}
 
 
 class TestResume:

@@ -7,10 +7,10 @@ client nothing. Afterwards every turn that is over and not digested gets its job
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 
 from claude_mem import ids, untrusted_files
@@ -25,7 +25,7 @@ from claude_mem.projects import Project, resolve
 from claude_mem.records import OVER, Event, Job, News, Prompted, Session, Stopped, ToolUsed
 from claude_mem.store import events, jobs, sessions, turns
 from claude_mem.store.database import Connection, Database
-from claude_mem.text import LATEST, clip
+from claude_mem.text import clip
 
 STOP_MS = 60_000  # between an agent's last words in its transcript and the hook that reports them
 _NO_PROJECT = Project("", "", ())  # the session has one already; this one is never looked at
@@ -187,11 +187,16 @@ def add_last_words(
 def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]) -> None:
     """Give each reported Stop the words that the transcript has for it: those written last before the hook ran."""
     known = sorted((closing for closing in closings if closing.at and not closing.private), key=lambda each: each.at)
-    for closing, later in zip_longest(known, known[1:]):
-        before = min(closing.at + STOP_MS, later.at if later else LATEST)
-        stop = events.reported_stop(conn, session.id, since=closing.at, before=before)
-        assert isinstance(closing.body, Stopped)
-        if stop is not None and stop["message"] != closing.body.message:
-            events.reword_stop(conn, stop["seq"], closing.body.message)
+    times = [closing.at for closing in known]
+    corrected: set[int] = set()
+    for stop in events.reported_stops(conn, session.id) if known else ():
+        number = bisect_right(times, stop["at"]) - 1
+        if number < 0 or number in corrected or stop["at"] - times[number] > STOP_MS:
+            continue
+        corrected.add(number)
+        body = known[number].body
+        assert isinstance(body, Stopped)
+        if stop["message"] != body.message:
+            events.reword_stop(conn, stop["seq"], body.message)
             if stop["turn_id"] is not None:
                 turns.add_late(conn, stop["turn_id"], at=stop["at"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import re
 import signal
@@ -34,6 +35,9 @@ RATE_SECONDS = 60.0  # the client does not pass `retry-after` on
 # first one is the last. It then reports `error_max_budget_usd` instead of success.
 BUDGET_DOLLARS = 1e-9
 OUR_LIMITS = ("error_max_budget_usd", "error_max_turns")
+# A built-in plugin that reads AGENTS.md writes what it has read to `plugins/store` in the user's folder, and the client does
+# not wait for that when it ends: half of a file stayed there after every few questions. It has nothing to read here.
+SETTINGS = {"enabledPlugins": {"agents-md@builtin": False, "cc-plugin-agents-md@builtin": False}}
 SYNTHETIC = "<synthetic>"  # the "model" of words the client puts in itself: "API Error: 500 …"
 
 _STOPPED = {
@@ -257,6 +261,7 @@ def options(sdk: Any, ask: Ask, heard: Heard) -> Any:
         cwd=ask.folder,
         cli_path=ask.client,
         resume=ask.resume or None,
+        settings=json.dumps(SETTINGS),
         extra_args={} if ask.keep else {"no-session-persistence": None},
         stderr=heard.stderr.append,
     )

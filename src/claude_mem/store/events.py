@@ -135,16 +135,15 @@ def has_last_words(conn: Connection, turn_id: int) -> bool:
     return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
-def reported_stop(conn: Connection, session_id: int, *, since: int, before: int) -> Row | None:
-    """Return the first Stop that a hook or a client reported in this time: `seq`, `turn_id`, `at`, `message`."""
-    return one(
+def reported_stops(conn: Connection, session_id: int) -> list[Row]:
+    """Return the Stops that hooks and clients reported, by time: `seq`, `turn_id`, `at`, `message`."""
+    return rows(
         conn,
         """
         select seq, turn_id, at, body ->> 'message' as message from events
-         where session_id = ? and kind = 'stop' and source != 'transcript' and at >= ? and at < ?
-         order by at, seq limit 1
+         where session_id = ? and kind = 'stop' and source != 'transcript' order by at, seq
         """,
-        (session_id, since, before),
+        (session_id,),
     )
 
 
