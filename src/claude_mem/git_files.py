@@ -26,9 +26,11 @@ MOST_REFS_BYTES = 4 << 20
 _MOST_REMEMBERED = 1_000
 _NO_PARENT = 0x7000_0000  # in a commit-graph
 _MADE_ONCE = ("description", "info/exclude")  # git writes them when it makes a repository; people seldom edit the first
+_WITH_EACH_COMMIT = ("logs/HEAD", "index", "objects/info", "refs/heads")  # one of them changes with the first commit
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _INITIAL = re.compile(rb"0+ ([0-9a-f]{40}(?:[0-9a-f]{24})?) [^\t\n]*\tcommit \(initial\)")
-_root_commits: dict[tuple[str, str], str] = {}  # by git folder and when it was made: a root commit does not change
+# By git folder and when it was made: the root commit, and when the files changed that may tell of another.
+_root_commits: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +245,22 @@ def is_at(repository: Repository, path: str) -> bool:
 
 
 def _root_commit_once(git_dir: Path, made: str) -> str:
-    key = (str(git_dir), made)
-    if known := _root_commits.get(key):
+    key, changed = (str(git_dir), made), tuple(_changed_at(git_dir / name) for name in _WITH_EACH_COMMIT)
+    known, looked_at = _root_commits.get(key, ("", ()))
+    if (known and made) or looked_at == changed:
         return known
-    if (commit := root_commit(git_dir)) and made:
-        if len(_root_commits) >= _MOST_REMEMBERED:
-            _root_commits.clear()
-        _root_commits[key] = commit
+    if len(_root_commits) >= _MOST_REMEMBERED:
+        _root_commits.clear()
+    commit = root_commit(git_dir)
+    _root_commits[key] = commit, changed
     return commit
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def root_commit(git_dir: Path) -> str:

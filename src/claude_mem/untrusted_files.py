@@ -68,10 +68,10 @@ def opened(path: Path, *, owner: int | None = None) -> Iterator[IO[bytes]]:
 @contextmanager
 def opened_transcript(path: Path) -> Iterator[IO[bytes]]:
     """Open a regular file of any size and any owner. Links are followed: people keep transcripts on other disks."""
+    _check_regular(path.stat())
     real = Path(os.path.realpath(path))
     if any(real.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
-        raise IsADirectoryError("a file of the kernel")
-    _check_regular(path.stat())
+        raise Refused("is a file of the kernel")
     with os.fdopen(os.open(path, _FLAGS), "rb") as file:
         _check_regular(os.fstat(file.fileno()))
         yield file
