@@ -419,15 +419,16 @@ def start_worker(
     pause: float = START_PAUSE_SECONDS,
     asked: bool = False,
     settings: "dict[bytes, bytes] | None" = None,
-) -> bool:
-    """Start a worker that outlives us, unless one was started moments ago. If two race, its lock decides. A person who
-    has asked for it may set everything by the environment; `settings` are those of the worker that it replaces."""
+) -> int:
+    """Start a worker that outlives us, unless one was started moments ago; its process id, or 0. If two race, the lock
+    decides. A person who has asked for it may set everything by the environment; `settings` are those of the worker
+    that it replaces."""
     make_private(home)
     make_private(home + "/logs")
     stamp = home + "/worker.starting"
     try:
         if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
-            return False
+            return 0
     except FileNotFoundError:
         pass
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
@@ -444,7 +445,7 @@ def start_worker(
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
     # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
     command = [sys.executable, "-E", "-P", "-m", "claude_mem", "serve"]
-    posix.posix_spawn(
+    return posix.posix_spawn(
         sys.executable,
         command,
         keep,
@@ -457,7 +458,6 @@ def start_worker(
         setsigmask=[],
         setsigdef=[_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP],
     )
-    return True
 
 
 def installed_version() -> str:

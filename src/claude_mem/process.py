@@ -158,13 +158,23 @@ def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False
     Who has not `asked` for one gets the same that a hook would start."""
     replace_outdated(data_dir)
     deadline = time.monotonic() + seconds
-    if holder(data_dir) is None:
-        hook.start_worker(str(data_dir), pause=0, asked=asked)
+    pid = hook.start_worker(str(data_dir), pause=0, asked=asked) if holder(data_dir) is None else 0
     while time.monotonic() < deadline:
+        ended = bool(pid) and _has_ended(pid)  # looked at first: another worker may have the lock that it did not get
         if worker := running(data_dir):
             return worker
+        if ended and holder(data_dir) is None:
+            break
         time.sleep(0.02)
     raise CannotDo("the worker did not start", hint=f"its last words are in {data_dir / 'logs' / 'start.log'}")
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child of ours has ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True  # it was waited for already
 
 
 # --- another version -------------------------------------------------------------------------------------------------
