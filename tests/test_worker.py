@@ -8,8 +8,11 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from claude_mem import process
 from claude_mem.config import Config
+from claude_mem.errors import CannotDo
 from claude_mem.pipeline.stage import Commit
 from claude_mem.records import Digest, Job, Turn
 from claude_mem.store import jobs
@@ -49,6 +52,16 @@ def test_a_hook_starts_the_worker_and_does_not_wait(lab: Lab) -> None:
     lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")
     lab.wait_digested()
     assert lab.status()["worker"] == "running"
+
+
+def test_a_worker_that_ends_at_once_is_not_waited_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still, so only the end of the started process can end the wait."""
+    lab.mem("start")
+    lab.mem("stop")
+    (lab.data / "forget.key").write_bytes(b"ab")
+    monkeypatch.setattr("claude_mem.process.time.monotonic", lambda: 0.0)
+    with pytest.raises(CannotDo, match="did not start"):
+        process.start(lab.data)
 
 
 def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
