@@ -14,7 +14,7 @@ demo: $(READY)
 	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
 
 test: $(READY) client build/agents/codex/.ready browser axe lint types
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup </dev/null
 
 # The same with every generated input: more of them than a change usually needs.
 test-long: export CLAUDE_MEM_LONG := 1
