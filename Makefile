@@ -13,6 +13,7 @@ AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 demo: $(READY)
 	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
 
+# With bytecode, whatever the environment says: without it each process compiles all tests anew at every run.
 test: $(READY) client build/agents/codex/.ready browser axe lint types
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup </dev/null
 
