@@ -133,6 +133,7 @@ def _serve(listener: socket.socket, alive: int) -> None:
     while True:
         ready, _, _ = select.select([listener.fileno(), alive, died], [], [])
         if alive in ready:
+            _end(running)
             return
         if died in ready:
             os.read(died, 4096)
@@ -147,6 +148,13 @@ def _serve(listener: socket.socket, alive: int) -> None:
                 _become(wanted)
             line.sendall(f"{child:<16}".encode())
             running[child] = line
+
+
+def _end(running: Mapping[int, socket.socket]) -> None:
+    """Nobody is left who could end them: the tests' own process was killed."""
+    for pid in running:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _numbers(running: Mapping[int, socket.socket]) -> list[int]:
