@@ -13,8 +13,9 @@ AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 demo: $(READY)
 	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
 
+# With bytecode, whatever the environment says: without it each process compiles all tests anew at every run.
 test: $(READY) client build/agents/codex/.ready browser axe lint types
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup </dev/null
 
 # The same with every generated input: more of them than a change usually needs.
 test-long: export CLAUDE_MEM_LONG := 1

@@ -368,9 +368,11 @@ def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was_and_then_ag
 # --- killed, stopped, watched ----------------------------------------------------------------------------------------
 
 SLOWLY = """
-import time
+import os, time
 right = b.read
 def read(*given):
+    with open(os.environ["READS"], "a") as file:
+        file.write(".")
     time.sleep(0.05)
     return right(*given)
 b.read = read
@@ -430,6 +432,17 @@ READING = [point for point in failpoints.POINTS if point.startswith(("backfill",
 DIGESTING = [point for point in failpoints.POINTS if point.startswith(("compress", "store"))]
 
 
+def _killed_while_it_reads(lab: Lab, dice: random.Random) -> int:
+    """Its exit code, if it is killed some moment after it has read a few parts."""
+    parts, reads = dice.randrange(1, 8), lab.folder / "reads"
+    reads.write_text("")
+    worker = _drain(lab, SLOWLY, READS=str(reads))
+    wait_for(lambda: reads.stat().st_size >= parts or worker.ended())
+    time.sleep(dice.uniform(0, 0.05))
+    worker.kill()
+    return worker.wait()
+
+
 @pytest.mark.kills
 def test_killed_twenty_times_the_memory_is_that_of_one_clean_run(
     lab: Lab, undisturbed: Any, record_property: Any
@@ -441,11 +454,8 @@ def test_killed_twenty_times_the_memory_is_that_of_one_clean_run(
     places += [f"{point}:{dice.randrange(1, 3)}" for point in dice.sample(DIGESTING, 6)]
     for place in [*places[:7], *[""] * 7, *places[7:]]:
         _ask(lab, files)
-        worker = _drain(lab, CLAUDE_MEM_FAILPOINT=place) if place else _drain(lab, SLOWLY)
-        if not place:
-            time.sleep(dice.uniform(0.3, 0.7))
-            worker.kill()
-        assert worker.wait() == -signal.SIGKILL, f"all was done before {place or 'it was killed'}"
+        code = _drain(lab, CLAUDE_MEM_FAILPOINT=place).wait() if place else _killed_while_it_reads(lab, dice)
+        assert code == -signal.SIGKILL, f"all was done before {place or 'it was killed'}"
     record_property("kills", 20)
     _ask(lab, files)
     assert _drain(lab).wait() == 0

@@ -19,13 +19,13 @@ import pytest
 
 from claude_mem import hook
 from tests import proof
-from tests.amounts import many
+from tests.amounts import LONG
 from tests.lab import HOOK, LAUNCH, Lab
 from tests.test_hook import check_answer, spooled
 from tests.waiting import SECONDS
 
 CHUNKS = 10
-EACH = 1_000 if proof.long() else many(500)
+EACH = 1_000 if proof.long() else 500 if LONG else 30
 # Every reason for which an event may be set aside. Anything else is a fault of ours.
 REASONS = {
     "cut", "empty", "garbage", "no_session", "no_tool", "not_an_object", "not_json", "too_deep", "unknown_event",

@@ -24,6 +24,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 from claude_mem import failpoints, hook, process
 from tests import forks
+from tests.amounts import LONG
 from tests.history import Sent, check, send, state
 from tests.lab import MEM, Lab
 from tests.waiting import wait_for
@@ -47,9 +48,9 @@ ELSEWHERE = {
     **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
-NTH = (1, 2, 3, 4, 6)
 # How many times over: 1 in `make test`, 3 in `make test-crash`, 15 in `make test-crash-long`.
 ROUNDS = int(os.environ.get("CLAUDE_MEM_KILL_ROUNDS", "1"))
+NTH = (1, 3) if ROUNDS == 1 and not LONG else (1, 2, 3, 4, 6)
 RANDOM_KILLS = 40 if ROUNDS == 1 else 150
 
 

@@ -28,6 +28,7 @@ from claude_mem.store.imports import Import
 from claude_mem.worker.keeper import Keeper
 from claude_mem.worker.service import Service
 from tests import forks
+from tests.amounts import many
 from tests.lab import Lab
 from tests.moving import Home, write
 
@@ -203,7 +204,7 @@ records = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(records)
 def test_out_and_into_an_empty_database_and_out_again_are_the_same_lines(given_: list[portable.Item]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ KEY = "dummy-key-of-the-users-file"
 SYSTEM = "You are the one who remembers."
 MARKER = "zebra-4711"
 QUESTIONS = 5
-LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+LOOPS = [uvloop.new_event_loop, *([asyncio.new_event_loop] if LONG else [])]  # the worker's own, and the usual one
 
 real = [pytest.mark.client]
 
