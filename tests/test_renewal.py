@@ -149,6 +149,8 @@ def test_a_version_that_can_not_be_read_yet_is_none(
 
 
 def test_a_worker_that_is_told_to_stop_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+
     async def inside() -> bool:
         life = Life(Home(tmp_path / "data", worker_port=0).config)
         ends = asyncio.create_task(life.run())
