@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,9 +15,11 @@ import pytest
 
 from claude_mem import __version__, hook, process
 from claude_mem.process import Worker
+from claude_mem.worker.serve import Life
 from tests import forks
 from tests.installed import SOURCE, Installation
 from tests.lab import Lab
+from tests.moving import Home
 from tests.waiting import wait_for
 
 NEWER, OLDER = "99.1.0", "0.0.9"
@@ -143,6 +146,22 @@ def test_a_version_that_can_not_be_read_yet_is_none(
     if text is not None:
         (tmp_path / "__init__.py").write_text(text)
     assert hook.installed_version() == ""
+
+
+def test_a_worker_that_is_told_to_stop_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+
+    async def inside() -> bool:
+        life = Life(Home(tmp_path / "data", worker_port=0).config)
+        ends = asyncio.create_task(life.run())
+        while life.service is None or not (tmp_path / "data" / "worker.json").exists():
+            await asyncio.sleep(0.01)
+        life.renew = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        await ends
+        return life.renew
+
+    assert asyncio.run(inside()) is False
 
 
 # --- a worker that knows nothing of upgrades, as 0.1.0 ---------------------------------------------------------------

@@ -74,7 +74,7 @@ def serve(config: Config) -> None:
     finally:
         lock.release()
     if renew:
-        upgrade.become()
+        upgrade.hand_over(config.data_dir)
 
 
 async def _serve(config: Config, lock: Lock) -> bool:
@@ -91,7 +91,7 @@ class Life:
         self.config = config
         self.lock = lock
         self.ending = False
-        self.renew = False  # after the end: go on as the version that is installed now
+        self.renew = False  # after the end: a worker of the version that is installed now takes over
         self.upgrade = Upgrade()
         self.woken = asyncio.Event()
         self.service: Service | None = None
@@ -102,7 +102,7 @@ class Life:
         loop = asyncio.get_running_loop()
         loop.add_reader(self.fifo, self.nudged)
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(sign, self.end)
+            loop.add_signal_handler(sign, self.stopped)
         try:
             while await self.serve_once() and not self.ending:
                 self.load_anew()
@@ -182,8 +182,13 @@ class Life:
         logging.getLogger().setLevel(self.config.log_level)
         log.info("worker opens anew")
 
+    def stopped(self) -> None:
+        """A signal. Whoever sends it wants no worker, of whatever version."""
+        self.renew = False
+        self.end()
+
     def end(self) -> None:
-        """A signal. It may come between two services."""
+        """It may be called between two services."""
         self.ending = True
         if self.service is not None:
             self.service.stop.set()

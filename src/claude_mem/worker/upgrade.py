@@ -24,8 +24,7 @@ PACKAGE = Path(hook.__file__).parent
 SETTLED_SECONDS = 1.0  # a package that has not changed for so long is complete
 PROBE_SECONDS = 60.0
 AGAIN_SECONDS = 60.0  # after which code that could not be imported is tried again
-SERVE = ("-E", "-P", "-m", "claude_mem", "serve")  # as hooks start it
-PROBE = ("-E", "-P", "-c", "import claude_mem.worker.serve; print(claude_mem.__version__)")
+PROBE = ("-E", "-P", "-c", "import claude_mem.worker.serve; print(claude_mem.__version__)")  # as hooks start it
 
 Print = frozenset[tuple[str, int, int]]
 
@@ -100,7 +99,8 @@ async def _probe(version: str) -> str:
     return "" if said.decode("ascii", "replace").strip() == version else "another installation answers"
 
 
-def become() -> None:
-    """Go on as the version that is installed now: the same process and environment, nothing else is kept."""
+def hand_over(data_dir: Path) -> None:
+    """Start a worker of the version that is installed now, with the settings this one was started with. The caller has
+    closed everything and released the lock. Should it fail, the next hook starts one."""
     log.info("worker of version %s makes way for %s", __version__, hook.installed_version())
-    os.execv(sys.executable, [sys.executable, *SERVE])  # noqa: S606 -- our own interpreter, by its full path
+    hook.start_worker(str(data_dir), pause=0, asked=True)
