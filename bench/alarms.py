@@ -64,12 +64,14 @@ def main() -> int:
                 print(f"no transcripts in {options.data.name}/{folder}: {project} is not measured", file=sys.stderr)
                 continue
             memories = _backfilled(lab.home(project), files)
-            measured += _figures(project, len(files), memories)
+            measured += _figures(project, memories)
             if options.list:
                 print("\n".join(_listing(project, memories)))
     print(figures.as_text(measured))
-    if folder := options.out or (RESULTS if {figure.name.partition(":")[0] for figure in measured} == set(PROJECTS) else None):
-        figures.write(folder / "alarms", "What is held back of ordinary work", measured, setting)
+    if target := options.out or (
+        RESULTS if {figure.name.partition(":")[0] for figure in measured} == set(PROJECTS) else None
+    ):
+        figures.write(target / "alarms", "What is held back of ordinary work", measured, setting)
     return int(any(figure.missed for figure in measured))
 
 
@@ -103,20 +105,25 @@ def _memories(database: Path) -> Iterator[Memory]:
 # --- counting --------------------------------------------------------------------------------------------------------
 
 
-def _figures(project: str, sessions: int, memories: Sequence[Memory]) -> list[Figure]:
+def _figures(project: str, memories: Sequence[Memory]) -> list[Figure]:
     held = [memory for memory in memories if memory.is_held]
     suspect = sum(memory.trust == SUSPECT for memory in held)
     reasons = Counter(f"{memory.trust}, {memory.why}" for memory in held)
     return [
         Figure(f"{project}: called an attack", suspect, "memories", len(memories), at_most(0)),
         *(_held(project, kind, memories) for kind in _TABLES),
-        *(Figure(f"{project}: held: {reason}", count, "memories", len(held)) for reason, count in reasons.most_common()),
+        *(
+            Figure(f"{project}: held: {reason}", count, "memories", len(held))
+            for reason, count in reasons.most_common()
+        ),
     ]
 
 
 def _held(project: str, kind: str, memories: Sequence[Memory]) -> Figure:
     held = [memory.is_held for memory in memories if memory.kind == kind]
-    return Figure(f"{project}: {kind} held back", 100 * sum(held) / (len(held) or 1), "%", len(held), at_most(MOST_HELD_PERCENT))
+    return Figure(
+        f"{project}: {kind} held back", 100 * sum(held) / (len(held) or 1), "%", len(held), at_most(MOST_HELD_PERCENT)
+    )
 
 
 def _listing(project: str, memories: Sequence[Memory]) -> Iterator[str]:
