@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from claude_mem import suspicion
 from claude_mem.words import STOP
 
 RUN = 5  # words in a row
 SHORT = 3  # the fewest words that say something
-SHARE = 0.75  # of a sentence's telling words in one sentence of the source
+SHARE = 0.66  # of a sentence's telling words in one sentence of the source
 MOST = 400_000  # characters of a source that are compared; of a longer one, nothing can be said
 
 # A path is one word: naming a file repeats nothing. Of a script without spaces each letter counts.
@@ -32,6 +33,19 @@ _PROSE = re.compile(
     rf"|[{_WIDE}]{{4,}}|(?![\x00-\x7f])[^\W\d_]{{12,}}"
 )
 _ENDINGS = re.compile(r"(?:ings?|ed|es|s|ly)$")
+
+
+def shown(output: Any) -> Iterator[str]:
+    """The texts of a tool's answer, without the names of its fields as far as they are no more than names."""
+    if isinstance(output, str):
+        yield output
+    elif isinstance(output, dict):
+        for key, item in output.items():
+            yield from (str(key),) if len(words(str(key))) >= SHORT else ()
+            yield from shown(item)
+    elif isinstance(output, list):
+        for item in output:
+            yield from shown(item)
 
 
 def words(text: str) -> list[str]:
@@ -68,7 +82,7 @@ def is_prose_of_others(text: str, own: str) -> bool:
     if len(text) > MOST:
         return True
     known = f" {' '.join(words(own))} "
-    for prose in _PROSE.finditer(_ESCAPED.sub("\n", text)):
+    for prose in _PROSE.finditer(_folded(text)):
         row = words(prose[0])
         size = min(len(row), RUN)
         runs = (row[at : at + size] for at in range(len(row) - size + 1))
@@ -88,11 +102,11 @@ class Source:
 
     def __init__(self, texts: Iterable[str], *, known: Iterable[str] = (), known_names: Iterable[str] = ()) -> None:
         texts, known = list(texts), list(known)
-        rows = [words(text) for text in texts]
-        self._text = "\n".join(f" {' '.join(row)} " for row in rows)
+        row = [word for text in texts for word in words(text)]  # as one: it may come in several parts
+        self._text = f" {' '.join(row)} "
         self._known = "\n".join(f" {' '.join(words(text))} " for text in known)
         before = set().union(*(set(_runs(words(text))) for text in known)) if known else set()
-        self._runs = {run for row in rows for run in _runs(row)} - before
+        self._runs = set(_runs(row)) - before
         self._names = set().union(*map(names, texts)) if texts else set()
         self._names -= set().union(*map(names, (*known, *known_names))) if known or known_names else set()
         self._known_words = _telling(word for text in known for word in words(text))
@@ -108,14 +122,12 @@ class Source:
 
     def is_repeated(self, sentence: str) -> bool:
         row = words(sentence)
-        if len(row) < SHORT:
-            return bool(names(sentence) & self._names)
-        if len(row) < RUN:
-            whole = f" {' '.join(row)} "
-            return (whole in self._text and whole not in self._known) or bool(names(sentence) & self._names)
-        if not self._runs.isdisjoint(_runs(row)):
+        if not self._names.isdisjoint(names(sentence)) or not self._runs.isdisjoint(_runs(row)):
             return True
-        return self._is_reworded(_telling(row)) or bool(names(sentence) & self._names)
+        whole = f" {' '.join(row)} "
+        if 1 < len(row) < RUN and whole in self._text and whole not in self._known:
+            return True
+        return self._is_reworded(_telling(row))
 
     def _is_reworded(self, telling: set[str]) -> bool:
         """Most of its telling words in one sentence of the source, and one at least that was not known."""

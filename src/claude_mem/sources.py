@@ -80,15 +80,8 @@ def only_writes(tool: ToolUsed) -> bool:
         sends = bool(said & _WRITES) and not said & _READS
     if not sends:
         return False
-    answer = "\n".join(strings(_said(tool.output)))
+    answer = "\n".join(phrases.shown(tool.output))
     return not phrases.is_prose_of_others(answer, "\n".join(strings(tool.input)))
-
-
-def _said(output: Any) -> Any:
-    """Without the names of the fields, as far as they are fields."""
-    if isinstance(output, dict):
-        return [_said(item) for item in output.values()]
-    return [_said(item) for item in output] if isinstance(output, list) else output
 
 
 def _command(tool: ToolUsed) -> str:
@@ -217,9 +210,14 @@ def _is_own_endpoint(endpoint: str, words: Sequence[str], place: Place) -> bool:
         return place.owns("/".join(path[1:3]))
     if path[0] == "projects":  # of GitLab
         return path[1:2] in ([":id"], [":fullpath"]) or place.owns("/".join(path[1:2]).replace("%2F", "/"))
-    return path in (["user"], ["rate_limit"])
+    return bool(path[0]) and path[0] not in _OPEN_ENDPOINTS and "$" not in endpoint
 
 
+# Endpoints of GitHub that show what anyone writes anywhere.
+_OPEN_ENDPOINTS = (
+    "search", "gists", "events", "feeds", "notifications", "users", "orgs", "networks", "repositories", "advisories",
+    "marketplace_listing", "projects", "groups",
+)  # fmt: skip
 _OWNER = re.compile(r"\bowner\s{0,3}[:=]\s{0,3}\\?[\"']?([\w.{}$-]+)")
 _NAME = re.compile(r"\b(?:name|repo)\s{0,3}[:=]\s{0,3}\\?[\"']?([\w.{}$-]+)")
 

@@ -75,7 +75,7 @@ def of_team(turn: Turn) -> Team | None:
         (
             phrases.answered(text, "\n".join(strings(body.input)))
             for body in read.values()
-            for text in strings(body.output)
+            for text in phrases.shown(body.output)
         ),
         known=_bounded(before),
         known_names=_bounded(names),
