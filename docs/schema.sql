@@ -844,3 +844,10 @@ CREATE TABLE "put_away" (
 ) strict, without rowid;
 
 CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);
+
+CREATE TABLE trusted_sources (
+    project_id  integer not null references projects (id),
+    source      text not null,
+    at          integer not null,                -- when a person said so
+    primary key (project_id, source)
+) strict, without rowid;

@@ -133,10 +133,11 @@ def _fetches(call: Call, depth: int) -> Iterator[Fetch]:
     else:
         run = _run(rest) if name in _RUNNERS else None
         within = list(_fetches(run, depth)) if run else []
-        yield from within or ([Fetch(name, call)] if _is_handed_url(call) and not _LEAVES_ALONE.match(line) else [])
+        yield from within or ([Fetch(name, call)] if is_handed_url(call) and not _LEAVES_ALONE.match(line) else [])
 
 
-def _is_handed_url(call: Call) -> bool:
+def is_handed_url(call: Call) -> bool:
+    """Is an address that is not of this machine among its words?"""
     short = () if "\n" in call.text else (call.text,)  # as good as a word
     words = (*call.before, call.program, *call.words, *short)
     return any(is_remote(url) for word in words for url in URL.findall(word))

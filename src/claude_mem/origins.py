@@ -99,8 +99,7 @@ def _is_own(path: str, cwd: str) -> bool:
 
 def _fetched(tool: ToolUsed) -> str:
     """By which program a command plainly brings something from elsewhere."""
-    command = tool.input.get("command")
-    return fetching.program(command) if isinstance(command, str) else ""
+    return fetching.program(_command(tool))
 
 
 def _remote_urls(tool: ToolUsed) -> bool:
@@ -108,10 +107,12 @@ def _remote_urls(tool: ToolUsed) -> bool:
 
 
 def _host(url: str) -> str:
+    """A host; one without a dot must not pass for a program."""
     try:
-        return (urlsplit(url).hostname or "")[:100]
+        host = (urlsplit(url).hostname or "")[:100]
     except ValueError:
         return ""
+    return host if "." in host or not host else f"{host} (host)"
 
 
 def is_held(row: Mapping[str, Any]) -> bool:
@@ -126,14 +127,24 @@ def lowest(origins: Iterable[str]) -> str:
 
 
 def named(tool: ToolUsed) -> str:
-    """Which source from outside it was, for people: a host, a server of tools."""
+    """Which source from outside it was, for people: a host, a server of tools, a program."""
+    return all_named(tool)[0]
+
+
+def all_named(tool: ToolUsed) -> tuple[str, ...]:
+    """Every source that a call reads from; a command may read from several."""
     if tool.name.startswith("mcp__"):
-        return f"{tool.name.split('__')[1]} (MCP)"[:100]
-    urls = [url for given in tool.input.values() if isinstance(given, str) for url in URL.findall(given[:20_000])]
-    for url in sorted(urls, key=is_remote, reverse=True)[:1]:
-        if host := _host(url):
-            return host
-    return (_program(_fetched(tool)) if tool.name == "Bash" else "") or tool.name[:100]
+        return (f"{tool.name.split('__')[1]} (MCP)"[:100],)
+    texts = [given[:20_000] for given in tool.input.values() if isinstance(given, str)]
+    urls = [url for text in texts for url in URL.findall(text) if is_remote(url)]
+    programs = [fetch for fetch in fetching.fetches(_command(tool)) if not fetching.is_handed_url(fetch.call)]
+    found = [_host(url) for url in urls] + [_program(fetch.name) for fetch in programs]
+    return tuple(dict.fromkeys(name for name in found if name)) or (tool.name[:100],)
+
+
+def _command(tool: ToolUsed) -> str:
+    command = tool.input.get("command")
+    return command if tool.name == "Bash" and isinstance(command, str) else ""
 
 
 def _program(name: str) -> str:
@@ -144,6 +155,7 @@ def _program(name: str) -> str:
 MOST_NAMED = 3  # sources in the reason why something is held
 AND_MORE = "…"
 _BURST = "burst, "
+_MARK = re.compile(r" \((?:MCP|host)\)$")
 
 
 def reason(named: Iterable[str]) -> str:
@@ -154,10 +166,15 @@ def reason(named: Iterable[str]) -> str:
 
 def sources_of(reason: str) -> frozenset[str]:
     """The sources in a noted reason; none if they may not be all. (Version 0.1.0 did not mark that there were more.)"""
-    found = [_bare(name) for name in reason.removeprefix(_BURST).split(", ") if name]
-    return frozenset() if len(found) >= MOST_NAMED else frozenset(found)
+    found = [source(name) for name in reason.removeprefix(_BURST).split(", ") if name]
+    return (
+        frozenset()
+        if len(found) >= MOST_NAMED or any(" " in _MARK.sub("", name) for name in found)
+        else frozenset(found)
+    )
 
 
-def _bare(name: str) -> str:
-    """As 0.1.0 noted it: `gh pr`. A server of tools keeps its mark."""
-    return name if name.endswith("(MCP)") else _program(name)
+def source(name: str) -> str:
+    """The source that a name means: `gh pr`, as 0.1.0 noted it, is `gh`. A server of tools keeps its mark."""
+    program, _, topic = name.partition(" ")
+    return program if re.fullmatch(r"[a-z]+", topic) else name

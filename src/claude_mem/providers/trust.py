@@ -93,7 +93,7 @@ def _is_team(turn: Turn, body: Body) -> bool:
 
 
 def _named(bodies: Iterable[Body]) -> str:
-    return origins.reason(origins.named(body) for body in bodies if isinstance(body, ToolUsed))
+    return origins.reason(name for body in bodies if isinstance(body, ToolUsed) for name in origins.all_named(body))
 
 
 def _texts(body: ToolUsed) -> Iterator[str]:

@@ -149,10 +149,11 @@ def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_i
     )
     believed: dict[int, frozenset[str]] = {}
     for row in found:
-        if row["project_id"] not in believed:
-            believed[row["project_id"]] = trusted.names(conn, row["project_id"])
-        names = believed[row["project_id"]]
-        if not names or not trusted.is_from(_DECODE.decode(row["body"]), names):
+        project_id = row["project_id"]
+        if project_id not in believed:
+            believed[project_id] = trusted.names(conn, project_id)
+        names = believed[project_id]
+        if not names or not trusted.is_from(_DECODE.decode(row["body"]), names, trusted.place(conn, project_id)):
             return True
     return False
 

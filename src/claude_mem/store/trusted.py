@@ -7,10 +7,12 @@ comes from. The list stays on this machine: it is neither exported nor imported.
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import PurePosixPath
 
-from claude_mem import origins
+from claude_mem import origins, sources
 from claude_mem.errors import NotFound
 from claude_mem.records import Body, ToolUsed
+from claude_mem.sources import Place
 from claude_mem.store.database import Connection, Row, rows
 from claude_mem.store.observations import HELD
 
@@ -21,9 +23,19 @@ def names(conn: Connection, project_id: int) -> frozenset[str]:
     return frozenset(row["source"] for row in found)
 
 
-def is_from(body: Body, trusted: Collection[str]) -> bool:
-    """Was it read from one of these sources?"""
-    return bool(trusted) and isinstance(body, ToolUsed) and origins.named(body) in trusted
+def place(conn: Connection, project_id: int) -> Place:
+    """Where the work of a project is done."""
+    known = "select identity from project_aliases where project_id = ? and identity like 'remote:%' order by identity"
+    remotes = tuple(row["identity"].removeprefix("remote:") for row in rows(conn, known, (project_id,)))
+    root = rows(conn, "select root from projects where id = ?", (project_id,))
+    return Place(remotes, PurePosixPath(root[0]["root"]).name if root else "")
+
+
+def is_from(body: Body, trusted: Collection[str], here: Place) -> bool:
+    """Was all of it read from these sources? A forge is trusted for the repository of the project only."""
+    if not trusted or not isinstance(body, ToolUsed) or not set(named := origins.all_named(body)) <= set(trusted):
+        return False
+    return not set(named) & {"gh", "glab"} or sources.is_team(body, here)
 
 
 def listing(conn: Connection) -> list[Row]:
@@ -50,12 +62,25 @@ def remove(conn: Connection, project_id: int, source: str) -> None:
 def approvable(conn: Connection, project_id: int) -> list[tuple[str, int]]:
     """What waits in a project and rests on trusted sources alone, as kind and id. Never what reads like an attack."""
     trusted = names(conn, project_id)
-    found = []
-    for kind, table in (("observation", "observations"), ("summary", "session_summaries")):
-        kept = "and not o.forgotten" if kind == "observation" else ""
-        sql = f"select o.id, o.why from {table} o where o.project_id = ? and o.trust = 'external' and {HELD} {kept}"
-        for row in rows(conn, sql, (project_id,)):
-            named = origins.sources_of(row["why"])
-            if named and trusted.issuperset(named):
-                found.append((kind, int(row["id"])))
-    return found
+    return [
+        (row["kind"], row["id"])
+        for row in _waiting(conn, project_id)
+        if (named := origins.sources_of(row["why"])) and trusted.issuperset(named)
+    ]
+
+
+def waiting_sources(conn: Connection, project_id: int) -> set[str]:
+    """The sources that something in the project waits for."""
+    return {name for row in _waiting(conn, project_id) for name in origins.sources_of(row["why"])}
+
+
+def _waiting(conn: Connection, project_id: int) -> list[Row]:
+    where = f"where o.project_id = ?1 and o.trust = 'external' and {HELD}"
+    return rows(
+        conn,
+        f"""
+        select 'observation' as kind, o.id, o.why from observations o {where} and not o.forgotten
+        union all select 'summary', o.id, o.why from session_summaries o {where}
+        """,
+        (project_id,),
+    )

@@ -263,7 +263,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     found = rows(conn, "select seq, origin, body from events where turn_id = ? order by at, seq", (turn_id,))
     bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
     known = [event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)]
-    believed = trusted.names(conn, row["project_id"])
+    believed, here = trusted.names(conn, row["project_id"]), trusted.place(conn, row["project_id"])
     return Turn(
         id=row["id"],
         session_id=row["session_id"],
@@ -277,21 +277,12 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         bodies=tuple(bodies),
         seqs=tuple(event["seq"] for event in found),
         origins=tuple(
-            origins.TOOL if origin == origins.EXTERNAL and trusted.is_from(body, believed) else origin
+            origins.TOOL if origin == origins.EXTERNAL and trusted.is_from(body, believed, here) else origin
             for origin, body in zip(known, bodies, strict=True)
         ),
-        remotes=_remotes(conn, row["project_id"]),
+        remotes=here.remotes,
         known=_known(conn, row["session_id"], before=row["number"]),
     )
-
-
-def _remotes(conn: Connection, project_id: int) -> tuple[str, ...]:
-    found = rows(
-        conn,
-        "select identity from project_aliases where project_id = ? and identity like 'remote:%' order by identity",
-        (project_id,),
-    )
-    return tuple(row["identity"].removeprefix("remote:") for row in found)
 
 
 def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
