@@ -155,7 +155,8 @@ def _program(name: str) -> str:
 MOST_NAMED = 3  # sources in the reason why something is held
 AND_MORE = "…"
 _BURST = "burst, "
-_MARK = re.compile(r" \((?:MCP|host)\)$")
+ELSEWHERE = "(elsewhere)"  # behind the name of a forge: it was asked about another repository
+_MARK = re.compile(r" \((?:MCP|host|elsewhere)\)$")
 
 
 def reason(named: Iterable[str]) -> str:

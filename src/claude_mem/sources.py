@@ -22,6 +22,7 @@ from claude_mem.records import ToolUsed
 from claude_mem.text import strings
 
 IDE = "mcp__ide__"  # what the editor itself says about the code
+FORGES = ("gh", "glab")
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+\d*|\d+")
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "sources.toml").read_text("utf-8"))
@@ -183,7 +184,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _is_own_forge(fetch: Fetch, place: Place) -> bool:
     """A call of `gh` or `glab` that reads in this repository, and shows what it reads."""
     call = fetch.call
-    if call.program not in ("gh", "glab") or fetch.handed or not all(map(_SHOWN.fullmatch, call.writes)):
+    if call.program not in FORGES or fetch.handed or not all(map(_SHOWN.fullmatch, call.writes)):
         return False
     options = list(_options(call.words))
     named = [word for option, word in options if option in ("-R", "--repo")]
@@ -233,7 +234,7 @@ def _is_own_query(query: str, place: Place) -> bool:
 
 def _sends(fetch: Fetch) -> bool:
     """`gh api` with a method or fields that change something."""
-    if fetch.call.program not in ("gh", "glab"):
+    if fetch.call.program not in FORGES:
         return False
     options = list(_options(fetch.call.words))
     plain = [word for option, word in options if not option]

@@ -57,7 +57,7 @@ def of(turn: Turn) -> Taint | None:
     seqs = frozenset({*outside, *speaking})
     if speaking:
         return Taint(SUSPECT, next(iter(speaking.values())), seqs)
-    return Taint(origins.lowest(_origins(turn)), _named(outside.values()), seqs)
+    return Taint(origins.lowest(_origins(turn)), _named(turn, outside.values()), seqs)
 
 
 def of_team(turn: Turn) -> Team | None:
@@ -80,20 +80,31 @@ def of_team(turn: Turn) -> Team | None:
         known=_bounded(before),
         known_names=_bounded(names),
     )
-    return Team(frozenset(read), _named(read.values()), source)
+    return Team(frozenset(read), _named(turn, read.values()), source)
 
 
 def _is_team(turn: Turn, body: Body) -> bool:
     """Was it read from the team's own sources, and is all of it here to be compared with?"""
-    if not isinstance(body, ToolUsed) or not body.whole or not (shown := "".join(strings(body.output)).strip()):
+    if not isinstance(body, ToolUsed) or not body.whole or not (shown := "".join(phrases.shown(body.output)).strip()):
         return False
     if body.failed and body.name != "Bash" and len(shown) <= _ERROR:
         return True  # nothing was shown but why
-    return sources.is_team(body, sources.Place(turn.remotes, PurePosixPath(turn.root).name))
+    return sources.is_team(body, _place(turn))
 
 
-def _named(bodies: Iterable[Body]) -> str:
-    return origins.reason(name for body in bodies if isinstance(body, ToolUsed) for name in origins.all_named(body))
+def _place(turn: Turn) -> sources.Place:
+    return sources.Place(turn.remotes, PurePosixPath(turn.root).name)
+
+
+def _named(turn: Turn, bodies: Iterable[Body]) -> str:
+    """The sources by name; a forge that was asked about another repository is another source."""
+    found = []
+    for body in bodies:
+        if isinstance(body, ToolUsed):
+            ours = sources.is_team(body, _place(turn))
+            named = origins.all_named(body)
+            found += [name if ours or name not in sources.FORGES else f"{name} {origins.ELSEWHERE}" for name in named]
+    return origins.reason(found)
 
 
 def _texts(body: ToolUsed) -> Iterator[str]:

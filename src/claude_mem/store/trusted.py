@@ -35,7 +35,7 @@ def is_from(body: Body, trusted: Collection[str], here: Place) -> bool:
     """Was all of it read from these sources? A forge is trusted for the repository of the project only."""
     if not trusted or not isinstance(body, ToolUsed) or not set(named := origins.all_named(body)) <= set(trusted):
         return False
-    return not set(named) & {"gh", "glab"} or sources.is_team(body, here)
+    return not set(named) & set(sources.FORGES) or sources.is_team(body, here)
 
 
 def listing(conn: Connection) -> list[Row]:
