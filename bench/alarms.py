@@ -33,6 +33,11 @@ RESULTS = Path(__file__).with_name("results")
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PROJECTS = {"cli": "sessions", "evaluator": "evaluator"}  # the project's name and its folder of the data
 MOST_HELD_PERCENT = 2
+# The same measured with 0.1.0, so that the results show what has changed.
+BEFORE = {
+    "cli": {"called an attack": 21, "observations held back": 10.22, "summaries held back": 0},
+    "evaluator": {"called an attack": 3, "observations held back": 2.57, "summaries held back": 0.47},
+}
 BACKFILL_SECONDS = 900.0
 _TABLES = {
     "observations": "select trust, why, title from observations where not forgotten order by id",
@@ -109,9 +114,16 @@ def _figures(project: str, memories: Sequence[Memory]) -> list[Figure]:
     held = [memory for memory in memories if memory.is_held]
     suspect = sum(memory.trust == SUSPECT for memory in held)
     reasons = Counter(f"{memory.trust}, {memory.why}" for memory in held)
-    return [
+    measured = [
         Figure(f"{project}: called an attack", suspect, "memories", len(memories), at_most(0)),
         *(_held(project, kind, memories) for kind in _TABLES),
+    ]
+    return [
+        *measured,
+        *(
+            Figure(f"{project}, before (0.1.0): {name}", value, figure.unit, figure.samples)
+            for figure, (name, value) in zip(measured, BEFORE[project].items(), strict=True)
+        ),
         *(
             Figure(f"{project}: held: {reason}", count, "memories", len(held))
             for reason, count in reasons.most_common()

@@ -120,6 +120,7 @@ def test_what_an_agent_saves_after_a_trusted_source_is_its_own_word(tmp_path: Pa
         ("a.example, b.example, c.example", set()),  # there may be more that were not noted
         ("what was read just before", set()),
         ("an earlier turn of the session", set()),
+        ("gh (elsewhere)", set()),  # another repository is never trusted as a whole
         ("", set()),
     ],
 )

@@ -156,7 +156,7 @@ MOST_NAMED = 3  # sources in the reason why something is held
 AND_MORE = "…"
 _BURST = "burst, "
 ELSEWHERE = "(elsewhere)"  # behind the name of a forge: it was asked about another repository
-_MARK = re.compile(r" \((?:MCP|host|elsewhere)\)$")
+_MARK = re.compile(r" \((?:MCP|host)\)$")
 
 
 def reason(named: Iterable[str]) -> str:

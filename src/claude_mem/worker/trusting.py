@@ -22,8 +22,9 @@ async def show(service: Service, _: Request) -> Any:
 
 
 async def add(service: Service, request: Request) -> Any:
-    """Trust a source in one project: `{project_id, source}` → `{source, approved}`. What waits and rests on trusted
-    sources alone is approved; what reads like an attack still waits."""
+    """Trust a source in one project: `{project_id, source}` → `{source, approved}`, the number of memories approved.
+
+    Only those that rest on trusted sources alone; what reads like an attack still waits."""
     persons_only(request)
     body = await body_of(request)
     project_id: int = body.get("project_id", 0)
@@ -54,7 +55,7 @@ def _known_as(conn: Connection, project_id: int, source: str) -> str:
 
 
 async def remove(service: Service, request: Request) -> Any:
-    """Trust a source no longer: `?project_id=&source=`. What was approved stays so; from now on the rest waits."""
+    """Trust a source no longer: `?project_id=&source=`. What was approved stays approved."""
     persons_only(request)
     project_id = whole(request.query_params, "project_id")
     source = origins.source(request.query_params.get("source", "")[:MOST_CHARS].strip())
