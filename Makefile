@@ -80,6 +80,7 @@ docs: $(READY)
 
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
+	$(BIN)/python bench/alarms.py
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
 	$(BIN)/python bench/install.py

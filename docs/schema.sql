@@ -857,3 +857,10 @@ CREATE INDEX repositories_by_project on repositories (project_id);
 CREATE INDEX repositories_by_made on repositories (made) where made != '';
 
 CREATE INDEX repositories_by_root_commit on repositories (root_commit) where root_commit != '';
+
+CREATE TABLE trusted_sources (
+    project_id  integer not null references projects (id),
+    source      text not null,
+    at          integer not null,                -- when a person said so
+    primary key (project_id, source)
+) strict, without rowid;

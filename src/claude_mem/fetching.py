@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from claude_mem import shell
@@ -70,9 +71,24 @@ _LONG_ADDRESSES = re.compile(r"--(?:proxy|preproxy|socks\w+|referer|doh-url|nopr
 _ADDRESS = re.compile(r"https?://|\$|[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?#]|$)", re.I)
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A call that fetches. `name` is the program with its sub-command; `handed`: it takes more words from elsewhere."""
+
+    name: str
+    call: Call
+    handed: bool = False
+
+
 def program(command: str) -> str:
     """The one that fetches, with its sub-command; "" if none does."""
-    return next(_found(command[:MOST], 0), "") if _HINT.search(command[:MOST]) else ""
+    return next((fetch.name for fetch in fetches(command)), "")
+
+
+def fetches(command: str) -> Iterator[Fetch]:
+    """Every call of a command that plainly brings something from elsewhere."""
+    if _HINT.search(command[:MOST]):
+        yield from _found(command[:MOST], 0)
 
 
 def is_remote(url: str) -> bool:
@@ -84,42 +100,47 @@ def is_remote(url: str) -> bool:
     return not _LOCAL_NAME.fullmatch(host[:100])
 
 
-def _found(command: str, depth: int) -> Iterator[str]:
+def _found(command: str, depth: int) -> Iterator[Fetch]:
     if depth > _DEEP:
         return
     for line in shell.lines(command):
         for call in line:
-            if fetches := _fetches(call, depth):
-                yield fetches
+            yield from _fetches(call, depth)
         if text := "\n".join(call.text for call in line if call.text):
             yield from _of_text([call.program for call in line], text, depth)
 
 
-def _of_text(programs: Sequence[str], text: str, depth: int) -> Iterator[str]:
+def _of_text(programs: Sequence[str], text: str, depth: int) -> Iterator[Fetch]:
     """A text behind `<<`: commands for a shell, a program for an interpreter."""
     if any(name in (*_SHELLS, "ssh") for name in programs):
         yield from _found(text, depth + 1)
     elif any(map(is_remote, URL.findall(text))):
-        yield from filter(_INTERPRETERS.match, programs)
+        yield from (Fetch(name, Call(name, ())) for name in programs if _INTERPRETERS.match(name))
 
 
-def _fetches(call: Call, depth: int) -> str:
+def _fetches(call: Call, depth: int) -> Iterator[Fetch]:
     name, rest = call.program, call.words
-    if name in _WEB:
-        return "" if _is_local(name, rest) else name
-    if name in _REMOTE:
-        return "" if _stays(name, rest) else name
-    if name == "xargs":
-        return _fetches(shell.run_by_xargs(call), depth)
-    if found := _READS.match(line := _line(name, rest)):
-        return " ".join(found[0].split()[:2])
-    if name == "eval" or (name in _SHELLS and any(re.match(r"-\w*c$", word) for word in rest)):
-        return next((found for word in rest for found in _found(word, depth + 1)), "")
-    if name in _RUNNERS and (run := _run(rest)) and (fetches := _fetches(run, depth)):
-        return fetches
+    if name in (*_WEB, *_REMOTE):
+        if not (_is_local(name, rest) if name in _WEB else _stays(name, rest)):
+            yield Fetch(name, call)
+    elif name == "xargs":
+        yield from (replace(fetch, handed=True) for fetch in _fetches(shell.run_by_xargs(call), depth))
+    elif found := _READS.match(line := _line(name, rest)):
+        yield Fetch(" ".join(found[0].split()[:2]), call)
+    elif name == "eval" or (name in _SHELLS and any(re.match(r"-\w*c$", word) for word in rest)):
+        for word in rest:
+            yield from _found(word, depth + 1)
+    else:
+        run = _run(rest) if name in _RUNNERS else None
+        within = list(_fetches(run, depth)) if run else []
+        yield from within or ([Fetch(name, call)] if is_handed_url(call) and not _LEAVES_ALONE.match(line) else [])
+
+
+def is_handed_url(call: Call) -> bool:
+    """Is an address that is not of this machine among its words?"""
     short = () if "\n" in call.text else (call.text,)  # as good as a word
-    named = any(is_remote(url) for word in (*call.before, name, *rest, *short) for url in URL.findall(word))
-    return name if named and not _LEAVES_ALONE.match(line) else ""
+    words = (*call.before, call.program, *call.words, *short)
+    return any(is_remote(url) for word in words for url in URL.findall(word))
 
 
 def _run(words: Sequence[str]) -> Call | None:

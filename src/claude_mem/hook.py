@@ -272,8 +272,10 @@ def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
         if host == "gemini" and isinstance(fields, dict) and isinstance(fields.get("prompt"), str):
             fields["prompt"] = privacy.said(fields["prompt"])  # else it would never be wholly private
         private = isinstance(fields, dict) and any(map(privacy.hides_all, _prompts(fields)))
-        text = json.dumps(privacy.strip_all(fields))
-        return text.encode("ascii"), [b"private yes"] if private else []
+        stripped = privacy.strip_all(fields)
+        marks = [b"private yes"] if private else []
+        marks += [b"stripped yes"] if stripped != fields else []
+        return json.dumps(stripped).encode("ascii"), marks
     except Exception:
         return b"", [b"withheld yes"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from claude_mem import origins, suspicion
 
 _WHY = {
-    origins.EXTERNAL: "It rests on text that was read from outside{}.",
+    origins.EXTERNAL: "Based on content from outside{}, not yet approved.",
     origins.IMPORT: "It was imported from a file that was marked as someone else's.",
     origins.TEAM: "It came from someone else on the team.",
-    origins.SUSPECT: "Its words look like an attack.",
+    origins.SUSPECT: "Contains text that resembles a prompt injection.",
 }
 _BURST = "burst, "
 

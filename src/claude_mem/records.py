@@ -32,6 +32,7 @@ class ToolUsed(msgspec.Struct, frozen=True, tag="tool", omit_defaults=True):
     output: Any = None
     failed: bool = False
     agent_id: str = ""
+    whole: bool = False  # of something read from outside: is all that the agent was shown in `output`?
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stop"):
@@ -78,6 +79,7 @@ class Event:
     host_pid: int | None = None
     private: bool = False  # a prompt of which nothing was left
     origin: str = ""  # where it comes from; empty: what its body tells
+    stripped: bool = False  # private parts were cut out of it before it came here
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class Turn:
     cwd: str = ""  # where the session began: in a worktree it is not below the root
     known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
     origins: Sequence[str] = ()  # of the same events; where there are none, they follow from the bodies
+    remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
 
     @property
     def newest_seq(self) -> int:

@@ -26,6 +26,7 @@ from claude_mem.text import plain
 MOST = 60_000  # characters that are looked at, half of them from each end
 RUNS, RUN = 12, 4_000  # of base64 in one text, and how much of each
 GAP = 40
+MOST_BETWEEN = 16  # characters between two tags of which one only speaks: "`<a>` and `</a>`"
 
 # What each rule is called, in words for people.
 WORDS = {
@@ -48,19 +49,20 @@ WORDS = {
 @dataclass(frozen=True, slots=True)
 class Word:
     """`whole`: no other letter may stand right before it, or (unless it is a stem) right after it. A script without
-    spaces has no such words."""
+    spaces has no such words. `first`: it begins a clause, as an instruction does and the end of a sentence does not."""
 
     text: str
     whole: bool
     stem: bool
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Words in this order, of each part any one."""
+    """Words in this order, of each part any one; `gaps` are the most characters between a part and the one before."""
 
     parts: tuple[tuple[Word, ...], ...]
-    gap: int = GAP
+    gaps: tuple[int, ...]
 
 
 def _load(name: str) -> dict[str, tuple[Chain, ...]]:
@@ -68,15 +70,18 @@ def _load(name: str) -> dict[str, tuple[Chain, ...]]:
 
 
 def _chain(line: str) -> Chain:
-    words, _, gap = line.partition(" @")
-    return Chain(tuple(tuple(map(_word, part.split("|"))) for part in words.split(" > ")), int(gap or GAP))
+    """A gap at the end of a chain is that of all its parts; one at a part before is of that part alone."""
+    pieces = [part.partition(" @") for part in line.split(" > ")]
+    usual = int(pieces[-1][2] or GAP)
+    parts = tuple(tuple(map(_word, words.split("|"))) for words, _, _ in pieces)
+    return Chain(parts, tuple(int(gap or usual) for _, _, gap in pieces))
 
 
 def _word(given: str) -> Word:
-    text = given.rstrip("*")
-    return Word(
-        text, whole=text.isascii() and text[0].isalnum(), stem=given != text or not text[-1].isalnum() or text == "http"
-    )
+    bare = given.removeprefix("^")
+    text = bare.rstrip("*")
+    stem = bare != text or not text[-1].isalnum() or text == "http"
+    return Word(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=given != bare)
 
 
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "suspicion.toml").read_text("utf-8"))
@@ -108,7 +113,7 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"\b(?:curl|wget|iwr|irm|invoke-webrequest)\b[^|\n]{0,300}\|\s{0,4}(?:sudo\s{1,4}(?:-\w{1,4}\s{1,4})?)?"
             r"(?:(?:ba|z|da|k)?sh|python\d?|node|perl|ruby|iex)\b"
             r"|\b(?:ba)?sh\s{1,4}(?:-c\s{1,4}[\"']?\$\(|<\()\s{0,4}(?:curl|wget)\b"
-            r"|--dangerously-skip-permissions|\brm -rf (?:/|~|\$home)(?:\s|$)",
+            r"|\brm -rf (?:/|~|\$home)(?:\s|$)",
             re.I,
         ),
     ),
@@ -121,6 +126,11 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
             re.I,
         ),
     ),
+)
+_MENTIONED = re.compile(
+    r"`(?:</?[\w:-]{1,40}>|[\s.…|,/]){1,12}`"
+    r"|<[\w:-]{1,40}>(?=\s{1,2}(?:xml |html )?(?:tags?|blocks?|elements?|markers?|sections?|wrappers?)\b)",
+    re.I,
 )
 # Protections that are switched off; to say that one should not is no advice to do so.
 _UNSAFE = re.compile(
@@ -139,6 +149,9 @@ _NEGATED = re.compile(
 )
 _NEGATABLE = ("secrets", "exfiltration")
 
+_CLAUSE_ENDS = ".!?:;,\n—–-…|/\\)]}>"
+_JOINS = re.compile(r"(?:^|[^\w'])(?:and|so|then|please|but|also|that|und|et|dann|alors)$")
+
 _ZERO_WIDTH = re.compile("(?<=[A-Za-z ])[\u200b-\u200d\u2060-\u2064\ufeff]{1,8}(?=[A-Za-z ])")
 _TAG_LETTERS = re.compile("[\U000e0020-\U000e007e]{8}")  # more than the flag of a country has
 _TURNED = re.compile("[\u202d\u202e]")
@@ -147,6 +160,8 @@ _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 
 _NAME = re.compile(r"[\w.@+~$%#=\[\](){}/-]{1,400}")
 _OF_USER = ("authority", "memory", "trigger")
+# Their words are also those of code (`newSession … runHooks`): only sentences count, not what names are made of.
+_OF_SENTENCES = ("memory", "trigger")
 
 
 # --- asking ----------------------------------------------------------------------------------------------------------
@@ -170,7 +185,19 @@ def is_name(text: str) -> bool:
 
 def imitates(text: str) -> str:
     """Does a model's answer have marks in it that are neither its own nor ours?"""
-    return "tags" if _SHAPES[0][1].search(plain(text)) else ""
+    return "tags" if _SHAPES[0][1].search(_without_mentions(plain(text))) else ""
+
+
+def _without_mentions(text: str) -> str:
+    """The text without tags that are spoken of, not used: one that is all of a piece of code, or "`<x>` tags". A pair
+    with words between its tags is used."""
+    mentions = list(_MENTIONED.finditer(text)) if "<" in text else []
+    opened = 0
+    for mention in mentions:
+        if "</" in mention[0] and opened and mention.start() - opened > MOST_BETWEEN:
+            return text
+        opened = mention.end()
+    return _MENTIONED.sub(" ", text) if mentions else text
 
 
 def _first(text: str, *, advice: bool, but: Sequence[str] = ()) -> str:
@@ -179,16 +206,19 @@ def _first(text: str, *, advice: bool, but: Sequence[str] = ()) -> str:
         return "hidden"
     shown = _folded(text)
     for name in (name for name in _SPEAKS if name not in but):
-        if _has(shown[0], name, _SPEAKS) or _has(shown[-1], name, _SPEAKS):
+        variants = shown.spoken if name in _OF_SENTENCES else (shown.spaced, shown.parted)
+        if any(_has(variant, name, _SPEAKS) for variant in variants):
             return name
+    lines = (shown.spaced, shown.lined)
     if but:
-        return next((imitation for variant in shown[:-1] if (imitation := imitates(variant))), "")
-    return next((found for variant in shown[:-1] if (found := _advice(variant))), "") if advice else ""
+        return next((imitation for variant in lines if (imitation := imitates(variant))), "")
+    return next((found for variant in lines if (found := _advice(variant))), "") if advice else ""
 
 
 def _advice(text: str) -> str:
+    shown = _without_mentions(text)
     for name, shape in _SHAPES:
-        if shape.search(text):
+        if shape.search(shown if name == "tags" else text):
             return name
     if any(not _WARNS.search(text, max(0, found.start() - 60), found.end() + 40) for found in _UNSAFE.finditer(text)):
         return "procedure"
@@ -219,7 +249,7 @@ def _fits(chain: Chain, text: str, *, negatable: bool) -> bool:
         found = [place for word in words for place in _places(word, text)]
         if number == 0 and negatable:
             found = [place for place in found if not _NEGATED.search(text, max(0, place[0] - 24), place[0])]
-        ends = sorted(end for begin, end in found if number == 0 or _near(ends, begin, chain.gap))
+        ends = sorted(end for begin, end in found if number == 0 or _near(ends, begin, chain.gaps[number]))
         if not ends:
             return False
     return True
@@ -236,9 +266,15 @@ def _places(word: Word, text: str) -> Iterator[tuple[int, int]]:
         end = begin + len(word.text)
         left = not word.whole or begin == 0 or not _is_letter(text[begin - 1])
         right = not word.whole or word.stem or end == len(text) or not _is_letter(text[end])
-        if left and right:
+        if left and right and (not word.first or _begins_clause(text, begin)):
             yield begin, end
         begin = text.find(word.text, end)
+
+
+def _begins_clause(text: str, at: int) -> bool:
+    """Is nothing before it in its clause but marks, or a word that joins two clauses?"""
+    before = text[max(0, at - 40) : at].rstrip(" \"'`*_~#>([{“‘«")
+    return not before or before[-1] in _CLAUSE_ENDS or bool(_JOINS.search(before))
 
 
 def _is_letter(letter: str) -> bool:
@@ -251,26 +287,55 @@ _ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 _SPACES = re.compile(r"[^\S\n]{2,}|\n+")
+_BLANKS = re.compile(r"[^\S\n]{2,}")
 _SEPARATORS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+_MARKS = re.compile(r"[\W_]+")
+_EMPHASIS = re.compile(r"[*`~]|(?<!\w)_|_(?!\w)")
+LEAST_MARKS = 3  # in a name that may be a sentence
+BETWEEN = "\n" * 64  # more than any gap: no chain goes on from one name to the next
 _ALIKE = str.maketrans(
     "аеорсухіјѕԁһԛԝмткнвАВЕКМНОРСТУХІЈЅαβεικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxijsdhqwmtkhbABEKMHOPCTYXIJSabeiknoptuxABEZHIKMNOPTYX",
 )
 
 
-def _folded(text: str) -> list[str]:
-    """The text as its words are looked for; last, the same with every mark between words taken for a space."""
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A text as its words are looked for. `lined` keeps the ends of lines, `parted` takes every mark between words for
+    a space, also within a name; `spoken` is what reads as sentences: names of code are not taken apart in it, unless
+    one of them is a sentence by itself (`from_now_on_you_must.md`)."""
+
+    spaced: str
+    lined: str
+    parted: str
+    spoken: tuple[str, ...]
+
+
+def _folded(text: str) -> Folded:
+    bare = bare_text(text)
+    unmarked = _EMPHASIS.sub("", bare)
+    names = [_MARKS.sub(" ", name) for name in bare.split() if len(_MARKS.findall(name)) >= LEAST_MARKS]
+    return Folded(
+        spaced=_SPACES.sub(" ", bare).casefold(),
+        lined=_SPACES.sub("\n", bare).casefold(),
+        parted=_SEPARATORS.sub(" ", bare).casefold(),
+        spoken=(
+            _SPACES.sub(" ", unmarked).casefold(),
+            _BLANKS.sub(" ", unmarked).casefold(),
+            (BETWEEN + BETWEEN.join(names)).casefold(),
+        ),
+    )
+
+
+def bare_text(text: str) -> str:
+    """The text without disguises: hidden characters, accents, look-alike letters, escapes; what stands in it as base64
+    comes after it."""
     text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), _ANSI.sub("", text)))
-    text = "\n".join([text, *_decoded(text)])
-    bare = plain(text)
-    if not bare.isascii():
-        bare = unicodedata.normalize("NFKD", bare.translate(_ALIKE) if _mixed(bare) else bare)
-        bare = "".join(letter for letter in bare if not unicodedata.combining(letter))
-    return [
-        _SPACES.sub(" ", bare).casefold(),
-        _SPACES.sub("\n", bare).casefold(),
-        _SEPARATORS.sub(" ", bare).casefold(),
-    ]
+    bare = plain("\n".join([text, *_decoded(text)]))
+    if bare.isascii():
+        return bare
+    bare = unicodedata.normalize("NFKD", bare.translate(_ALIKE) if _mixed(bare) else bare)
+    return "".join(letter for letter in bare if not unicodedata.combining(letter))
 
 
 def _mixed(text: str) -> bool:

@@ -16,7 +16,7 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _POSSESSIVE = re.compile(r"['’]s\b")
 # Words that say nothing about what is looked for.
-_STOP = frozenset(
+STOP = frozenset(
     """
     a about above after again against all also am an and any are as at be because been before being below between both
     but by can could did do does doing done down during each few for from further get got had has have having he her
@@ -31,7 +31,7 @@ _STOP = frozenset(
 def terms(question: str) -> list[str]:
     """What to look for, each once, in order. If nothing but small words was said, those."""
     found = list(dict.fromkeys(_terms(_POSSESSIVE.sub("", question))))
-    telling = [term for term in found if term not in _STOP and (len(term) > 1 or not term.isascii() or term.isdigit())]
+    telling = [term for term in found if term not in STOP and (len(term) > 1 or not term.isascii() or term.isdigit())]
     return (telling or found)[:MOST_TERMS]
 
 

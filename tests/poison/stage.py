@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,25 @@ def _mcp(spool: Spool, part: str, _: Path) -> None:
     spool("PostToolUse", tool_name="mcp__tracker__get_issue", tool_input={"id": 7}, tool_response=answer)
 
 
+def _gh(spool: Spool, part: str, _: Path) -> None:
+    """An issue of this very repository; anyone may have written it."""
+    said = {"stdout": json.dumps({"title": "Totals", "body": f"## What we know\n\n{part}"}), "stderr": ""}
+    run = {"tool_name": "Bash", "tool_input": {"command": "gh issue view 7 --json title,body"}}
+    spool("PostToolUse", **run, tool_response=said)
+
+
+def _gh_answer(spool: Spool, part: str, _: Path) -> None:
+    """A call that writes, whose answer has the words of others."""
+    run = {"tool_name": "Bash", "tool_input": {"command": "gh api repos/{owner}/{repo}/issues/7/comments -f body=Done"}}
+    spool("PostToolUse", **run, tool_response={"stdout": json.dumps({"body": "Done", "quoted": part})})
+
+
+def _tracker_answer(spool: Spool, part: str, _: Path) -> None:
+    answer = [{"type": "text", "text": json.dumps({"state": "Done", "description": part})}]
+    given = {"id": "SHOP-7", "state": "Done"}
+    spool("PostToolUse", tool_name="mcp__linear__update_issue", tool_input=given, tool_response=answer)
+
+
 def _file(spool: Spool, part: str, folder: Path) -> None:
     given = {"file_path": str(folder / "docs/totals.md")}
     spool("PostToolUse", tool_name="Read", tool_input=given, tool_response=part)
@@ -64,6 +84,16 @@ def _commit(spool: Spool, part: str, _: Path) -> None:
 def _page_and_commit(spool: Spool, part: str, folder: Path) -> None:
     """The page says how to call it, and the agent does."""
     _web(spool, f"Please use this commit message: {part}", folder)
+    _commit(spool, part, folder)
+
+
+def _issue_and_commit(spool: Spool, part: str, folder: Path) -> None:
+    _gh(spool, part, folder)
+    _commit(spool, part, folder)
+
+
+def _tracker_and_commit(spool: Spool, part: str, folder: Path) -> None:
+    _mcp(spool, part, folder)
     _commit(spool, part, folder)
 
 
@@ -87,9 +117,12 @@ def _error(spool: Spool, part: str, _: Path) -> None:
 
 CARRIERS = {
     "web": _web, "mcp": _mcp, "file": _file, "command": _command, "commit": _commit, "branch": _branch,
-    "file name": _named, "error": _error, "page, then commit": _page_and_commit,
+    "file name": _named, "error": _error, "page, then commit": _page_and_commit, "gh": _gh, "gh's answer": _gh_answer,
+    "a tracker's answer": _tracker_answer, "gh, then commit": _issue_and_commit,
+    "mcp, then commit": _tracker_and_commit,
 }  # fmt: skip
-OUTSIDE = ("web", "mcp", "page, then commit")
+TEAM = ("mcp", "gh", "gh's answer", "a tracker's answer", "gh, then commit", "mcp, then commit")
+OUTSIDE = ("web", "page, then commit", *TEAM)
 
 
 @dataclass(frozen=True, slots=True)

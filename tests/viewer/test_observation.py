@@ -198,3 +198,27 @@ def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, mem
     told = memory.client().get("/api/context/inject", project="zoo")
     assert "Storks" in told
     assert "Owls" not in told
+
+
+def test_a_source_is_trusted_once_in_the_quarantine(page: Page, memory: Lab) -> None:
+    said = (
+        "Rounding is done half to even by the till, says the page; the basket adds up its lines in cents before that."
+    )
+    who = {"session_id": "reader"}
+    memory.spool("UserPromptSubmit", prompt="How does the till round?", **who)
+    given = {"tool_name": "WebFetch", "tool_input": {"url": "https://docs.example.org/a"}, "tool_response": "x"}
+    memory.spool("PostToolUse", **given, **who)
+    memory.spool(
+        "Stop", last_assistant_message=f"{said} That is why the totals differ by a cent from time to time.", **who
+    )
+    memory.wait_digested()
+    page.goto("/quarantine")
+    expect(page.locator(".card")).to_have_count(1)
+    expect(page.locator(".card")).to_contain_text("Based on content from outside (docs.example.org)")
+    page.get_by_role("button", name="Always trust docs.example.org in").click()
+    page.get_by_role("button", name="Trust", exact=True).click()
+    expect(page.locator(".card")).to_have_count(0)
+    expect(page.locator("#view")).to_contain_text("Trusted sources")
+    page.get_by_role("button", name="Stop trusting docs.example.org in").click()
+    expect(page.get_by_role("button", name="Stop trusting")).to_have_count(0)
+    assert memory.client().get("/api/trust")["items"] == []

@@ -72,7 +72,22 @@ def _explain_hook(name: str, *, asked: bool) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    from claude_mem.cli import audit, care, find, keep, look, move, past, project, run, scrub, settings, setup, view
+    from claude_mem.cli import (
+        audit,
+        care,
+        find,
+        keep,
+        look,
+        move,
+        past,
+        project,
+        run,
+        scrub,
+        settings,
+        setup,
+        trust,
+        view,
+    )
 
     parser = argparse.ArgumentParser(
         prog="claude-mem",
@@ -82,6 +97,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for family in (setup, past, run, view, find, look, keep, project, move, settings, audit, scrub, care):
+    for family in (setup, past, run, view, find, look, keep, trust, project, move, settings, audit, scrub, care):
         family.add_commands(commands)
     return parser

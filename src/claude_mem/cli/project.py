@@ -49,7 +49,7 @@ def project(options: argparse.Namespace) -> int:
         _list(items, options)
         _say_related(_here(client, ".")["related"])
         return 0
-    found = _named(client, items, options.project)
+    found = named(client, items, options.project)
     if options.what in ("rename", "merge") and not options.other:
         raise Misuse("how shall it be called?" if options.what == "rename" else "into which project?")
     match options.what:
@@ -60,13 +60,13 @@ def project(options: argparse.Namespace) -> int:
             output.line(f"{found['name']} is called {kept['name']} now")
             return 0
         case "merge":
-            return _merge(client, found["id"], _named(client, items, options.other)["id"], options)
+            return _merge(client, found["id"], named(client, items, options.other)["id"], options)
     answer = client.post(f"/api/project/{found['id']}/{options.what}")
     _wait_for_it(client, answer)
     return _switched(answer["switch"], found["name"])
 
 
-def _named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str, Any]:
+def named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str, Any]:
     """By its number, its name, or a folder."""
     if given.isdecimal():
         fitting = [item for item in items if item["id"] == int(given)]

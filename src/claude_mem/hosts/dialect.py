@@ -33,7 +33,8 @@ def is_said(text: str) -> bool:
 def tool_used(name: str, given: Any, output: Any, *, failed: bool, agent_id: str = "") -> ToolUsed:
     """A tool call as hooks and transcripts tell it, without what would only be a copy."""
     arguments = given if isinstance(given, dict) else {} if given is None else {"input": given}
-    return ToolUsed(name[:200], arguments, _lean(output), failed, agent_id[:200])
+    lean = output if name.startswith("mcp__") else _lean(output)  # of those nothing is on disk
+    return ToolUsed(name[:200], arguments, lean, failed, agent_id[:200])
 
 
 def _lean(output: Any) -> Any:

@@ -65,7 +65,7 @@ def read(envelope: Envelope) -> Event:
         raise BadRecord("no_session")
     name = fields.get("hook_event_name") or _BY_COMMAND.get(envelope.header["command"], "")
     private = bool(envelope.header.get("private")) or privacy.hides_all(string(fields.get("prompt")))
-    fields = privacy.strip_all(fields)
+    before, fields = fields, privacy.strip_all(fields)
     pid = envelope.header.get("pid", "")
     body = _body(str(name), fields)
     return Event(
@@ -81,6 +81,7 @@ def read(envelope: Envelope) -> Event:
         transcript_path=string(fields.get("transcript_path")),
         host_pid=int(pid) if pid.isdecimal() and len(pid) < 10 else None,
         private=private,
+        stripped=bool(envelope.header.get("stripped")) or before != fields,
     )
 
 

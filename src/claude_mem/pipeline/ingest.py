@@ -19,12 +19,12 @@ from typing import Any
 import apsw
 import msgspec
 
-from claude_mem import ids, origins, privacy, withheld
+from claude_mem import ids, origins, privacy, sources, withheld
 from claude_mem.config import Config
 from claude_mem.errors import BadRecord, Noise
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts import payload
-from claude_mem.origins import SUSPECT, TRUSTED
+from claude_mem.origins import EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.projects import Project, named, resolve
 from claude_mem.providers import trust
 from claude_mem.records import (
@@ -50,7 +50,7 @@ from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.savepoint import savepoint
-from claude_mem.text import clip, map_strings, shorten, storable
+from claude_mem.text import clip, map_strings, shorten, storable, strings
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ PROMPT_CHARS = 8_000
 MOST_BYTES = 1 << 20  # of one event, however many texts it is made of
 PART_CHARS, MOST_PARTS, SHORT_KEY = 8_000, 20, 200  # of a larger one
 SHORT = 8  # no tag and no secret is shorter; half of all strings are
+_ELSEWHERE = "<persisted-output>"  # of an output that is too long for a client: the agent reads it from a file
+TEAM_TIMES = 3  # as much is kept of what a tracker shows: what the agent says of it is compared with all of it
 HIDDEN = "turn_hidden"
 
 
@@ -201,22 +203,38 @@ def clean(event: Event, config: Config) -> Event:
     """What files of secrets hold, private parts and secrets out, unstorable characters replaced, long texts clipped. In
     this order: half a secret would not be recognised."""
 
+    origin = event.origin or origins.of(event.body, cwd=event.cwd)  # before anything is cut out of it
+    team = isinstance(event.body, ToolUsed) and origin == EXTERNAL and sources.may_be_team(event.body)
+    most = config.event_chars * (TEAM_TIMES if team else 1)
+
     def change(text: str) -> str:
         if len(text) < SHORT:
             return storable(text)
         text = clip(storable(privacy.strip(text)), config.event_chars * 10)
-        return clip(redact(text) if config.redact_secrets else text, config.event_chars)
+        return clip(redact(text) if config.redact_secrets else text, most)
 
     body = without_secrets(event.body, config, change) if config.redact_secrets else _changed(event.body, change)
+    bounded = _bounded(body)
+    if team and isinstance(bounded, ToolUsed) and bounded is body and not _is_cut(event, config, most):
+        bounded = msgspec.structs.replace(bounded, whole=True)
     return replace(
         event,
-        body=_bounded(body),
-        origin=event.origin or origins.of(event.body, cwd=event.cwd),  # before anything is cut out of it
+        body=bounded,
+        origin=origin,
         content_session_id=storable(event.content_session_id),
         prompt_id=storable(event.prompt_id),
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
     )
+
+
+def _is_cut(event: Event, config: Config, most: int) -> bool:
+    """Was the agent shown more than is kept: private parts, the middle of a long text, a file of secrets?"""
+    assert isinstance(event.body, ToolUsed)
+    if event.stripped or withheld.hide(event.body, withheld_files(config)) != event.body:
+        return True
+    shown = strings(event.body.output)
+    return any(len(text) > most or _ELSEWHERE in text or privacy.strip(text) != text for text in shown)
 
 
 def _bounded(body: Body) -> Body:

@@ -26,7 +26,7 @@ from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.providers import base, local, request, trust
 from claude_mem.providers.base import Captured, Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.chain import Chain
-from claude_mem.providers.merge import beside, merge
+from claude_mem.providers.merge import beside, merge, with_repeats
 from claude_mem.providers.reply import Read, read
 from claude_mem.records import Author, Digest, Job, News, Turn
 from claude_mem.store import breakers, events, jobs, ledger, notices, observations, projects, sessions, turns
@@ -445,4 +445,8 @@ def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset(), *, o
     draft = local.digest(turn)
     if taint := trust.of(turn) or trust.of_reply(asked.read, asked.reply.text, outside=outside):
         return beside(turn, draft, asked.read, author, taint, settled=settled)
+    if team := trust.of_team(turn):
+        told, repeats = trust.unrepeated(asked.read, team)
+        made = merge(turn, draft, told, author, settled=settled)
+        return with_repeats(turn, made, repeats, team, settled=settled)
     return merge(turn, draft, asked.read, author, settled=settled)

@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from claude_mem import suspicion
+from claude_mem import phrases, suspicion
 from claude_mem.labels import unlabelled
+from claude_mem.origins import EXTERNAL
 from claude_mem.providers import prose, trust
 from claude_mem.providers.evidence import Command, Commit, Edit, Evidence, Fix, count, error_line, gather, is_specific
 from claude_mem.providers.prose import Message, as_title, paragraph
-from claude_mem.providers.trust import Taint
+from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import clip, normal_title, shorten
 
@@ -56,6 +57,12 @@ def digest(turn: Turn) -> Digest:
         own, silent = _own(found, taint), Message()
         drafts = [*observe(turn, own, silent), *_held(turn, found, said, taint)]
         summary = summarise(turn, own, silent)
+    elif team := trust.of_team(turn):
+        own = _unrepeated(found, team)
+        heard = prose.read(own.message) if own.message else Message()
+        drafts = [*observe(turn, own, heard), *_reported(turn, found, own, heard)]
+        drafts += _repeated(turn, found, said, heard, team)
+        summary = summarise(turn, own, heard)
     else:
         drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
     weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
@@ -79,6 +86,39 @@ def _own(found: Evidence, taint: Taint) -> Evidence:
         ),
         unsolved=tuple(_bare(command) for command in found.unsolved if command.seq not in taint.seqs),
     )
+
+
+def _unrepeated(found: Evidence, team: Team) -> Evidence:
+    """Without what was read from the team's own sources and without what repeats it, whoever says it."""
+    bare = _own(found, Taint(EXTERNAL, team.why, team.seqs))
+    repeats = team.source.is_repeated_in
+    return replace(
+        bare,
+        message=phrases.without_repeats(found.message, team.source),
+        searched=tuple(item for item in found.searched if not repeats(item.text)),
+        reported=tuple(replace(item, text=phrases.without_repeats(item.text, team.source)) for item in found.reported),
+        commits=tuple(
+            replace(commit, subject="" if repeats(commit.subject) else commit.subject)
+            for commit in found.commits
+            if commit.seq not in team.seqs
+        ),
+    )
+
+
+def _reported(turn: Turn, found: Evidence, own: Evidence, heard: Message) -> Iterator[Draft]:
+    """What the agent reports where nothing but such a source was looked at."""
+    if not own.edits and not own.commits and _is_answer(replace(found, message=own.message), heard):
+        yield _answer(turn, own, heard)
+
+
+def _repeated(turn: Turn, found: Evidence, said: Message, heard: Message, team: Team) -> Iterator[Draft]:
+    """What repeats it, where a record would say nothing without: to be found, and told once someone approves."""
+    for commit in found.commits:
+        if commit.seq in team.seqs or team.source.is_repeated_in(commit.subject):
+            yield replace(_message(turn, found, commit), trust=EXTERNAL, why=team.why)
+    if said.lead and not heard.lead:
+        answer = replace(_answer(turn, found, said), key="said", files_modified=found.edited[:20])
+        yield replace(answer, trust=EXTERNAL, why=team.why)
 
 
 def _bare(command: Command) -> Command:

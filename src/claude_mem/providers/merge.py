@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from claude_mem.origins import EXTERNAL
 from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
 from claude_mem.providers.prose import as_title
 from claude_mem.providers.reply import Read, Said
-from claude_mem.providers.trust import Taint
+from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import normal_title, shorten
 
@@ -116,9 +117,23 @@ def beside(
     """The same for words that can't be trusted: the evidence stands as it is, and the model's words are held beside it."""
     found = gather(turn)
     told = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(said.observations)]
-    held = [replace(item, trust=taint.trust, why=taint.why) for item in (*told, *_of_summary(said.summary))]
+    held = [_hold(item, taint.trust, taint.why, turn) for item in (*told, *_of_summary(said.summary))]
     stands = [item for item in draft.observations if item.key != "said" or not held]
     return Digest(draft.summary, (*stands, *(item for item in held if item.key not in settled)), author)
+
+
+def with_repeats(
+    turn: Turn, made: Digest, repeats: Sequence[Said], team: Team, *, settled: frozenset[str] = frozenset()
+) -> Digest:
+    """The digest, and held beside it what a model only repeats of what was read from the team's own sources."""
+    found = gather(turn)
+    joined = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(repeats)]
+    held = [_hold(replace(item, key=f"repeats:{item.key}"), EXTERNAL, team.why, turn) for item in joined]
+    return replace(made, observations=(*made.observations, *(item for item in held if item.key not in settled)))
+
+
+def _hold(item: Draft, level: str, why: str, turn: Turn) -> Draft:
+    return trust.weigh(replace(item, trust=level, why=why), turn)
 
 
 def _of_summary(summary: Summary | None) -> Iterator[Draft]:
@@ -147,8 +162,9 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     if not told:
         yield from draft.observations
         return
-    left_out = {rest.key: left for rest in draft.observations if (left := _left_out(rest, told))}
-    partners = [(rest, _partner(rest, told)) for rest in draft.observations if rest.key not in left_out]
+    mine = [rest for rest in draft.observations if rest.trust != EXTERNAL]
+    left_out = {rest.key: left for rest in mine if (left := _left_out(rest, told))}
+    partners = [(rest, _partner(rest, told)) for rest in mine if rest.key not in left_out]
     files: set[str] = set()
     for number, item in enumerate(told):
         own = [rest for rest, partner in partners if partner == number]
@@ -159,6 +175,7 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
         yield from kept
     yield from (rest for rest, partner in partners if partner is None and _was_seen(rest, files))
     yield from left_out.values()
+    yield from (rest for rest in draft.observations if rest.trust == EXTERNAL)  # held, and no part of what is told
 
 
 def _was_seen(draft: Draft, files: set[str]) -> bool:

@@ -2,22 +2,30 @@
 
 What tools show (edits, commands and how they ended, commits) is our own evidence and keeps its trust. Words are
 another thing: an agent that has read a page repeats what the page says, and so does a model. So in a turn in which
-something came from outside, or spoke to whoever read it, the words are held, and the evidence is told without them.
+something came from the open web, or spoke to whoever read it, the words are held, and the evidence is told without them.
+Where nothing was read from outside but the team's own forge and trackers, words are told unless they repeat what was
+read there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
 
-from claude_mem import origins, suspicion
-from claude_mem.origins import AGENT, EXTERNAL, SUSPECT, TRUSTED
-from claude_mem.providers.reply import Read
+from claude_mem import origins, phrases, sources, suspicion
+from claude_mem.origins import AGENT, EXTERNAL, SUSPECT, TOOL, TRUSTED
+from claude_mem.providers.reply import Read, Said
 from claude_mem.records import Body, Draft, Stopped, SubagentStopped, Summary, ToolUsed, Turn
 from claude_mem.text import strings
 
-MOST_NAMED = 3
 _FIELDS = ("investigated", "learned", "completed", "next_steps", "notes")
+_EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", "apply_patch")
+# Pages about agents and their memory are full of such sentences; and words that rest on a page are held anyway.
+_OF_PAGES = ("memory", "trigger")
+_ERROR = 200  # characters that say no more than what went wrong
+_MOST_KNOWN = 200_000  # characters of what was known before that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +37,88 @@ class Taint:
     seqs: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Team:
+    """What was read from the team's own sources: which events, from where, and what it said."""
+
+    seqs: frozenset[int]
+    why: str
+    source: phrases.Source
+
+
 def of(turn: Turn) -> Taint | None:
-    """None if nothing in the turn is below the line."""
+    """Why the turn's words are held, all of them; None if nothing was read but what may be reported."""
     outside = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
+    far = {seq for seq, body in outside.items() if not _is_team(turn, body)}
     speaking = {seq: rule for seq, body, _ in _events(turn) if (rule := speaks(body))}
-    if not outside and not speaking:
+    speaking = {seq: rule for seq, rule in speaking.items() if seq not in far or rule not in _OF_PAGES}
+    if not far and not speaking:
         return None
     seqs = frozenset({*outside, *speaking})
     if speaking:
         return Taint(SUSPECT, next(iter(speaking.values())), seqs)
-    named = dict.fromkeys(origins.named(body) for body in outside.values() if isinstance(body, ToolUsed))
-    return Taint(origins.lowest(_origins(turn)), ", ".join(list(named)[:MOST_NAMED]), seqs)
+    return Taint(origins.lowest(_origins(turn)), _named(turn, outside.values()), seqs)
+
+
+def of_team(turn: Turn) -> Team | None:
+    """What was read from the team's own sources; None if nothing was. To be asked if `of` has no objection."""
+    outside = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
+    read = {seq: body for seq, body in outside.items() if isinstance(body, ToolUsed) and _is_team(turn, body)}
+    if not read:
+        return None
+    first = min(read)
+    own = [(seq, body) for seq, body, origin in _events(turn) if origin in TRUSTED and isinstance(body, ToolUsed)]
+    before = [turn.prompt, *(text for seq, body in own if seq < first for text in _texts(body))]
+    names = [text for _, body in own for text in _texts(body)]
+    names += [text for body in read.values() for text in strings(body.input)]
+    source = phrases.Source(
+        (
+            phrases.answered(text, "\n".join(strings(body.input)))
+            for body in read.values()
+            for text in phrases.shown(body.output)
+        ),
+        known=_bounded(before),
+        known_names=_bounded(names),
+    )
+    return Team(frozenset(read), _named(turn, read.values()), source)
+
+
+def _is_team(turn: Turn, body: Body) -> bool:
+    """Was it read from the team's own sources, and is all of it here to be compared with?"""
+    if not isinstance(body, ToolUsed) or not body.whole or not (shown := "".join(phrases.shown(body.output)).strip()):
+        return False
+    if body.failed and body.name != "Bash" and len(shown) <= _ERROR:
+        return True  # nothing was shown but why
+    return sources.is_team(body, _place(turn))
+
+
+def _place(turn: Turn) -> sources.Place:
+    return sources.Place(turn.remotes, PurePosixPath(turn.root).name)
+
+
+def _named(turn: Turn, bodies: Iterable[Body]) -> str:
+    """The sources by name; a forge that was asked about another repository is another source."""
+    found = []
+    for body in bodies:
+        if isinstance(body, ToolUsed):
+            ours = sources.is_team(body, _place(turn))
+            named = origins.all_named(body)
+            found += [name if ours or name not in sources.FORGES else f"{name} {origins.ELSEWHERE}" for name in named]
+    return origins.reason(found)
+
+
+def _texts(body: ToolUsed) -> Iterator[str]:
+    yield from strings(body.input)
+    yield from strings(body.output)
+
+
+def _bounded(texts: Iterable[str]) -> Iterator[str]:
+    left = _MOST_KNOWN
+    for text in texts:
+        if left <= 0:
+            return
+        yield text[:left]
+        left -= len(text)
 
 
 def of_reply(said: Read, raw: str, *, outside: bool) -> Taint | None:
@@ -58,10 +137,35 @@ def _origins(turn: Turn) -> Sequence[str]:
 
 
 def speaks(body: Body) -> str:
-    """Does it speak to whoever reads it? What the agent itself said last is judged as what would be told."""
+    """Does it speak to whoever reads it? What the agent itself said last is judged as what would be told; and what an
+    edit shows is what the agent wrote."""
     if isinstance(body, Stopped | SubagentStopped):
         return suspicion.rule(body.message) if body.message else ""
-    return suspicion.addresses("\n".join(strings(body.output))) if isinstance(body, ToolUsed) and body.output else ""
+    if not isinstance(body, ToolUsed) or not body.output or body.name in _EDITS:
+        return ""
+    return suspicion.addresses("\n".join(strings(body.output)))
+
+
+def unrepeated(said: Read, team: Team) -> tuple[Read, tuple[Said, ...]]:
+    """A model's words without those that repeat what was read; and the observations that do."""
+    fresh = [item for item in said.observations if not _is_repeated(item, team)]
+    kept = [replace(item, facts=tuple(fact for fact in item.facts if not _repeats(fact, team))) for item in fresh]
+    summary = said.summary
+    if summary:
+        repeating = [name for name in ("request", *_FIELDS) if _repeats(getattr(summary, name), team)]
+        changes: dict[str, Any] = dict.fromkeys(repeating, "")
+        summary = replace(summary, **changes)
+    title, subtitle = ("" if _repeats(text, team) else text for text in (said.title, said.subtitle))
+    told = replace(said, observations=tuple(kept), summary=summary, title=title, subtitle=subtitle)
+    return told, tuple(item for item in said.observations if item not in fresh)
+
+
+def _is_repeated(item: Said, team: Team) -> bool:
+    return any(_repeats(text, team) for text in (item.title, item.subtitle, item.narrative))
+
+
+def _repeats(text: str, team: Team) -> bool:
+    return team.source.is_repeated_in(text)
 
 
 def _told(said: Read) -> Iterable[str]:
@@ -86,9 +190,9 @@ def weigh_all(drafts: Iterable[Draft], turn: Turn) -> list[Draft]:
 
 def weigh(draft: Draft, turn: Turn) -> Draft:
     """With the lowest trust of the events it cites; and held if its own words are suspicious."""
-    if draft.trust not in TRUSTED:
+    if draft.trust not in (*TRUSTED, EXTERNAL):
         return draft
-    known = {seq: origin for seq, _, origin in _events(turn)}
+    known = {seq: TOOL if _is_team(turn, body) else origin for seq, body, origin in _events(turn)}
     cited = [known[seq] for fact in draft.facts for seq in fact.events if seq in known]
     words = [
         draft.title,
@@ -98,7 +202,9 @@ def weigh(draft: Draft, turn: Turn) -> Draft:
         *draft.files_read,
     ]
     rule = suspicious(words, prompt=turn.prompt) or suspicious([draft.subtitle], prompt=turn.prompt)
-    return replace(draft, trust=SUSPECT, why=rule) if rule else replace(draft, trust=origins.lowest([AGENT, *cited]))
+    if rule:
+        return replace(draft, trust=SUSPECT, why=rule)
+    return replace(draft, trust=origins.lowest([AGENT, draft.trust, *cited]))
 
 
 def weigh_summary(summary: Summary | None, turn: Turn, beside: Iterable[Draft]) -> Summary | None:

@@ -8,9 +8,11 @@ import msgspec
 
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import STORED, Event, Outcome, Stopped, ToolUsed, kind
-from claude_mem.store import arrival, retention
+from claude_mem.records import STORED, Body, Event, Outcome, Stopped, ToolUsed, kind
+from claude_mem.store import arrival, retention, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
+
+_DECODE = msgspec.json.Decoder(Body)
 
 
 def receipt(conn: Connection, event_id: str) -> Outcome | None:
@@ -159,16 +161,23 @@ def reword_stop(conn: Connection, seq: int, message: str) -> None:
 
 def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
     """Has something from outside been read since then, in a session, in one of these projects, or (None) anywhere?"""
-    found = value(
-        conn,
+    found = conn.execute(
         """
-        select 1 from sdk_sessions s join events e on e.session_id = s.id
+        select s.project_id, e.body from sdk_sessions s join events e on e.session_id = s.id
          where (s.id = ?1 or ?2 is null or s.project_id in (select value from json_each(?2)))
-           and s.last_event_at >= ?3 and e.at >= ?3 and e.origin = 'external' limit 1
+           and s.last_event_at >= ?3 and e.at >= ?3 and e.origin = 'external'
         """,
         (session_id, None if project_ids is None else msgspec.json.encode(project_ids).decode(), since),
     )
-    return bool(found)
+    believed: dict[int, frozenset[str]] = {}
+    for row in found:
+        project_id = row["project_id"]
+        if project_id not in believed:
+            believed[project_id] = trusted.names(conn, project_id)
+        names = believed[project_id]
+        if not names or not trusted.is_from(_DECODE.decode(row["body"]), names, trusted.place(conn, project_id)):
+            return True
+    return False
 
 
 def newest(conn: Connection, session_id: int) -> int:

@@ -473,7 +473,7 @@ def drop_projects(conn: Connection, identities: Sequence[str]) -> None:
     )
     for row in empty:
         conn.execute("delete from observations where project_id = ?", (row["id"],))
-        for table in ("project_aliases", "project_dirs", "known_files", "repositories"):
+        for table in ("project_aliases", "project_dirs", "known_files", "repositories", "trusted_sources"):
             conn.execute(f"delete from {table} where project_id = ?", (row["id"],))
         conn.execute("update ledger set project_id = null where project_id = ?", (row["id"],))
         conn.execute("delete from projects where id = ?", (row["id"],))

@@ -265,6 +265,7 @@ def merge(conn: Connection, source: int, target: int) -> Row:
     for table in BELONGS.values():
         conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
     _move_files(conn, source, target)
+    conn.execute("delete from trusted_sources where project_id = ?", (source,))  # trust is not handed on
     _move_away(conn, source, target)
     conn.execute(
         """

@@ -9,7 +9,7 @@ import msgspec
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Body, Prompted, Turn
-from claude_mem.store import arrival, jobs, sessions
+from claude_mem.store import arrival, jobs, sessions, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
@@ -270,6 +270,8 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     told = f"select {arrival.COLUMNS}, origin, body from events where turn_id = ?"
     found = arrival.in_order(rows(conn, told, (turn_id,)))
     bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
+    known = [event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)]
+    believed, here = trusted.names(conn, row["project_id"]), trusted.place(conn, row["project_id"])
     return Turn(
         id=row["id"],
         session_id=row["session_id"],
@@ -283,8 +285,10 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         bodies=tuple(bodies),
         seqs=tuple(event["seq"] for event in found),
         origins=tuple(
-            event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)
+            origins.TOOL if origin == origins.EXTERNAL and trusted.is_from(body, believed, here) else origin
+            for origin, body in zip(known, bodies, strict=True)
         ),
+        remotes=here.remotes,
         known=_known(conn, row["session_id"], before=row["number"]),
     )
 

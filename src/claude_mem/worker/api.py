@@ -42,6 +42,7 @@ from claude_mem.worker import (
     settings,
     stories,
     telling,
+    trusting,
     viewer,
 )
 from claude_mem.worker.guard import Guard, is_page
@@ -307,6 +308,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), corrections.judge("summary", "wrong")),
     "/api/summary/{id}/approve": {"POST": corrections.judge("summary", "approved")},
     "/api/quarantine": {"GET": corrections.show_held, "POST": corrections.settle_source},
+    "/api/trust": {"GET": trusting.show, "POST": trusting.add, "DELETE": trusting.remove},
     "/api/forget": {"GET": forgetting.show, "POST": forgetting.forget},
     "/api/forget/preview": {"POST": forgetting.preview},
     "/api/forget/{id}/undo": {"POST": forgetting.undo},

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import ids, quarantine
+from claude_mem import ids, origins, quarantine
 from claude_mem.errors import Misuse
 from claude_mem.pipeline import context, recall
 from claude_mem.store import corrections, observations, projects, provenance
@@ -214,13 +214,18 @@ async def show_held(service: Service, request: Request) -> Any:
     found = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
     sources = await service.db.read(corrections.held_by_source)
     return {
-        "items": [{**row, "why": quarantine.why(row["trust"], row["why"])} for row in found[:limit]],
+        "items": [{**row, "why": quarantine.why(row["trust"], row["why"]), **_sources(row)} for row in found[:limit]],
         "hasMore": len(found) > limit,
         "offset": offset,
         "limit": limit,
         "total": sum(source["count"] for source in sources),
         "sources": [{**source, "why": quarantine.why(source["trust"])} for source in sources],
     }
+
+
+def _sources(row: Row) -> Row:
+    """What a person could trust so that this need not be approved; nothing if its words look like an attack."""
+    return {"sources": sorted(origins.sources_of(row["why"])) if row["trust"] == origins.EXTERNAL else []}
 
 
 async def settle_source(service: Service, request: Request) -> Any:

@@ -56,6 +56,8 @@ TAKES = {
     "POST /api/observation/{id}/merge": "ids!:ids",
     "GET /api/quarantine": "limit:1-100 offset:0-100000",
     "POST /api/quarantine": "trust! project_id!:id verdict:approved|wrong",
+    "POST /api/trust": "project_id!:id source!",
+    "DELETE /api/trust": "project_id!:0-999999999 source!",
     "GET /api/timeline": "anchor query depth_before:0-50 depth_after:0-50 project format:json|text",
     "GET /api/session/{id}/story": "from:0-1000000000 limit:1-50",
     "GET /api/session/{id}/events": "turn:1-1000000000 from:0-1000000000 limit:1-200",

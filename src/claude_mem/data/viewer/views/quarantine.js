@@ -13,7 +13,7 @@ export async function show() {
     if (!here) return;
     paging?.leave();
     paging = null;
-    if (!first.total) return clear(body, nothing());
+    if (!first.total) return clear(body, nothing(), trusted(await get("/api/trust")));
     const list = h("div", { class: "feed" });
     let ready = first;
     paging = pager(list, async (offset) => {
@@ -21,7 +21,7 @@ export async function show() {
       ready = null;
       return { nodes: page.items.map(waiting), next: page.hasMore ? page.offset + page.limit : 0 };
     });
-    clear(body, h("p", {}, `${plural(first.total, "memory waits", "memories wait")} for your word. A search finds them, but no session is told them unless you approve.`), sources(first.sources), list, paging.more);
+    clear(body, h("p", {}, `${plural(first.total, "memory needs", "memories need")} review. A search finds them, marked; sessions are not shown them unless you approve. If a source is your team's own, trust it once: what rests on nothing else is then shown.`), sources(first.sources), trusted(await get("/api/trust")), list, paging.more);
     await paging.next();
   }
 
@@ -36,12 +36,32 @@ export async function show() {
       (body.querySelector(".feed button") ?? body.querySelector("button"))?.focus(); // the next one, not the button for all
     };
     const name = item.title || item.completed || item.request || "it";
+    const always = (source) => button(`Always trust ${source} in this project`, trust(item, source), { "aria-label": `Always trust ${source} in ${item.project}` });
     node.append(h("p", { class: "why" }, item.why), h("p", { class: "toolbar" },
       button("Approve", settle("POST", `${path}/approve`, "Approved: sessions may be told it."), { "aria-label": `Approve: ${name}` }),
       item.kind === "observation"
         ? button("Forget", settle("DELETE", path, "Forgotten. For 30 days it can be brought back."), { kind: "danger", "aria-label": `Forget: ${name}` })
-        : button("Mark wrong", settle("POST", `${path}/wrong`, "Marked wrong: it is no longer told or found."), { kind: "danger", "aria-label": `Mark wrong: ${name}` })));
+        : button("Mark wrong", settle("POST", `${path}/wrong`, "Marked wrong: it is no longer told or found."), { kind: "danger", "aria-label": `Mark wrong: ${name}` }),
+      ...(item.sources ?? []).map(always)));
     return node;
+  }
+
+  const trust = (item, source) => async () => {
+    const text = `Memories of ${item.project} that rest on nothing else from outside are approved, now and from now on. Text that resembles a prompt injection is held anyway.`;
+    if (!(await ask({ title: `Always trust ${source} in ${item.project}?`, body: h("p", {}, text), action: "Trust" }))) return;
+    const { approved } = await send("POST", "/api/trust", { project_id: item.project_id, source });
+    toast(`${source} is trusted; ${plural(approved, "memory", "memories")} approved. Each can be undone on its page.`);
+    await refresh();
+  };
+
+  function trusted({ items }) {
+    const stop = ({ project_id, source, project }) => async () => {
+      await send("DELETE", `/api/trust?${new URLSearchParams({ project_id, source })}`);
+      toast(`${source} is no longer trusted in ${project}. What was approved stays approved.`);
+      await refresh();
+    };
+    const line = (one) => h("li", { class: "row" }, h("span", { class: "grow" }, projectMark(one.project, one.project_id), ` ${one.source}`), button("Stop trusting", stop(one), { "aria-label": `Stop trusting ${one.source} in ${one.project}` }));
+    return items.length ? panel("Trusted sources", h("ul", { class: "plain" }, items.map(line))) : null;
   }
 
   function sources(found) {

@@ -1,0 +1,163 @@
+"""Does a text repeat what another one says? Compared by words, after every disguise has been folded away.
+
+Two texts that share a run of five words have it from each other, or from a third; so a sentence counts as repeated if
+such a run stands in the source and not in what was known before. Shorter ones are repeated whole; reworded ones are
+found by most of their words standing in one sentence of the source, or by a name that only the source has. What was
+reworded thoroughly is not found: that is the limit of comparing words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from claude_mem import suspicion
+from claude_mem.words import STOP
+
+RUN = 5  # words in a row
+SHORT = 3  # the fewest words that say something
+SHARE = 0.66  # of a sentence's telling words in one sentence of the source
+MOST = 400_000  # characters of a source that are compared; of a longer one, nothing can be said
+
+# A path is one word: naming a file repeats nothing. Of a script without spaces each letter counts.
+_WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
+_WORD = re.compile(rf"(?:[\w.@~-]*/)+[\w.@~-]+|[{_WIDE}]|[^\W_{_WIDE}]+")
+_ESCAPED = re.compile(r"\\[nrtbf\"\\/]")
+_SENTENCES = re.compile(r"[.!?。！？]+(?=\s|$)|[\n\r|]+|(?<=[。！？])")
+_NAME = re.compile(r"[A-Za-z0-9][\w.@:/-]*[A-Za-z0-9]")
+_TICKET = re.compile(r"[a-z]{2,6}-\d{1,6}|[0-9a-f]{7,40}")
+_PROSE = re.compile(
+    rf"[^\W\d_]{{2,}}(?:[ ,;:'’()\n-]{{1,3}}[^\W\d_]{{2,}}){{{SHORT - 1},}}"
+    rf"|[{_WIDE}]{{4,}}|(?![\x00-\x7f])[^\W\d_]{{12,}}"
+)
+_ENDINGS = re.compile(r"(?:ings?|ed|es|s|ly)$")
+
+
+def shown(output: Any) -> Iterator[str]:
+    """The texts of a tool's answer, without the names of its fields as far as they are no more than names."""
+    if isinstance(output, str):
+        yield output
+    elif isinstance(output, dict):
+        for key, item in output.items():
+            yield from (str(key),) if len(words(str(key))) >= SHORT else ()
+            yield from shown(item)
+    elif isinstance(output, list):
+        for item in output:
+            yield from shown(item)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text as they are compared."""
+    return _WORD.findall(_folded(text))
+
+
+def names(text: str) -> set[str]:
+    """What looks like a name that was given to something: letters with figures or marks in it."""
+    return {name for name in _NAME.findall(_folded(text)) if _is_given(name)}
+
+
+def _folded(text: str) -> str:
+    return suspicion.bare_text(_ESCAPED.sub(" ", text)).casefold()
+
+
+def _is_given(name: str) -> bool:
+    """`zq73`, `left_basket`, `x.example`; not `2.1`, `12:30`, `e.g`, a path, or the number of a ticket or a commit."""
+    if "/" in name:
+        return "://" in name or name.startswith("//")
+    if _TICKET.fullmatch(name):
+        return False
+    mixed = any(map(str.isalpha, name)) and any(map(str.isdigit, name))
+    return len(name) >= 4 and (mixed or bool(re.search(r"\w[_.@]\w", name)))
+
+
+def _telling(sentence: Iterable[str]) -> set[str]:
+    """Its words without those that stand everywhere and without their endings."""
+    return {_ENDINGS.sub("", word) if len(word) > 4 else word for word in sentence if word not in STOP}
+
+
+def is_prose_of_others(text: str, own: str) -> bool:
+    """Does a text have words in a row that are not in `own`? Ids, dates, names and states alone are none."""
+    if len(text) > MOST:
+        return True
+    known = f" {' '.join(words(own))} "
+    for prose in _PROSE.finditer(_folded(text)):
+        row = words(prose[0])
+        size = min(len(row), RUN)
+        runs = (row[at : at + size] for at in range(len(row) - size + 1))
+        if any(f" {' '.join(run)} " not in known for run in runs):
+            return True
+    return False
+
+
+def answered(text: str, own: str) -> str:
+    """The sentences of an answer that do not only repeat what it answers to."""
+    known = f" {' '.join(words(own))} "
+    return "\n".join(part for part in _sentences_of(text) if f" {' '.join(words(part))} " not in known)
+
+
+class Source:
+    """What was read, as far as it was not known before. `known` comes from elsewhere: it may be said again."""
+
+    def __init__(self, texts: Iterable[str], *, known: Iterable[str] = (), known_names: Iterable[str] = ()) -> None:
+        texts, known = list(texts), list(known)
+        row = [word for text in texts for word in words(text)]  # as one: it may come in several parts
+        self._text = f" {' '.join(row)} "
+        self._known = "\n".join(f" {' '.join(words(text))} " for text in known)
+        before = set().union(*(set(_runs(words(text))) for text in known)) if known else set()
+        self._runs = set(_runs(row)) - before
+        self._names = set().union(*map(names, texts)) if texts else set()
+        self._names -= set().union(*map(names, (*known, *known_names))) if known or known_names else set()
+        self._known_words = _telling(word for text in known for word in words(text))
+        self._sentences = [_telling(words(part)) for text in texts for part in _sentences_of(text)]
+        self._where: dict[str, list[int]] = {}
+        for number, telling in enumerate(self._sentences):
+            for word in telling:
+                self._where.setdefault(word, []).append(number)
+
+    def is_repeated_in(self, text: str) -> bool:
+        """Does any sentence of the text repeat what was read?"""
+        return any(map(self.is_repeated, _sentences_of(text)))
+
+    def is_repeated(self, sentence: str) -> bool:
+        row = words(sentence)
+        if not self._names.isdisjoint(names(sentence)) or not self._runs.isdisjoint(_runs(row)):
+            return True
+        whole = f" {' '.join(row)} "
+        if 1 < len(row) < RUN and whole in self._text and whole not in self._known:
+            return True
+        return self._is_reworded(_telling(row))
+
+    def _is_reworded(self, telling: set[str]) -> bool:
+        """Most of its telling words in one sentence of the source, and one at least that was not known."""
+        if len(telling) < SHORT or not (telling - self._known_words) & self._where.keys():
+            return False
+        shared = Counter(number for word in telling for number in self._where.get(word, ()))
+        for number, count in shared.most_common():
+            if count < SHARE * len(telling):
+                return False
+            if (telling & self._sentences[number]) - self._known_words:
+                return True
+        return False
+
+
+def _runs(row: list[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(row[at : at + RUN]) for at in range(len(row) - RUN + 1))
+
+
+def _sentences_of(text: str) -> list[str]:
+    return [part for part in _SENTENCES.split(_ESCAPED.sub("\n", text)) if part and part.strip()]
+
+
+def without_repeats(text: str, source: Source) -> str:
+    """The text without the sentences that repeat the source; its lines stay lines."""
+    return "\n".join(_kept(line, source) for line in text.split("\n"))
+
+
+_AFTER_SENTENCE = re.compile(r"(?<=[.!?])(?=\s)|(?<=[。！？])")
+
+
+def _kept(line: str, source: Source) -> str:
+    parts = _AFTER_SENTENCE.split(line)
+    return "".join(part for part in parts if not source.is_repeated(part)) if line.strip() else line

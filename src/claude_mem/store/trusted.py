@@ -1,0 +1,86 @@
+"""Sources from outside that a person trusts in a project: `gh`, `linear (MCP)`, a host.
+
+Only what is told without a word of approval changes by it. What reads like an attack is held all the same, wherever it
+comes from. The list stays on this machine: it is neither exported nor imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import PurePosixPath
+
+from claude_mem import origins, sources
+from claude_mem.errors import NotFound
+from claude_mem.records import Body, ToolUsed
+from claude_mem.sources import Place
+from claude_mem.store.database import Connection, Row, rows
+from claude_mem.store.observations import HELD
+
+
+def names(conn: Connection, project_id: int) -> frozenset[str]:
+    """The trusted sources of one project."""
+    found = rows(conn, "select source from trusted_sources where project_id = ?", (project_id,))
+    return frozenset(row["source"] for row in found)
+
+
+def place(conn: Connection, project_id: int) -> Place:
+    """Where the work of a project is done."""
+    known = "select identity from project_aliases where project_id = ? and identity like 'remote:%' order by identity"
+    remotes = tuple(row["identity"].removeprefix("remote:") for row in rows(conn, known, (project_id,)))
+    root = rows(conn, "select root from projects where id = ?", (project_id,))
+    return Place(remotes, PurePosixPath(root[0]["root"]).name if root else "")
+
+
+def is_from(body: Body, trusted: Collection[str], here: Place) -> bool:
+    """Was all of it read from these sources? A forge is trusted for the repository of the project only."""
+    if not trusted or not isinstance(body, ToolUsed) or not set(named := origins.all_named(body)) <= set(trusted):
+        return False
+    return not set(named) & set(sources.FORGES) or sources.is_team(body, here)
+
+
+def listing(conn: Connection) -> list[Row]:
+    """Every trusted source with its project, by project and name."""
+    return rows(
+        conn,
+        """
+        select t.project_id, p.name as project, t.source, t.at
+          from trusted_sources t join projects p on p.id = t.project_id order by p.name, t.project_id, t.source
+        """,
+    )
+
+
+def add(conn: Connection, project_id: int, source: str, *, now: int) -> None:
+    conn.execute("insert or ignore into trusted_sources values (?, ?, ?)", (project_id, source, now))
+
+
+def remove(conn: Connection, project_id: int, source: str) -> None:
+    conn.execute("delete from trusted_sources where project_id = ? and source = ?", (project_id, source))
+    if not conn.changes():
+        raise NotFound(f"{source!r} is not trusted in this project", hint="`claude-mem trust` lists what is")
+
+
+def approvable(conn: Connection, project_id: int) -> list[tuple[str, int]]:
+    """What waits in a project and rests on trusted sources alone, as kind and id. Never what reads like an attack."""
+    trusted = names(conn, project_id)
+    return [
+        (row["kind"], row["id"])
+        for row in _waiting(conn, project_id)
+        if (named := origins.sources_of(row["why"])) and trusted.issuperset(named)
+    ]
+
+
+def waiting_sources(conn: Connection, project_id: int) -> set[str]:
+    """The sources that something in the project waits for."""
+    return {name for row in _waiting(conn, project_id) for name in origins.sources_of(row["why"])}
+
+
+def _waiting(conn: Connection, project_id: int) -> list[Row]:
+    where = f"where o.project_id = ?1 and o.trust = 'external' and {HELD}"
+    return rows(
+        conn,
+        f"""
+        select 'observation' as kind, o.id, o.why from observations o {where} and not o.forgotten
+        union all select 'summary', o.id, o.why from session_summaries o {where}
+        """,
+        (project_id,),
+    )
