@@ -180,7 +180,8 @@ _PLACES = _rules(
     (
         "cookie",
         "curl ",
-        r"(?P<keep>\bcurl(?=\s)[^\n|;&]{0,200}?\s(?:-b|--cookie)[ =]\s{0,4}[\"']?)(?=[^\s\"']{0,64}?=[^\s\"';$<{]{12})[^\s\"']{13,4096}",
+        r"(?P<keep>\bcurl(?=\s)[^\n|;&]{0,200}?\s(?:-b|--cookie)[ =]\s{0,4}[\"']?)"
+        r"(?=[^\s\"']{0,64}?=[^\s\"';$<{]{12})[^\s\"']{13,4096}",
     ),
     # What stands before a password is kept.
     ("password", "login ", r"(?P<keep>\blogin [^\s\"']{1,128}\s{1,64}password\s{1,8})(?P<word>[^\s\"'\\]{3,256})"),
@@ -256,7 +257,7 @@ _ABOUT = re.compile(
 # programs show a space as `\u00b7`.
 _ASSIGNED = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})"
-    r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}&?(?:'static )?[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:(?!:))[\s\u00b7]{0,4}(?P<slash>\\{1,4})?|"
+    r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}&?(?:'static\s)?[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:(?!:))[\s\u00b7]{0,4}(?P<slash>\\{1,4})?|"
     r"(?<=[\w\-])>|\s{1,4})"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:[^\s\"'\\\x00-\x1f]|(?(slash)(?!)|\\[\"'/])){6,512})|"
     r"(?P<bare>[^\s\"',;(){}\[\]<>$\\\x00-\x1f\u00b7]{6,512}+(?![(\[])))"
@@ -275,7 +276,8 @@ _LINE_HEAD = re.compile(
 _BLOCK = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})"
     r"(?P<between>[\"']?:[ \t]{0,4}[|>][+\-0-9]{0,2}[ \t]{0,4}\r?\n[+\-]?[ \t]{1,32}+)"
-    r"(?P<value>[^\s\"'\\<>\x00-\x1f:]{8,512}+(?:\r?\n[+\-]?[ \t]{1,32}+[A-Za-z0-9+/=_\-.]{16,512}+(?![^\r\n])){0,64}+)(?=\s|\Z)"
+    r"(?P<value>[^\s\"'\\<>\x00-\x1f:]{8,512}+"
+    r"(?:\r?\n[+\-]?[ \t]{1,32}+[A-Za-z0-9+/=_\-.]{16,512}+(?![^\r\n])){0,64}+)(?=\s|\Z)"
 )
 _TICKED = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})(?P<between>(?::\s{{0,4}}string)?\s{{0,4}}=\s{{0,4}}`)(?P<value>[^\s`$\\]{{8,512}}+)(?=`)"
@@ -381,7 +383,7 @@ def _names_a_test(match: re.Match[str]) -> bool:
     text = match.string
     start = text.rfind("\n", max(0, match.start() - 512), match.start()) + 1
     line = _TEST_LINE.match(text, start)
-    return bool(line) and line.start("test") <= match.start() and match.end() <= line.end("test")
+    return line is not None and line.start("test") <= match.start() and match.end() <= line.end("test")
 
 
 def _name_places(text: str) -> list[int]:
@@ -430,8 +432,8 @@ def _redact_texts(value: Any) -> Any:
 
 
 def _redact_list(items: list[Any]) -> list[Any]:
-    """Texts that follow each other in a list may be the lines of one: of a patch, a notebook's cell, blocks of an answer.
-    So its texts are redacted together, and so are those that its objects have under the same key."""
+    """Texts that follow each other in a list may be the lines of one: of a patch, a cell, blocks of an answer. So its
+    texts are redacted together, and so are those that its objects have under the same key."""
     runs: dict[Any, list[tuple[int, str]]] = {}
     for number, item in enumerate(items):
         texts = {None: item} if isinstance(item, str) else item if isinstance(item, dict) else {}
@@ -554,13 +556,15 @@ _RUN = re.compile(
     r"module|function|loop|lint|build|dry|test|[0-9])[_\- ]?\Z"
 )
 _KEY_PLACE = re.compile(r"(?:(?:\A|[\r\n]|\\n)[ \t+\-]{0,32}(?:[0-9]{1,6}[\u2192:|][ \t]{0,16})?(?:- )?|[{,]\s{0,4})\Z")
-_TEST = re.compile(r"(?i)_{0,2}(?:tests?|spec|bench(?:mark)?|example|fuzz|case|suite)(?![a-z])|[\w.\-]{1,64}[/:]|(?-i:Test[A-Z])|[0-9]{1,16}\Z")
+_TEST = re.compile(
+    r"(?i)_{0,2}(?:tests?|spec|bench(?:mark)?|example|fuzz|case|suite)(?![a-z])|[\w.\-]{1,64}[/:]|(?-i:Test[A-Z])|[0-9]{1,16}\Z"
+)
 
 
 def _is_result(match: re.Match[str]) -> bool:
     """Whether `pass` is no password here: `--- PASS: TestLogin (0.00s)`, `pass_rate = …`, `render_pass: …`.
 
-    Alone and before a colon it names one only as a key: in quotes, before quotes, or with nothing but its value after it.
+    Alone and before a colon it names one only as a key: in quotes, before quotes, or with nothing after its value.
     """
     text, name, between = match.string, match["name"], match["between"]
     if not _BARE_PASS.match(name):
@@ -708,13 +712,13 @@ def _looks_secret(value: str, name: str, *, env: bool) -> bool:
 
 
 _JOINTS = dict.fromkeys(map(ord, "_-.:"))
-# Words of the trade that have a digit in them: `Uint8Array`, `base64-encoded`, `OAuth2Client`. The short ones by themselves.
+# Words of the trade that have a digit in them: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only alone.
 _TERMS = re.compile(
     r"(?i)o?auth[02]|sha-?(?:224|256|384|512)|base(?:16|32|58|64)|utf-?(?:8|16|32)|u?int(?:8|16|32|64|128|256)(?:_t)?|float(?:32|64)|"
     r"bytes(?:16|32|64)|x509(?:certificate2)?|ed25519|curve25519|secp256[kr]1|argon2|pbkdf2|aes-?(?:128|192|256)|pkcs-?(?:1|7|8|12)|amd64|arm64|win32|"
     r"(?<![A-Za-z0-9])(?:sha-?1|md5|[hre]s(?:256|384|512)|http[123]|ipv?[46]|i18n|l10n|k8s|s3|ec2|e2e|2fa|h264|mp[34]|x86|[iuf](?:8|16|32|64))(?![A-Za-z0-9])"
 )
-# What is plainly something else: a version, a time, a size or another number with its unit, an address in memory, a file.
+# What is plainly something else: a version, a time, a size or another number with its unit, a pointer, a file.
 _PLAIN = re.compile(
     r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
