@@ -126,6 +126,7 @@ class _Document:
         new: dict[str, Any] = {}
         for key, item in value.items():
             name = self._key(str(key))
+            name = name or (f"{len(new)}" if name in new else "")  # two that are hidden are still two
             if name == "type" and isinstance(item, str) and item in _TYPES:
                 new[name] = item  # else nobody would know what the rest of it is
             else:
