@@ -497,7 +497,7 @@ def test_no_reader_of_transcripts_keeps_it(tmp_path: Path) -> None:
     for name, records in files.items():
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-        assert CANARY not in _told(readers[name].read(path, host=name, over=True)), name  # type: ignore[attr-defined]
+        assert CANARY not in _told(readers[name].read(path, host=name, over=True)), name
     path = tmp_path / "session-1.json"
     path.write_text(json.dumps(gemini))
     assert CANARY not in _told(gemini_transcript.read(path, host="gemini"))

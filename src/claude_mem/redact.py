@@ -375,15 +375,15 @@ def _redact_assigned(text: str) -> str:
     return "".join([*kept, text[position:]]) if kept else text
 
 
-_TEST_LINE = re.compile(r"[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )(?P<test>\S{1,512})")
+_TEST_LINE = re.compile(
+    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z"
+)
 
 
 def _names_a_test(match: re.Match[str]) -> bool:
     """Whether it stands in the name of a test that a runner reports: `--- PASS: TestAuth/token=expired_1 (0.00s)`."""
-    text = match.string
-    start = text.rfind("\n", max(0, match.start() - 512), match.start()) + 1
-    line = _TEST_LINE.match(text, start)
-    return line is not None and line.start("test") <= match.start() and match.end() <= line.end("test")
+    goes_on = not any(char.isspace() for char in match[0])
+    return goes_on and _TEST_LINE.search(match.string, max(0, match.start() - 320), match.start()) is not None
 
 
 def _name_places(text: str) -> list[int]:
@@ -545,7 +545,7 @@ _NEXT_LINE = re.compile(r"\w{1,64}[=:]")  # nothing was assigned: what follows i
 
 
 # `pass` alone is also what a test did, how many did, and one run of several over something.
-_BARE_PASS = re.compile(r"(?i:pass)(?![a-z])")
+_BARE_PASS = re.compile(r"[Pp]ass(?![a-z])|PASS(?![A-Za-z])")
 _ABOUT_PASS = re.compile(
     r"(?i)[_\-]?(?:rates?|ratio|counts?|percent(?:age)?|thresholds?|total|through|over|by|results?|tests?|criteria|number|"
     r"num|index|no|manager|kind|stats?|info|desc(?:riptor)?|builder|encoder|pipeline|timings?)\Z"
