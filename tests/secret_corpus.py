@@ -371,6 +371,8 @@ _EXPRESSIONS = (
     "pub auth: Arc<dyn Auth{digits1}>,", "token: impl Into<Token{digits1}Type>,", "fn token(&self) -> &Token{digits1} {{",
     "let secret: SecretBox<Token{digits1}> = args.secret{digits1}.clone();", 'Password string `json:"password{digits1}"`', "token, err := jwt.ParseV{digits1}(raw)",
     "$token = $this->tokens{digits1}->find($id);", "password => $cfg->{{password{digits1}}},", "@token = Token{digits1}.find_by(auth: params[:auth{digits1}])",
+    "CancelToken: CancelToken{digits1},", "withCredentials: defaultToConfig{digits1},", "const cookie = [`${{name}}=${{encodeURIComponent(value)}}`];",
+    "* 认证失败（lastAuthFailure=true）：使用 auth{digits1}", "'{{{{tokens}}}} tokens': '总计：{{{{tokens}}}} 个',",
     "render_pass: RenderPass{digits1}D", "shadow_pass = shaders/shadow{digits1}.glsl", "compiler_pass: loop-unroll-{digits1}", "two_pass: x264_2pass",
     'publicKeyToken="{hex16}"', "token=0x7ffe{digits4}abcd", 'SECRET = "%(secret{digits1})s"', "token = strtok_r(NULL, sep{digits1}, &save);",
 )  # fmt: skip
@@ -393,6 +395,8 @@ _SETTINGS = (
     "curl -b cookies{digits1}.txt https://example.com", "curl --cookie $COOKIE{digits1} https://example.com", "over http -a and -b: {digits2}",
     "aws configure set region eu-west-{digits1}", "define('TOKEN_TTL', '{digits4}');", "define( 'AUTH_KEY', 'put your unique phrase here' );",
     "token: |\n  the words of\n  a block", "password: >-\n  see the vault for it\n", "set -x fish_color_{digits1} {name}{digits1}", "openssl req -passin pass:$PASS{digits1}",
+    "Authorization: Bearer a-very-secret-token", '"Authorization": "Bearer your-{name}-token",', '$env:{NAME}="C:\\path\\to\\{name}{digits1}.json"',
+    '"ipcToken": "c0ffee…{digits2} hex…"', '"ANTHROPIC_API_KEY": "sk' + "-ant-" + 'your-actual-anthropic-key-{digits1}-here"',
     "const KEY_NAME: &str = \"{name}-{digits1}\";", "the token = `{name}`, say", "src=\"{base64run}\"",
 )  # fmt: skip
 _WORDS = ("github", "stripe", "database", "session", "billing", "search", "mail", "deploy", "upload", "admin")

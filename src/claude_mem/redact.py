@@ -164,7 +164,7 @@ _PLACES = _rules(
         "authorization",
         "uthorization",
         r"(?i)(?<=authorization)\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?(?:(?:bearer|basic|token|digest|apikey|negotiate|"
-        r"ntlm|hawk|key)\s{1,4}[A-Za-z0-9._~+/=\-]{8,4096}|(?=(?:[a-z_\-./+~]{0,64}+[0-9]){4})[a-z0-9._~+/=\-]{20,4096}+(?![(\[]))",
+        r"ntlm|hawk|key)\s{1,4}(?!(?:[a-z]{1,24}[_\-]){1,8}[a-z]{1,24}(?![\w.~+/=\-]))[A-Za-z0-9._~+/=\-]{8,4096}|(?=(?:[a-z_\-./+~]{0,64}+[0-9]){4})[a-z0-9._~+/=\-]{20,4096}+(?![(\[]))",
     ),
     ("signature", "Signature=", r"(?<=[ ,]Signature=)[0-9a-f]{32,128}"),
     # With a digit among the letters: `Bearer token` is prose.
@@ -173,7 +173,7 @@ _PLACES = _rules(
     (
         "cookie",
         "ookie",
-        r"(?<=[Cc]ookie)\\{0,4}[\"']?[:=\s]\s{0,4}\\{0,4}[\"']?(?=[^\r\n\"'\\]{0,300}?=[^;=\s\"'\\]{16,})"
+        r"(?<=[Cc]ookie)\\{0,4}[\"']?[:=\s]\s{0,4}\\{0,4}[\"']?(?=[^\r\n\"'\\]{0,300}?=[^;=\s\"'\\$<{(][^;=\s\"'\\]{15})"
         r"[^\r\n\"'\\]{1,8192}",
     ),
     # The same as an option, where an equals sign tells it from the name of a file.
@@ -356,7 +356,7 @@ def _known(name: str, found: re.Match[str]) -> str:
 
 def _is_made_up(token: str) -> bool:
     """An example in a text: `ghp_xxxxxxxx…`, or one that says so at its end."""
-    return len(set(token[-16:])) <= 2 or token.removesuffix("KEY").endswith("EXAMPLE")
+    return len(set(token[-16:])) <= 2 or token.removesuffix("KEY").endswith("EXAMPLE") or "-your-" in token
 
 
 # --- what is named a secret ------------------------------------------------------------------------------------------
@@ -588,6 +588,8 @@ _EXPRESSION = re.compile(
     r"&|[*!]{0,2}(?:[A-Za-z_$][\w$]{0,64}(?:\?\.|!\.|::|\.)){1,16}+[A-Za-z_$][\w$]{0,64}[?!]?\Z(?<=[A-Za-z0-9_$?!])"
 )
 _URN = re.compile(r"\burn:[\w:.\-]{0,64}\Z")
+_CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2}\Z")
+_CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose, without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
 _PUBLIC = re.compile(r"(?i)public[_\-]?key[_\-]?\Z")
 _CHAIN = re.compile(r"\?\.|!\.|::")
@@ -608,7 +610,13 @@ def _is_expression(match: re.Match[str]) -> bool:
     text, value, between = match.string, match["bare"], match["between"]
     if value.startswith("&") or (_CHAIN.search(value) and _EXPRESSION.match(value)) or _CODE.match(value.lstrip("!*")):
         return True
-    if _URN.search(text, *_near(match)) or (_YAML_TAG.match(value) and text.startswith(" ", match.end())):
+    if _CAMEL_CASE.match(value) and text[match.end() : match.end() + 1] in (",", ";", ")"):
+        return True
+    if (
+        _CJK.search(value)
+        or _URN.search(text, *_near(match))
+        or (_YAML_TAG.match(value) and text.startswith(" ", match.end()))
+    ):
         return True
     if between.startswith(" ") and between.endswith("= ") and _IDENTIFIER.match(value):
         return bool(_DECLARED.search(text, *_near(match)))
@@ -635,7 +643,7 @@ def _in_line(match: re.Match[str]) -> str:
 
 def _is_odd(value: str, name: str, line: str) -> bool:
     """No code that fetches it: no variable, and no bracket that is closed again or left open at the end."""
-    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value):
+    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value) or _CODE.match(value.lstrip("\"'")):
         return False
     opened = re.search(r"[(\[{]", value)
     if opened and re.search(r"[)\]}]", value[opened.end() :] + line):
@@ -671,7 +679,7 @@ def _may_follow(match: re.Match[str]) -> bool:
 
 # What fetches a secret is none: `os.environ`, `boto3.client`, `$(…)`, a path, an address; nor is the name of its kind.
 _CODE = re.compile(
-    r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|(?:file|urn|arn|vault|ssm|sops|keyring|keychain):|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|"
+    r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|(?:file|urn|arn|vault|ssm|sops|keyring|keychain):|[A-Za-z]:\\|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|"
     r"[a-z:]{0,16}`|[A-Za-z]{1,16}\?\Z|/?\^|%\(|(?:[a-z]{1,24}\.)?(?:[A-Z]{2,32}[0-9]{0,2}_){1,8}[A-Z]{1,32}[0-9]{0,2}\Z|(?:~|\.{0,2})/(?:[\w.@+\-]{0,24}/){0,16}[\w.@+\-]{0,24}\Z|"
     r"(?:[A-Za-z_]+[0-9]{0,3}\.)+[A-Za-z_]+[0-9]{0,3}(?:[(\[]|\Z)|[A-Za-z_]+[0-9]{0,3}[(\[]|"
     r"[\w.]{1,64}(?<=[a-z0-9])(?:Keys?|Types?|Token|Secret|Password|Auth|Str|String|Config|Provider|Credentials?)\Z|"
@@ -679,7 +687,7 @@ _CODE = re.compile(
 )
 # What people write who don't want to give one away.
 _MADE_UP = re.compile(
-    r"(?i)(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|example|placeholder|dummy|xxxx|\*\*\*|\.\.\.)"
+    r"(?i)(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})"
 )
 _TRIVIAL = frozenset({
     "password", "passwd", "pass", "pwd", "secret", "token", "postgres", "root", "admin", "user", "username", "guest",
