@@ -643,7 +643,7 @@ def _in_line(match: re.Match[str]) -> str:
 
 def _is_odd(value: str, name: str, line: str) -> bool:
     """No code that fetches it: no variable, and no bracket that is closed again or left open at the end."""
-    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value) or _CODE.match(value.lstrip("\"'")):
+    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value) or _DRIVE.match(value):
         return False
     opened = re.search(r"[(\[{]", value)
     if opened and re.search(r"[)\]}]", value[opened.end() :] + line):
@@ -666,6 +666,7 @@ def _in_block(match: re.Match[str]) -> str:
 _NAMED_SHAPES = ((_LINE, _in_line), (_BLOCK, _in_block), (_TICKED, _paired), (_PAIR, _paired), (_ASSIGNED, _assigned))
 _REFERS = re.compile(r"\$[({]|\$[A-Z_]{3}|`|\{\{|%\(|[\"'][\])]")
 _SENTENCE = re.compile(r"\A[A-Z][a-z]+,? [a-z]|[.:?]\Z|: |, |(?: \S+){6}|\A[^0-9]*\Z")
+_DRIVE = re.compile(r"[\"']?[A-Za-z]:\\")
 _BRACKETS = dict.fromkeys(map(ord, "()[]{}<>$"))
 
 
