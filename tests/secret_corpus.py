@@ -213,6 +213,22 @@ SHAPED = {
     "negotiate": "Authorization: Negotiate {0}",
     "no scheme": "authorization: {0}",
     "aws signature": "Authorization: AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature={0}",
+    "cookie option": "curl -s -b 'sessionid={0}' https://example.com",
+    "httpie": "http -a jane:{0} https://example.com/api",
+    "aws configure": "aws configure set profile.shop.aws_secret_access_key {0}",
+    "php": "define('DB_PASSWORD', '{0}');",
+    "template literal": "const apiKey = `{0}`;",
+    "rust": 'const API_KEY: &str = "{0}";',
+    "yaml block": "kind: Secret\ntoken: |\n  {0}\npage: 2\n",
+    "folded block": "  password: >-\n    {0}\n",
+    "block in a diff": "+token: |\n+  {0}\n end\n",
+    "fish": "set -gx API_TOKEN {0}",
+    "openssl": "openssl rsa -in key.pem -passin pass:{0}",
+    "pass in yaml": "smtp:\n  user: jane\n  pass: {0}\n",
+    "pass in json": '{{"user": "jane", "pass": "{0}"}}',
+    "pass in an environment": "PASS={0}\nPORT=1",
+    "pass in a flow": "{{user: jane, pass: {0}}}",
+    "pass in code": "auth({{ user, pass: '{0}' }})",
     "token as user": "origin\thttps://{0}@github.com/shop/shop.git (fetch)",
 }
 _LONG_ONES = ("negotiate", "no scheme")
@@ -326,6 +342,63 @@ _HARMLESS = (
     "if (a) {{ x = 1;password=props.password;y = 2 }}", "for(i=0;pwd=next();i++)", "\x1b[32mPASS\x1b[0m tests/{name}.test.ts ({digits2} ms)",
     "\x1b[1mtoken\x1b[0m \x1b[33m{name}\x1b[0m", "the key and its value: {name}{digits2}", "auth, value={name}", "SESSION_KEY=session_key",
 )  # fmt: skip
+# What test runners print: a name that passed is no password.
+_RESULTS = (
+    "--- PASS: TestBasket (0.00s)", "    --- PASS: TestBasket/empty_{name}_{digits2} (0.01s)", "--- PASS: Test{name}Login/v{digits1}",
+    "--- FAIL: TestAuth/password=hunter{digits2}x (0.00s)", "=== RUN   TestAuth/token:_valid_jwt{digits1}",
+    "--- SKIP: TestSecrets/api_key:x{digits2}fQ2vLm (0.00s)", "=== CONT  TestToken/auth={name}{digits3}",
+    "PASS: tests/{name}_{digits1}.sh", "PASS: test_{name}_v{digits1}.log", "XPASS: tests/login_{digits2}", "PASS: {name}Test::testToken{digits1}",
+    "# PASS:  {digits3}", "# pass {digits2}", "PASS={digits4} FAIL=0 ERROR=0", "PASS_COUNT={digits4}{digits3}", "pass_rate: 0.{digits10}",
+    "pass-rate = {digits2}.25percent", "passRate: {digits2}.5abc", "passed={digits4}{digits4} failed=0", "Passed: {digits2}, Failed: 0",
+    " PASS  src/{name}.test.tsx ({digits1}.123 s)", "PASS   src/auth/token{digits1}.test.ts", "  ✓ auth: login-v{digits1} works ({digits2} ms)",
+    "ok {digits2} - pass: keeps token{digits1} fresh", "ok {digits1} auth::v2::refresh_{name}", "not ok {digits1} - password: rejects {digits2}-character input",
+    "test auth::tests::v{digits1}_token ... ok", "test token::v2::expires_after_{digits1}h ... FAILED", "[  PASSED  ] {digits2} tests.",
+    "[       OK ] AuthTest.Token{digits1} (0 ms)", "tests/test_auth.py::test_token[v{digits1}-refresh] PASSED [ 50%]", "pass: test_{name}_{digits1}",
+    '"pass": true, "total": {digits2}', "result: pass/{digits4}{digits4}", "status=pass duration{digits1}={digits2}",
+)  # fmt: skip
+# Code in which a name is given a type, an address, a member or a call, in several languages.
+_EXPRESSIONS = (
+    "SubagentTokens: &agent.TokenUsage{{", "    Token: &oauth2.Token{{AccessToken: tok{digits1}}},", "password := &cfg.Password{digits1}",
+    "Secret: &corev1.SecretKeySelector{{", "let token = &self.tokens{digits1};", "auth := &http2.Transport{{}}", "let token = &mut {name}.token{digits1};",
+    "inputTokens: response.usage?.input_tokens,", "const {name}Tokens = event.data?.batch{digits1}Tokens as", "tokens: session?.usage!.input{digits1},",
+    "const auth = !er.headers{digits1}", "  {digits3} │ + → → totalTokens:·d.runningTotalTokens·as·number,", "token = Auth::Token{digits1}::new",
+    "password: Uint8Array;", "token: Float32Array | null", "tokens: uint64_t", "secret: Option<[u8; 32]>,", "apiKey: base64url-encoded", "auth: OAuth2Client",
+    "key: HmacSha256Signer", "authToken: Ed25519PublicKeyBytes", "credentials: X509Certificate2Collection", "const authToken = nextToken{digits1};",
+    "let password = userPassword{digits1}", "self.token = token_v{digits1}", "this.auth = authHelper{digits1};", "auth: SOCKS5_CUSTOM_AUTH_START",
+    "exports.SOCKS5_AUTH = SOCKS5_AUTH_V{digits1};", "const UNEXPECTED_TOKEN = /^Unexpected token '{digits1}'/", "token: /^gh[pousr]_/",
+    "private final String token = config.getToken{digits1}();", 'String password = System.getenv("{NAME}{digits1}");',
+    '@Value("${{app.jwt.secret{digits1}}}") private String jwtSecret;', "authToken: z.string().min({digits2})", "accessToken: Promise<Token{digits1}>;",
+    "pub auth: Arc<dyn Auth{digits1}>,", "token: impl Into<Token{digits1}Type>,", "fn token(&self) -> &Token{digits1} {{",
+    "let secret: SecretBox<Token{digits1}> = args.secret{digits1}.clone();", 'Password string `json:"password{digits1}"`', "token, err := jwt.ParseV{digits1}(raw)",
+    "$token = $this->tokens{digits1}->find($id);", "password => $cfg->{{password{digits1}}},", "@token = Token{digits1}.find_by(auth: params[:auth{digits1}])",
+    "CancelToken: CancelToken{digits1},", "withCredentials: defaultToConfig{digits1},", "const cookie = [`${{name}}=${{encodeURIComponent(value)}}`];",
+    "* 认证失败（lastAuthFailure=true）：使用 auth{digits1}", "'{{{{tokens}}}} tokens': '总计：{{{{tokens}}}} 个',",
+    "render_pass: RenderPass{digits1}D", "shadow_pass = shaders/shadow{digits1}.glsl", "compiler_pass: loop-unroll-{digits1}", "two_pass: x264_2pass",
+    'publicKeyToken="{hex16}"', "token=0x7ffe{digits4}abcd", 'SECRET = "%(secret{digits1})s"', "token = strtok_r(NULL, sep{digits1}, &save);",
+)  # fmt: skip
+# Settings that say where a secret is to be had, versions and sizes, prose about secrets.
+_SETTINGS = (
+    "existingSecret: shop-postgresql-{digits1}", "imagePullSecret: regcred-v{digits1}", "tlsSecret: web-tls-{digits1}", "secretName: shop-tls-{digits1}",
+    "env:\n  - name: {NAME}\n    valueFrom:\n      secretKeyRef:\n        name: {name}-{digits1}\n        key: password{digits1}",
+    "password: ${{{{ secrets.{NAME}_{digits1} }}}}", "token: ${{{{ github.token }}}}", "{NAME}: $(NPM_TOKEN_{digits1})", "secrets: inherit",
+    "  {NAME}: !Ref ApiToken{digits1}", "password: !secret wifi_password{digits1}", "password: !vault |", "token: {{{{ .Values.auth.token{digits1} }}}}",
+    'password: "{{{{ vault_{name}_password{digits1} }}}}"', "secret: op://vault/item{digits1}/password", "password: vault:secret/data/{name}#password{digits1}",
+    "token: arn:aws:secretsmanager:eu-west-1:{digits10}:secret:{name}-{digits1}", "password = var.{name}_password{digits1}",
+    "token = data.vault_generic_secret.{name}{digits1}.data", 'private_key = file("~/.ssh/id_{digits1}")', '"js-tokens": "^4.0.0-beta.{digits1}",',
+    '"passwd-user": "^3.0.{digits1}",', '"passport-auth": "~0.7.0-rc.{digits1}",', "token_created: 2026-01-02T03:04:05Z", "session_key_rotated: 2026-01-02",
+    "tokens: {digits2}.20tok/s", "tokens={digits4}{digits3}k/200k", "secret_len={digits2}bytes", "auth: src/auth{digits1}.ts:{digits2}:5",
+    "token: tests/Token{digits1}Test.java", "password_test: ./lib/Auth{digits1}.tsx", "passphrase: {digits2}-word mnemonic", "password: the user's password",
+    "password: at least {digits1} characters", "secret: see docs/secrets{digits1}.md", "token: the JWT{digits1} of the caller", "secret: base64-encoded value",
+    "auth: oauth2-proxy", "auth: use argon2id for passwords", "auth: sha256-based tokens", "auth: token{digits1} expired", "credentials=[PROTECTED]",
+    "password=[FILTERED]", "password: [a-z0-9]{{8,{digits2}}}", "urn:ietf:params:oauth:grant-type:jwt-bearer{digits1}", '"auth0": "types-auth0-python",',
+    "machine {{host}} login {{self.username}} password {{self.password}}", "perldoc -u Some::Module{digits1}", "| password | string{digits1} | the password |",
+    "curl -b cookies{digits1}.txt https://example.com", "curl --cookie $COOKIE{digits1} https://example.com", "over http -a and -b: {digits2}",
+    "aws configure set region eu-west-{digits1}", "define('TOKEN_TTL', '{digits4}');", "define( 'AUTH_KEY', 'put your unique phrase here' );",
+    "token: |\n  the words of\n  a block", "password: >-\n  see the vault for it\n", "set -x fish_color_{digits1} {name}{digits1}", "openssl req -passin pass:$PASS{digits1}",
+    "Authorization: Bearer a-very-secret-token", '"Authorization": "Bearer your-{name}-token",', '$env:{NAME}="C:\\path\\to\\{name}{digits1}.json"',
+    '"ipcToken": "c0ffee…{digits2} hex…"', '"ANTHROPIC_API_KEY": "sk' + "-ant-" + 'your-actual-anthropic-key-{digits1}-here"',
+    "const KEY_NAME: &str = \"{name}-{digits1}\";", "the token = `{name}`, say", "src=\"{base64run}\"",
+)  # fmt: skip
 _WORDS = ("github", "stripe", "database", "session", "billing", "search", "mail", "deploy", "upload", "admin")
 
 
@@ -344,10 +417,14 @@ def _material(make: Maker) -> dict[str, str]:
         "upper16": some(16, UPPER),
         "uuid": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
         "image": base64.b64encode(png).decode(),
+        "base64run": "iVBOR/EAA" + some(70) + "/+LTAI" + some(30) + "/aa",  # holds the beginnings of tokens by chance
         "svg": base64.b64encode(svg.encode()).decode(),
         "name": name,
         "NAME": f"{name.upper()}_TOKEN",
     }
+
+
+MUST_STAY = {"results": _RESULTS, "expressions": _EXPRESSIONS, "settings": _SETTINGS}
 
 
 def negatives() -> list[tuple[str, str]]:
@@ -364,6 +441,7 @@ def negatives() -> list[tuple[str, str]]:
         ("docs", _DOCS, 2),
         ("text", _TEXT, 2),
         ("harmless", _HARMLESS, 2),
+        *((kind, templates, 1) for kind, templates in MUST_STAY.items()),
     ):
         made += [(kind, template.format(**_material(make))) for template in templates for _ in range(times)]
     return made

@@ -74,9 +74,13 @@ def test_an_unclosed_tag_hides_the_rest_of_the_field(name: str) -> None:
     assert strip(f"a <{name}/>b") == "a "
 
 
-def test_a_stray_closing_tag_hides_only_itself() -> None:
-    assert strip("a </private> b") == "a  b"
-    assert strip("a </private> b <private>c</private> d") == "a  b  d"
+def test_a_stray_closing_tag_hides_what_stands_before_it() -> None:
+    """As `tail` shows the end of a private part. Between backticks it is only spoken of; our own fence hides nothing."""
+    assert strip("a </private> b") == " b"
+    assert strip("a </private> b <private>c</private> d") == " b  d"
+    assert strip("a <private>b</private> c </private> d") == " d"
+    assert strip("a `</private>` b") == "a `` b"
+    assert strip("a </claude-mem-context> b") == "a  b"
 
 
 def test_nested_tags_are_counted() -> None:

@@ -104,6 +104,20 @@ def test_what_only_looks_like_a_secret_is_hardly_ever_changed() -> None:
     assert share <= 1, changed
 
 
+@pytest.mark.parametrize("kind", secret_corpus.MUST_STAY)
+def test_results_expressions_and_settings_stay_as_they_are(kind: str) -> None:
+    """Each by itself, all together, as a patch shows them, and as text of text."""
+    texts = [text for of, text in secret_corpus.negatives() if of == kind]
+    assert len(texts) >= 30
+    assert [text for text in texts if redact(text) != text] == []
+    whole = "\n".join(texts)
+    assert redact(whole) == whole
+    added = "\n".join(f"+{line}" for line in whole.split("\n"))
+    assert redact(added) == added
+    quoted = [json.dumps(text, ensure_ascii=False) for text in texts]
+    assert [text for text in quoted if redact(text) != text] == []
+
+
 def test_what_is_clean_stays_as_it_is() -> None:
     """Scrubbing twice changes nothing."""
     cases = [*secret_corpus.positives(), *secret_corpus.assignments(), *secret_corpus.shaped()]

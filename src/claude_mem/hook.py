@@ -218,6 +218,23 @@ def _line(key: bytes, value: bytes) -> bytes:
 # --- privacy ---------------------------------------------------------------------------------------------------------
 
 
+# Letters that are taken for those of `private`, as `privacy.LOOKALIKES` has them; those of whole alphabets are rarer.
+LOOKALIKES = {
+    "p": "ṔṕṖṗƤƥРрΡρ",
+    "r": "ŔŕŖŗŘřȐȑȒȓṘṙṚṛṜṝṞṟгГ",
+    "i": "ÌÍÎÏìíîïĨĩĪīĬĭĮįİǏǐȈȉȊȋḬḭḮḯỈỉỊịІіЇїΙιΪϊΊί",
+    "v": "ṼṽṾṿѴѵνΝ",
+    "a": "ÀÁÂÃÄÅàáâãäåĀāĂăĄąǍǎǞǟǠǡǺǻȀȁȂȃȦȧḀḁẠạẢảẤấẦầẨẩẪẫẬậẮắẰằẲẳẴẵẶặАаӐӑӒӓΑαΆά",
+    "t": "ŢţŤťȚțṪṫṬṭṮṯṰṱẗТтΤτ",
+    "e": "ÈÉÊËèéêëĒēĔĕĖėĘęĚěȄȅȆȇȨȩḔḕḖḗḘḙḚḛḜḝẸẹẺẻẼẽẾếỀềỂểỄễỆệЕеЁёЀѐΕεΈέ",
+}
+_ASCII = bytes(range(128))
+_ODD_ALPHABETS = (
+    b"\xf0\x9d", b"\xe2\x92", b"\xe2\x93", b"\\ud835", b"\\u24", b"\\uff2", b"\\uff3", b"\\uff4", b"\\uff5",
+)  # fmt: skip
+_WIDE_LETTERS = ((b"\xef\xbc", b"\xa1", b"\xba"), (b"\xef\xbd", b"\x81", b"\x9a"))  # from the first to the last
+_ESCAPE = b"\\u"
+
 # What has no width, as UTF-8 and as JSON escapes: it may stand within a name.
 _UNSEEN = (
     b"\xe2\x80\x8b", b"\xe2\x80\x8c", b"\xe2\x80\x8d", b"\xe2\x80\x8e", b"\xe2\x80\x8f", b"\xe2\x81", b"\xef\xbb\xbf",
@@ -228,6 +245,10 @@ _UNSEEN = (
 def has_tag(payload: bytes) -> bool:
     """Might a privacy tag be in this JSON text? A quick look; `privacy.strip` decides."""
     text = payload.lower()
+    if text.find(_ESCAPE) >= 0 or not text.isascii():
+        if any(text.find(sign) >= 0 for sign in _ODD_ALPHABETS) or _has_wide_letters(text):
+            return True
+        text = _without_colours(_with_plain_letters(text))
     # Nobody escapes plain letters in JSON, but if someone does, a tag could hide behind it.
     if any(text.find(escape) >= 0 for escape in (b"\\u002d", b"\\u004", b"\\u005", b"\\u006", b"\\u007")):
         return True
@@ -242,6 +263,55 @@ def has_tag(payload: bytes) -> bool:
                 return True
             found, looks = text.find(name, found + 1), looks + 1
     return False
+
+
+def _has_wide_letters(text: bytes) -> bool:
+    """Letters of full width; their signs and figures are common in Chinese and Japanese."""
+    for sign, first, last in _WIDE_LETTERS:
+        found, looks = text.find(sign), 0
+        while found >= 0:
+            if looks == MAX_LOOKS or first <= text[found + 2 : found + 3] <= last:
+                return True
+            found, looks = text.find(sign, found + 3), looks + 1
+    return False
+
+
+def _with_plain_letters(text: bytes) -> bytes:
+    """The same with lookalikes as the letters they are taken for, and without marks above letters."""
+    if not text.isascii():
+        others = set(text.translate(None, _ASCII).decode("utf-8", "ignore"))
+        plain = {ord(other): letter for other in others if (letter := _plain_letter(other)) is not None}
+        text = text.decode("utf-8", "replace").translate(plain).encode("utf-8", "replace") if plain else text
+    first, *parts = text.split(_ESCAPE)
+    codes = {part[:4] for part in parts}
+    escaped = {code: letter.encode() for code in codes if (letter := _plain_letter(_character(code))) is not None}
+    if escaped:
+        text = first + b"".join(escaped.get(part[:4], _ESCAPE + part[:4]) + part[4:] for part in parts)
+    return text
+
+
+def _plain_letter(other: str) -> "str | None":
+    """The letter that a character is taken for; nothing for a mark above one; None for all others."""
+    if "\u0300" <= other <= "\u036f":
+        return ""
+    return next((letter for letter, others in LOOKALIKES.items() if other in others), None)
+
+
+def _character(code: bytes) -> str:
+    try:
+        return chr(int(code, 16))
+    except ValueError:
+        return "?"
+
+
+def _without_colours(text: bytes) -> bytes:
+    """The same without the escapes by which a terminal is told colours, as `grep --color` prints them."""
+    first, *parts = text.replace(b"\x1b[", b"\\u001b[").replace(b"\\\\u001b[", b"\\u001b[").split(b"\\u001b[")
+    kept = [first]
+    for part in parts:
+        rest = part.lstrip(b"0123456789;:")
+        kept.append(rest[1:] if rest[:1] in (b"m", b"k") else b"\\u001b[" + part)
+    return b"".join(kept)
 
 
 def _opens(before: bytes) -> bool:
@@ -272,7 +342,7 @@ def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
         if host == "gemini" and isinstance(fields, dict) and isinstance(fields.get("prompt"), str):
             fields["prompt"] = privacy.said(fields["prompt"])  # else it would never be wholly private
         private = isinstance(fields, dict) and any(map(privacy.hides_all, _prompts(fields)))
-        stripped = privacy.strip_all(fields)
+        stripped = privacy.strip_fields(fields) if isinstance(fields, dict) else privacy.strip_all(fields)
         marks = [b"private yes"] if private else []
         marks += [b"stripped yes"] if stripped != fields else []
         return json.dumps(stripped).encode("ascii"), marks

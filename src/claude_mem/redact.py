@@ -31,6 +31,12 @@ def _begins(prefix: str = "") -> str:
 
 _END = r"(?![A-Za-z0-9_\-])"
 
+
+def _no_base64(prefix: str) -> str:
+    """For a beginning of letters alone: base64 of a picture holds it by chance, after a sign of its own."""
+    return rf"(?<![+/]{prefix})" if prefix.isalpha() else ""
+
+
 # Tokens that say whose they are.
 _PREFIXES = (
     # DigitalOcean, Shopify, Stripe's webhooks, Google, Vault, Groq, xAI, Replicate, Linear, Notion
@@ -57,7 +63,7 @@ Rule = tuple[str, str, re.Pattern[str]]
 
 
 def _rules(*given: tuple[str, str, str]) -> tuple[Rule, ...]:
-    """What it is, a literal that must occur for the pattern to be tried, the pattern."""
+    """What it is, a literal that must occur for the pattern to be tried, the pattern. `named`: what its name says."""
     return tuple((name, literal, re.compile(pattern)) for name, literal, pattern in given)
 
 
@@ -107,13 +113,16 @@ _TOKENS = _rules(
     ("nuget-key", "oy2", _begins("oy2") + r"[a-z0-9]{43}" + _END),
     ("appsync-key", "da2-", _begins("da2-") + r"[a-z0-9]{26}" + _END),
     ("artifactory-token", "cmVmd", _begins("cmVmd") + r"[A-Za-z0-9]{59}" + _END),
-    ("facebook-token", "EAA", _begins("EAA") + r"[A-Za-z0-9]{60,400}" + _END),
+    ("facebook-token", "EAA", _begins("EAA") + _no_base64("EAA") + r"[A-Za-z0-9]{60,400}(?![\w\-+/])"),
     *(
         ("vendor-token", prefix, rf"{_begins(prefix)}[A-Za-z0-9+/]{{40,4096}}={{0,2}}(?:_[A-Za-z0-9+/]{{20,128}})?")
         for prefix in ("ops_eyJ", "sntrys_eyJ", "ABSK")
     ),
     ("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}"),
-    *(("vendor-token", prefix, rf"{_begins(re.escape(prefix))}[A-Za-z0-9_\-.]{{20,512}}") for prefix in _PREFIXES),
+    *(
+        ("vendor-token", prefix, rf"{_begins(re.escape(prefix))}{_no_base64(prefix)}[A-Za-z0-9_\-.]{{20,512}}")
+        for prefix in _PREFIXES
+    ),
 )
 
 # A literal, the program, and its option that has a password after it.
@@ -124,6 +133,7 @@ _TAKE_PASSWORDS = (
     ("mongo", "mongo[a-z]{0,8}", r"-u\s?\S{1,64}\s-p\s{1,4}"),
     ("ldap", "ldap[a-z]{0,8}", r"-w\s{1,4}"),
     ("gh secret set ", "gh secret set", "(?:-b|--body)[ =]"),
+    ("http", "https?", r"(?:-a|--auth)[ =][\"']?[\w.@\-]{1,128}:"),
 )
 
 # Secrets that are known by where they stand.
@@ -154,7 +164,7 @@ _PLACES = _rules(
         "authorization",
         "uthorization",
         r"(?i)(?<=authorization)\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?(?:(?:bearer|basic|token|digest|apikey|negotiate|"
-        r"ntlm|hawk|key)\s{1,4}[A-Za-z0-9._~+/=\-]{8,4096}|(?=(?:[a-z_\-./+~]{0,64}+[0-9]){4})[a-z0-9._~+/=\-]{20,4096}+(?![(\[]))",
+        r"ntlm|hawk|key)\s{1,4}(?!(?:[a-z]{1,24}[_\-]){1,8}[a-z]{1,24}(?![\w.~+/=\-]))[A-Za-z0-9._~+/=\-]{8,4096}|(?=(?:[a-z_\-./+~]{0,64}+[0-9]){4})[a-z0-9._~+/=\-]{20,4096}+(?![(\[]))",
     ),
     ("signature", "Signature=", r"(?<=[ ,]Signature=)[0-9a-f]{32,128}"),
     # With a digit among the letters: `Bearer token` is prose.
@@ -163,12 +173,19 @@ _PLACES = _rules(
     (
         "cookie",
         "ookie",
-        r"(?<=[Cc]ookie)\\{0,4}[\"']?[:=\s]\s{0,4}\\{0,4}[\"']?(?=[^\r\n\"'\\]{0,300}?=[^;=\s\"'\\]{16,})"
+        r"(?<=[Cc]ookie)\\{0,4}[\"']?[:=\s]\s{0,4}\\{0,4}[\"']?(?=[^\r\n\"'\\]{0,300}?=[^;=\s\"'\\$<{(][^;=\s\"'\\]{15})"
         r"[^\r\n\"'\\]{1,8192}",
     ),
+    # The same as an option, where an equals sign tells it from the name of a file.
+    (
+        "cookie",
+        "curl ",
+        r"(?P<keep>\bcurl(?=\s)[^\n|;&]{0,200}?\s(?:-b|--cookie)[ =]\s{0,4}[\"']?)"
+        r"(?=[^\s\"']{0,64}?=[^\s\"';$<{]{12})[^\s\"']{13,4096}",
+    ),
     # What stands before a password is kept.
-    ("password", "login ", r"(?P<keep>\blogin [^\s\"']{1,128}\s{1,64}password\s{1,8})[^\s\"'\\]{3,256}"),
-    ("password", " -u", r"(?P<keep> -u[ =]?[\"']?[\w.@\-]{1,128}:)[^\s\"'$<{]{3,256}"),
+    ("password", "login ", r"(?P<keep>\blogin [^\s\"']{1,128}\s{1,64}password\s{1,8})(?P<word>[^\s\"'\\]{3,256})"),
+    ("password", " -u", r"(?P<keep> -u[ =]?[\"']?[\w.@\-]{1,128}:)[^\s\"'$<{:][^\s\"'$<{]{2,256}"),
     *(
         (
             "password",
@@ -197,6 +214,25 @@ _PLACES = _rules(
         )
         for name in ("password", "pwd")
     ),
+    ("password", " pass:", r"(?P<keep>\s-pass(?:in|out)?\s{1,4}[\"']?pass:)(?P<word>[^\s\"'$<{][^\s\"']{2,255})"),
+    (
+        "named",
+        "configure set ",
+        r"(?P<keep>\bconfigure set (?:[\w.\-]{1,64}\.)?aws_(?:secret_access_key|session_token)\s{1,4}[\"']?)"
+        r"(?P<word>[^\s\"'$<{][^\s\"']{7,2048})",
+    ),
+    (
+        "named",
+        "set -",
+        r"(?P<keep>\bset -[gUux]{1,3} [A-Z0-9_]{0,48}(?:PASSWORD|TOKEN|SECRET|API_KEY)\s{1,4}[\"']?)"
+        r"(?=[A-Za-z]{0,64}+[^A-Za-z\s\"'])(?P<word>[^\s\"'$<{(][^\s\"']{7,512})",
+    ),
+    (
+        "named",
+        "define(",
+        r"(?P<keep>\bdefine\(\s{0,4}[\"'][A-Z0-9_]{0,48}(?:PASSWORD|PASSWD|SECRET|TOKEN|KEY|SALT)[\"']\s{0,4},\s{0,32}[\"'])"
+        r"(?=[^\"'\n]{0,255}[0-9])(?=[^\"'\n]{0,255}[A-Za-z])(?P<word>[^\"'\s][^\"'\n]{5,255})(?=[\"'])",
+    ),
     ("password", "sshpass ", r"(?P<keep>\bsshpass -p\s{0,4}[\"']?)(?![\"']?\$)[^\s\"']{3,256}"),
     ("password", "mysql", r"(?P<keep>\bmysql(?:dump|admin)?\s[^\n|;&]{0,200}?\s-p[\"']?)(?![\"']?\$)[^\s\"']{3,256}"),
 )
@@ -217,11 +253,14 @@ _ABOUT = re.compile(
 )
 
 # NAME=value where the name says that it is a secret and the value looks like one, not like code that fetches it.
-# Quotes may be escaped: text of text. Between quotes any sign may stand. After a space alone: see `_assigned`.
+# Quotes may be escaped: text of text. Between quotes any sign may stand. After a space alone: see `_assigned`. Some
+# programs show a space as `\u00b7`.
 _ASSIGNED = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})"
-    r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:)\s{0,4}(?P<slash>\\{1,4})?|(?<=[\w\-])>|\s{1,4})"
-    r"(?:(?P<quote>[\"'])(?P<quoted>(?:[^\s\"'\\\x00-\x1f]|(?(slash)(?!)|\\[\"'/])){6,512})|(?P<bare>[^\s\"',;(){}\[\]<>$\\\x00-\x1f]{6,512}+(?![(\[])))"
+    r"(?P<between>\\{0,4}[\"']?\s{0,4}(?:=>|=|:\s{0,4}&?(?:'static\s)?[A-Za-z_][\w.\[\]]{0,40}\s{0,4}=|:(?!:))[\s\u00b7]{0,4}(?P<slash>\\{1,4})?|"
+    r"(?<=[\w\-])>|\s{1,4})"
+    r"(?:(?P<quote>[\"'])(?P<quoted>(?:[^\s\"'\\\x00-\x1f]|(?(slash)(?!)|\\[\"'/])){6,512})|"
+    r"(?P<bare>[^\s\"',;(){}\[\]<>$\\\x00-\x1f\u00b7]{6,512}+(?![(\[])))"
 )
 # An environment as it is printed: to the end of the line, since any sign may stand in it; between quotes also spaces.
 _LINE = re.compile(
@@ -232,6 +271,16 @@ _LINE = re.compile(
 _LINE_HEAD = re.compile(
     r"(?:\A|(?P<quote>[\"'`])|[\r\n]|\\n)[ \t+\-]{0,16}"
     r"(?:(?:export|set|setx|declare -x|ENV|ARG|-e|--env)[ \t]{1,4}|\$env:)?[A-Z0-9_]{0,48}\Z"
+)
+# A block of YAML: `token: |`, and the value in the lines below.
+_BLOCK = re.compile(
+    rf"(?i)(?P<name>{_NAMES}{_REST})"
+    r"(?P<between>[\"']?:[ \t]{0,4}[|>][+\-0-9]{0,2}[ \t]{0,4}\r?\n[+\-]?[ \t]{1,32}+)"
+    r"(?P<value>[^\s\"'\\<>\x00-\x1f:]{8,512}+"
+    r"(?:\r?\n[+\-]?[ \t]{1,32}+[A-Za-z0-9+/=_\-.]{16,512}+(?![^\r\n])){0,64}+)(?=\s|\Z)"
+)
+_TICKED = re.compile(
+    rf"(?i)(?P<name>{_NAMES}{_REST})(?P<between>(?::\s{{0,4}}string)?\s{{0,4}}=\s{{0,4}}`)(?P<value>[^\s`$\\]{{8,512}}+)(?=`)"
 )
 # A name here and its value there: `- name: DB_PASSWORD`, and in the next line `value: …`.
 _PAIR = re.compile(
@@ -301,12 +350,13 @@ def _known(name: str, found: re.Match[str]) -> str:
     groups = found.groupdict("")
     word, keep = groups.get("word", ""), groups.get("keep", "")
     made_up = _is_trivial(word) if word else _is_made_up(found[0])
-    return found[0] if made_up or found[0].startswith("[redacted", len(keep)) else f"{keep}[redacted {name}]"
+    mark = "[redacted]" if name == "named" else f"[redacted {name}]"
+    return found[0] if made_up or found[0].startswith("[redacted", len(keep)) else f"{keep}{mark}"
 
 
 def _is_made_up(token: str) -> bool:
     """An example in a text: `ghp_xxxxxxxx…`, or one that says so at its end."""
-    return len(set(token[-16:])) <= 2 or token.removesuffix("KEY").endswith("EXAMPLE")
+    return len(set(token[-16:])) <= 2 or token.removesuffix("KEY").endswith("EXAMPLE") or "-your-" in token
 
 
 # --- what is named a secret ------------------------------------------------------------------------------------------
@@ -318,11 +368,22 @@ def _redact_assigned(text: str) -> str:
     position = 0
     for at in _name_places(text):
         for pattern, decide in _NAMED_SHAPES if at >= position else ():
-            if (found := pattern.match(text, at)) and (replaced := decide(found)):
+            if (found := pattern.match(text, at)) and (replaced := decide(found)) and not _names_a_test(found):
                 kept += (text[position:at], replaced)
                 position = found.end()
                 break
     return "".join([*kept, text[position:]]) if kept else text
+
+
+_TEST_LINE = re.compile(
+    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z"
+)
+
+
+def _names_a_test(match: re.Match[str]) -> bool:
+    """Whether it stands in the name of a test that a runner reports: `--- PASS: TestAuth/token=expired_1 (0.00s)`."""
+    goes_on = not any(char.isspace() for char in match[0])
+    return goes_on and _TEST_LINE.search(match.string, max(0, match.start() - 320), match.start()) is not None
 
 
 def _name_places(text: str) -> list[int]:
@@ -351,6 +412,92 @@ _BEFORE_KEY = re.compile(
     r"(?:api|app|access|account|private|secret|signing|signature|encryption|crypt|master|shared|service|consumer|deploy|"
     r"storage|admin|session|auth|jwt|hmac)[_\-]?\Z"
 )
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def redact_all(value: Any) -> Any:
+    """Return a JSON value without secrets: none in a text, in the texts of a list taken together, or under a key that
+    names one."""
+    return redact_named(_redact_texts(value))
+
+
+def _redact_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(key)): _redact_texts(item) for key, item in value.items()}
+    return _redact_list(value) if isinstance(value, list) else value
+
+
+def _redact_list(items: list[Any]) -> list[Any]:
+    """Texts that follow each other in a list may be the lines of one: of a patch, a cell, blocks of an answer. So its
+    texts are redacted together, and so are those that its objects have under the same key."""
+    runs: dict[Any, list[tuple[int, str]]] = {}
+    for number, item in enumerate(items):
+        texts = {None: item} if isinstance(item, str) else item if isinstance(item, dict) else {}
+        for key, text in texts.items():
+            if isinstance(text, str):
+                runs.setdefault(key, []).append((number, text))
+    new = {
+        (number, key): text
+        for key, run in runs.items()
+        for (number, _), text in zip(run, redact_lines([text for _, text in run]), strict=True)
+    }
+    return [
+        new[number, None]
+        if isinstance(item, str)
+        else {
+            redact(str(key)): new[number, key] if isinstance(part, str) else _redact_texts(part)
+            for key, part in item.items()
+        }
+        if isinstance(item, dict)
+        else _redact_texts(item)
+        for number, item in enumerate(items)
+    ]
+
+
+def redact_lines(texts: list[str]) -> list[str]:
+    """Redact texts as if they were the lines of one. Return as many; those that a longer secret covered are empty."""
+    whole = "\n".join(texts)
+    new = redact(whole)
+    return texts if new == whole else _split_again(texts, whole, new)
+
+
+_MARK = re.compile(r"\[redacted(?: [a-z0-9\-]{1,32})?\]")
+
+
+def _split_again(texts: list[str], whole: str, new: str) -> list[str]:
+    """Cut the redacted text where the texts met: whatever is taken for the place, every part of it is redacted."""
+    kept = _kept_parts(whole, new)
+    parts: list[str] = []
+    at = begin = end = 0
+    for text in texts[:-1]:
+        end += len(text)  # the newline between this text and the next
+        while at < len(kept) and kept[at][0] + kept[at][2] <= end:
+            at += 1
+        old, start, size = kept[at] if at < len(kept) else (len(whole), len(new), 0)
+        cut = start + max(end - old, 0)
+        parts.append(new[begin:cut] if cut >= begin else "")
+        begin = max(begin, cut + (old <= end < old + size))
+        end += 1
+    return [*parts, new[begin:]]
+
+
+def _kept_parts(whole: str, new: str) -> list[tuple[int, int, int]]:
+    """Where each part that was not replaced stands in the text, where in the redacted one, and how long it is."""
+    found: list[tuple[int, int, int]] = []
+    old = start = 0
+    for mark in [*_MARK.finditer(new), None]:
+        end = mark.start() if mark else len(new)
+        part = new[start:end]
+        place = whole.find(part, old) if mark else max(old, len(whole) - len(part))
+        if place < 0:
+            break  # colours went too: the rest stays together
+        found.append((place, start, len(part)))
+        old, start = place + len(part), mark.end() if mark else end
+    return found
 
 
 def redact_named(value: Any) -> Any:
@@ -388,11 +535,95 @@ def _assigned(match: re.Match[str]) -> str:
         return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
+    if _is_result(match) or (match["bare"] and _is_expression(match)) or _PUBLIC.search(match.string, *_near(match)):
+        return ""
     env = name.isupper() and between == "="
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _looks_secret(value, name, env=env) else ""
 
 
 _NEXT_LINE = re.compile(r"\w{1,64}[=:]")  # nothing was assigned: what follows is the next name
+
+
+# `pass` alone is also what a test did, how many did, and one run of several over something.
+_BARE_PASS = re.compile(r"[Pp]ass(?![a-z])|PASS(?![A-Za-z])")
+_ABOUT_PASS = re.compile(
+    r"(?i)[_\-]?(?:rates?|ratio|counts?|percent(?:age)?|thresholds?|total|through|over|by|results?|tests?|criteria|number|"
+    r"num|index|no|manager|kind|stats?|info|desc(?:riptor)?|builder|encoder|pipeline|timings?)\Z"
+)
+_RUN = re.compile(
+    r"(?i)(?:render|shadow|depth|light(?:ing)?|geometry|color|colour|compute|blit|post|pre|first|second|third|last|next|"
+    r"one|two|three|single|multi|each|every|this|forward|backward|by|low|high|band|all|compiler|optimi[sz]er|analysis|"
+    r"module|function|loop|lint|build|dry|test|[0-9])[_\- ]?\Z"
+)
+_KEY_PLACE = re.compile(r"(?:(?:\A|[\r\n]|\\n)[ \t+\-]{0,32}(?:[0-9]{1,6}[\u2192:|][ \t]{0,16})?(?:- )?|[{,]\s{0,4})\Z")
+_TEST = re.compile(
+    r"(?i)_{0,2}(?:tests?|spec|bench(?:mark)?|example|fuzz|case|suite)(?![a-z])|[\w.\-]{1,64}[/:]|(?-i:Test[A-Z])|[0-9]{1,16}\Z"
+)
+
+
+def _is_result(match: re.Match[str]) -> bool:
+    """Whether `pass` is no password here: `--- PASS: TestLogin (0.00s)`, `pass_rate = …`, `render_pass: …`.
+
+    Alone and before a colon it names one only as a key: in quotes, before quotes, or with nothing after its value.
+    """
+    text, name, between = match.string, match["name"], match["between"]
+    if not _BARE_PASS.match(name):
+        return False
+    before = text[max(0, match.start() - 48) : match.start()]
+    if _ABOUT_PASS.match(name, 4) or _RUN.search(before):
+        return True
+    if before[-1:] in ("_", "-") or ":" not in between or "=" in between or between.lstrip("\\")[:1] in ("'", '"'):
+        return False
+    if name.isupper() or match["quote"]:
+        return name.isupper()
+    alone = _KEY_PLACE.search(before) and _REST_OF_LINE.match(text, match.end())
+    return not alone or bool(_TEST.match(match["bare"]))
+
+
+_REST_OF_LINE = re.compile(r"[ \t]{0,16}(?:[,}\r\n#]|\\n|\Z)")
+
+
+# Without quotes, code: what is fetched through `?.` or `::`, an address, what another name holds.
+_EXPRESSION = re.compile(
+    r"&|[*!]{0,2}(?:[A-Za-z_$][\w$]{0,64}(?:\?\.|!\.|::|\.)){1,16}+[A-Za-z_$][\w$]{0,64}[?!]?\Z(?<=[A-Za-z0-9_$?!])"
+)
+_URN = re.compile(r"\burn:[\w:.\-]{0,64}\Z")
+_CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2}\Z")
+_CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose, without spaces
+_YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
+_PUBLIC = re.compile(r"(?i)public[_\-]?key[_\-]?\Z")
+_CHAIN = re.compile(r"\?\.|!\.|::")
+_DECLARED = re.compile(r"(?:\b(?:const|let|var|val|auto|mut)\s{1,4}|\b(?:self|this|cls)\.)[\w$]{0,48}\Z")
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]{0,64}\Z")
+# The name of something: `existingSecret: shop-db-2`, `auth: login-v2 works`.
+_NAMED_ONE = re.compile(r"(?i)(?:existing|image[_\-]?pull|pull|tls|external|sealed)[_\-]?\Z")
+_SLUG = re.compile(r"[a-z]{2,24}(?:-[a-z]{1,24}){0,8}-?v?[0-9]{0,2}\Z")
+_GOES_ON = re.compile(r"[ \t]{1,4}(?:[a-z(]|\.\.\.|- )")
+
+
+def _near(match: re.Match[str]) -> tuple[int, int]:
+    """Where to look for what stands before a name."""
+    return max(0, match.start() - 64), match.start()
+
+
+def _is_expression(match: re.Match[str]) -> bool:
+    text, value, between = match.string, match["bare"], match["between"]
+    if value.startswith("&") or (_CHAIN.search(value) and _EXPRESSION.match(value)) or _CODE.match(value.lstrip("!*")):
+        return True
+    if _CAMEL_CASE.match(value) and text[match.end() : match.end() + 1] in (",", ";", ")"):
+        return True
+    if (
+        _CJK.search(value)
+        or _URN.search(text, *_near(match))
+        or (_YAML_TAG.match(value) and text.startswith(" ", match.end()))
+    ):
+        return True
+    if between.startswith(" ") and between.endswith("= ") and _IDENTIFIER.match(value):
+        return bool(_DECLARED.search(text, *_near(match)))
+    if ":" in between and _SLUG.match(value):
+        prose = between.endswith(" ") and _GOES_ON.match(text, match.end())
+        return bool(prose or _NAMED_ONE.search(text, *_near(match)))
+    return False
 
 
 def _in_line(match: re.Match[str]) -> str:
@@ -412,7 +643,7 @@ def _in_line(match: re.Match[str]) -> str:
 
 def _is_odd(value: str, name: str, line: str) -> bool:
     """No code that fetches it: no variable, and no bracket that is closed again or left open at the end."""
-    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value):
+    if value[:1] in "<{[($" or value[-1:] in "([{," or _REFERS.search(value) or _DRIVE.match(value):
         return False
     opened = re.search(r"[(\[{]", value)
     if opened and re.search(r"[)\]}]", value[opened.end() :] + line):
@@ -426,9 +657,16 @@ def _paired(match: re.Match[str]) -> str:
     return f"{name}{match['between']}[redacted]" if secret else ""
 
 
-_NAMED_SHAPES = ((_LINE, _in_line), (_PAIR, _paired), (_ASSIGNED, _assigned))
+def _in_block(match: re.Match[str]) -> str:
+    first = match["value"].partition("\n")[0].strip()
+    secret = _looks_secret(first, match["name"], env=False)
+    return f"{match['name']}{match['between']}[redacted]" if secret else ""
+
+
+_NAMED_SHAPES = ((_LINE, _in_line), (_BLOCK, _in_block), (_TICKED, _paired), (_PAIR, _paired), (_ASSIGNED, _assigned))
 _REFERS = re.compile(r"\$[({]|\$[A-Z_]{3}|`|\{\{|%\(|[\"'][\])]")
 _SENTENCE = re.compile(r"\A[A-Z][a-z]+,? [a-z]|[.:?]\Z|: |, |(?: \S+){6}|\A[^0-9]*\Z")
+_DRIVE = re.compile(r"[\"']?[A-Za-z]:\\")
 _BRACKETS = dict.fromkeys(map(ord, "()[]{}<>$"))
 
 
@@ -442,15 +680,15 @@ def _may_follow(match: re.Match[str]) -> bool:
 
 # What fetches a secret is none: `os.environ`, `boto3.client`, `$(…)`, a path, an address; nor is the name of its kind.
 _CODE = re.compile(
-    r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|https?://|file:|urn:|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|"
-    r"[a-z:]{0,16}`|[A-Za-z]{1,16}\?\Z|(?:~|\.{0,2})/(?:[\w.@+\-]{0,24}/){0,16}[\w.@+\-]{0,24}\Z|"
+    r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|(?:file|urn|arn|vault|ssm|sops|keyring|keychain):|[A-Za-z]:\\|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|"
+    r"[a-z:]{0,16}`|[A-Za-z]{1,16}\?\Z|/?\^|%\(|(?:[a-z]{1,24}\.)?(?:[A-Z]{2,32}[0-9]{0,2}_){1,8}[A-Z]{1,32}[0-9]{0,2}\Z|(?:~|\.{0,2})/(?:[\w.@+\-]{0,24}/){0,16}[\w.@+\-]{0,24}\Z|"
     r"(?:[A-Za-z_]+[0-9]{0,3}\.)+[A-Za-z_]+[0-9]{0,3}(?:[(\[]|\Z)|[A-Za-z_]+[0-9]{0,3}[(\[]|"
-    r"[\w.]{1,64}(?<=[a-z0-9])(?:Keys?|Types?|Token|Secret|Password|Str|String|Config|Provider|Credentials?)\Z|"
+    r"[\w.]{1,64}(?<=[a-z0-9])(?:Keys?|Types?|Token|Secret|Password|Auth|Str|String|Config|Provider|Credentials?)\Z|"
     r"[a-z][a-z0-9_.\-]{0,40}(?:/[a-z0-9][a-z0-9_.\-]{0,40})+\Z"
 )
 # What people write who don't want to give one away.
 _MADE_UP = re.compile(
-    r"(?i)(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|example|placeholder|dummy|xxxx|\*\*\*|\.\.\.)"
+    r"(?i)(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})"
 )
 _TRIVIAL = frozenset({
     "password", "passwd", "pass", "pwd", "secret", "token", "postgres", "root", "admin", "user", "username", "guest",
@@ -471,18 +709,33 @@ def _looks_secret(value: str, name: str, *, env: bool) -> bool:
     password = bool(_PASSWORD.match(name))
     if len(value) < (6 if password else 8) or any(char.isspace() for char in value):
         return False
-    letters = value.translate(_JOINTS)
-    if letters.isalpha():  # asked first: most are words, and it is quickly done
+    letters = _TERMS.sub("", value.rstrip("`*")).translate(_JOINTS)
+    if not letters or letters.isalpha():  # asked first: most are words, and it is quickly done
         spoken = _CONSONANTS.search(value) is None
         if spoken and not (env and password and letters.islower() and len(value) >= 8):
             return False
     elif not password and not any(char.isalpha() for char in value):
         return False
     is_about = _ABOUT.search(name) and not _PASSWORD.fullmatch(name)
-    return not is_about and not _is_trivial(value)
+    return not is_about and not _is_trivial(value) and _PLAIN.match(value) is None
 
 
 _JOINTS = dict.fromkeys(map(ord, "_-.:"))
+# Words of the trade that have a digit in them: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only alone.
+_TERMS = re.compile(
+    r"(?i)o?auth[02]|sha-?(?:224|256|384|512)|base(?:16|32|58|64)|utf-?(?:8|16|32)|u?int(?:8|16|32|64|128|256)(?:_t)?|float(?:32|64)|"
+    r"bytes(?:16|32|64)|x509(?:certificate2)?|ed25519|curve25519|secp256[kr]1|argon2|pbkdf2|aes-?(?:128|192|256)|pkcs-?(?:1|7|8|12)|amd64|arm64|win32|"
+    r"(?<![A-Za-z0-9])(?:sha-?1|md5|[hre]s(?:256|384|512)|http[123]|ipv?[46]|i18n|l10n|k8s|s3|ec2|e2e|2fa|h264|mp[34]|x86|[iuf](?:8|16|32|64))(?![A-Za-z0-9])"
+)
+# What is plainly something else: a version, a time, a size or another number with its unit, a pointer, a file.
+_PLAIN = re.compile(
+    r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
+    r"[0-9][0-9.,_]{0,16}(?:[kKmMgGtT]i?[bB]?|ms|[smhd]|min|%|x|px|pt|r?em|tps|tok(?:ens)?(?:/s(?:ec)?)?)(?:/[0-9.]{1,9}[kKmMgG]?)?|"
+    r"0x[0-9A-Fa-f]{1,16}|[0-9]{1,3}-[a-z]{2,16}|"
+    r"(?:[\w.@\-]{1,64}/){0,16}[\w.@\-]{1,64}\.(?:py|pyi|js|mjs|cjs|jsx|ts|tsx|vue|go|rs|rb|java|kt|cs|php|c|h|cc|cpp|hpp|swift|m|scala|"
+    r"ex|exs|lua|sh|md|mdx|rst|txt|json|ya?ml|toml|ini|cfg|conf|lock|sql|proto|html|css|scss|xml|log|pem|crt|key|snap)(?::[0-9]{1,6}){0,2})\Z"
+)
 _CONSONANTS = re.compile(r"(?<![A-Z])[bcdfghjklmnpqrstvwxz]{5}")
 
 

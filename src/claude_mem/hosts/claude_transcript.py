@@ -218,8 +218,8 @@ class _Reader:
             return
         failed = bool(block.get("is_error"))
         output = block.get("content") if failed else record.get("toolUseResult", block.get("content"))
-        body = tool_used(call.name, call.input, output, failed=failed, agent_id=self.agent_id)
-        body = msgspec.convert(privacy.strip_all(msgspec.to_builtins(body)), type(body))
+        given, output = privacy.strip_all(call.input), privacy.strip_all(output)  # before any of it is left out
+        body = tool_used(call.name, given, output, failed=failed, agent_id=self.agent_id)
         self.found.events.append(self._event(record, body, tool_use_id=call_id))
 
     def _prompt(self, record: dict[str, Any], text: str) -> None:

@@ -273,8 +273,8 @@ class _Reader:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def _tool(self, told: codex_tools.Told, call_id: str) -> Event:
-        body = tool_used(told.name, told.input, told.output, failed=told.failed, agent_id=self.agent_id)
-        body = msgspec.convert(privacy.strip_all(msgspec.to_builtins(body)), type(body))
+        given, output = privacy.strip_all(told.input), privacy.strip_all(told.output)  # before any of it is left out
+        body = tool_used(told.name, given, output, failed=told.failed, agent_id=self.agent_id)
         return self._event(body, call_id, tool_use_id=call_id)
 
     def _event(self, body: Any, name: str, *, tool_use_id: str = "") -> Event:

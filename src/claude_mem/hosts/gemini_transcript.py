@@ -205,7 +205,7 @@ class _Teller:
         name, call_id = string(call.get("name")), string(call.get("id"))
         if not name or not call_id or call.get("status") not in _OVER:
             return
-        told = privacy.strip_all({**call, "timestamp": call.get("timestamp") or message.get("timestamp")})
+        told = privacy.strip_fields({**call, "timestamp": call.get("timestamp") or message.get("timestamp")})
         used = in_our_words(_as_call(name, told), cwd=self.found.cwd)
         body = tool_used(used.name, used.input, used.output, failed=used.failed)
         self._add(told, body, tool_use_id=f"{self.found.content_session_id}.{call_id}"[:200])

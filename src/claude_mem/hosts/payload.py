@@ -65,7 +65,7 @@ def read(envelope: Envelope) -> Event:
         raise BadRecord("no_session")
     name = fields.get("hook_event_name") or _BY_COMMAND.get(envelope.header["command"], "")
     private = bool(envelope.header.get("private")) or privacy.hides_all(string(fields.get("prompt")))
-    before, fields = fields, privacy.strip_all(fields)
+    before, fields = fields, privacy.strip_fields(fields)
     pid = envelope.header.get("pid", "")
     body = _body(str(name), fields)
     return Event(
@@ -180,7 +180,7 @@ class Moment:
 def moment(envelope: Envelope) -> Moment:
     """What a hook tells when it asks whether memory has something to say."""
     host = envelope.header.get("host") or HOST
-    fields = privacy.strip_all(of(host).translate(_fields(envelope.payload)))
+    fields = privacy.strip_fields(of(host).translate(_fields(envelope.payload)))
     session_id = string(fields.get("session_id")).strip()
     if envelope.header.get("withheld") or envelope.header.get("cut") or not session_id:
         raise BadRecord("no_session")

@@ -30,7 +30,7 @@ from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt
 from claude_mem.projects import resolve
 from claude_mem.records import Job, News
-from claude_mem.redact import redact
+from claude_mem.redact import redact, redact_lines
 from claude_mem.store import foreign, imports, jobs, projects
 from claude_mem.store import portable as rows
 from claude_mem.store.database import Connection, Database
@@ -102,7 +102,8 @@ def read(found: Import, config: Config) -> Batch:
     else:
         batch = _read_lines(path, found)
     change = partial(_clean_text, config=config)
-    cleaned = [clean(record, change, untrusted=found.untrusted) for record in batch.records]
+    options = {"untrusted": found.untrusted, "redacts": config.redact_secrets}
+    cleaned = [clean(record, change, **options) for record in batch.records]
     batch.records = [record for record in cleaned if _is_left(record, batch.aside)]
     return batch
 
@@ -174,14 +175,15 @@ _EMPTY = {
 }  # of the others nothing at all is left
 
 
-def clean(record: Item, change: Callable[[str], str], *, untrusted: bool) -> Item:
-    """Prose and names of files without private parts and secrets; everything else without what can't be stored."""
+def clean(record: Item, change: Callable[[str], str], *, untrusted: bool, redacts: bool = False) -> Item:
+    """Prose and names of files without private parts and secrets; everything else without what can't be stored.
+    `redacts`: `change` replaces secrets, and the texts of a list are looked at together too."""
     fields = {name: value for name in record.__struct_fields__ if (value := getattr(record, name)) is not None}
     texts = {name: storable(value) for name, value in fields.items() if isinstance(value, str)}
     if "key" in texts:
         texts["key"] = _clean_key(texts["key"], change)
     prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
-    lists = {name: _clean_list(fields[name], change) for name in portable.LISTS if name in fields}
+    lists = {name: _clean_list(fields[name], change, redacts=redacts) for name in portable.LISTS if name in fields}
     strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
     words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
     if not strange and _is_believed(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
@@ -206,8 +208,10 @@ def _clean_key(key: str, change: Callable[[str], str]) -> str:
     return change(key).strip() or f"{IMPORTED}:{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
 
 
-def _clean_list(items: Sequence[str], change: Callable[[str], str]) -> tuple[str, ...]:
-    return tuple(text for item in items if (text := change(item)).strip())
+def _clean_list(items: Sequence[str], change: Callable[[str], str], *, redacts: bool) -> tuple[str, ...]:
+    texts = privacy.strip_all(list(items))
+    texts = redact_lines(texts) if redacts else texts
+    return tuple(text for item in texts if (text := change(item)).strip())
 
 
 def _clean_text(text: str, *, config: Config) -> str:

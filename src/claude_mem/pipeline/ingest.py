@@ -45,7 +45,7 @@ from claude_mem.records import (
     SubagentStopped,
     ToolUsed,
 )
-from claude_mem.redact import redact, redact_named
+from claude_mem.redact import redact, redact_all
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
@@ -58,7 +58,6 @@ BATCH = 100
 PROMPT_CHARS = 8_000
 MOST_BYTES = 1 << 20  # of one event, however many texts it is made of
 PART_CHARS, MOST_PARTS, SHORT_KEY = 8_000, 20, 200  # of a larger one
-SHORT = 8  # no tag and no secret is shorter; half of all strings are
 _ELSEWHERE = "<persisted-output>"  # of an output that is too long for a client: the agent reads it from a file
 TEAM_TIMES = 3  # as much is kept of what a tracker shows: what the agent says of it is compared with all of it
 HIDDEN = "turn_hidden"
@@ -202,20 +201,16 @@ def _inside(folder: str, data_dir: Path) -> bool:
 def clean(event: Event, config: Config) -> Event:
     """What files of secrets hold, private parts and secrets out, unstorable characters replaced, long texts clipped. In
     this order: half a secret would not be recognised."""
-
     origin = event.origin or origins.of(event.body, cwd=event.cwd)  # before anything is cut out of it
     team = isinstance(event.body, ToolUsed) and origin == EXTERNAL and sources.may_be_team(event.body)
     most = config.event_chars * (TEAM_TIMES if team else 1)
-
-    def change(text: str) -> str:
-        if len(text) < SHORT:
-            return storable(text)
-        text = clip(storable(privacy.strip(text)), config.event_chars * 10)
-        return clip(redact(text) if config.redact_secrets else text, most)
-
-    body = without_secrets(event.body, config, change) if config.redact_secrets else _changed(event.body, change)
+    shown = _without_hidden(event.body, config, withhold=config.redact_secrets)
+    parts = map_strings(msgspec.to_builtins(shown), lambda text: clip(storable(text), config.event_chars * 10))
+    parts = redact_all(parts) if config.redact_secrets else parts
+    body = msgspec.convert(map_strings(parts, lambda text: clip(text, most)), Body)
     bounded = _bounded(body)
-    if team and isinstance(bounded, ToolUsed) and bounded is body and not _is_cut(event, config, most):
+    hidden = event.stripped or shown != event.body
+    if team and isinstance(bounded, ToolUsed) and bounded is body and not hidden and not _is_cut(shown, most):
         bounded = msgspec.structs.replace(bounded, whole=True)
     return replace(
         event,
@@ -228,13 +223,10 @@ def clean(event: Event, config: Config) -> Event:
     )
 
 
-def _is_cut(event: Event, config: Config, most: int) -> bool:
-    """Was the agent shown more than is kept: private parts, the middle of a long text, a file of secrets?"""
-    assert isinstance(event.body, ToolUsed)
-    if event.stripped or withheld.hide(event.body, withheld_files(config)) != event.body:
-        return True
-    shown = strings(event.body.output)
-    return any(len(text) > most or _ELSEWHERE in text or privacy.strip(text) != text for text in shown)
+def _is_cut(body: Body, most: int) -> bool:
+    """Whether a tool showed the agent more than is kept: the middle of a long text, or what it wrote to a file."""
+    assert isinstance(body, ToolUsed)
+    return any(len(text) > most or _ELSEWHERE in text for text in strings(body.output))
 
 
 def _bounded(body: Body) -> Body:
@@ -250,15 +242,17 @@ def _clipped(part: Any) -> Any:
     return clip(text, PART_CHARS) if len(text) > PART_CHARS else part
 
 
-def without_secrets(body: Body, config: Config, change: Callable[[str], str]) -> Body:
-    """`change` is made to every text; what only its place makes a secret goes too."""
-    told = withheld.hide(body, withheld_files(config)) if isinstance(body, ToolUsed) else body
-    found: Body = msgspec.convert(redact_named(map_strings(msgspec.to_builtins(told), change)), Body)
+def without_secrets(body: Body, config: Config) -> Body:
+    """Return the same without private parts, what files of secrets hold, and secrets, by today's rules."""
+    found: Body = msgspec.convert(redact_all(msgspec.to_builtins(_without_hidden(body, config, withhold=True))), Body)
     return found
 
 
-def _changed(body: Body, change: Callable[[str], str]) -> Body:
-    found: Body = msgspec.convert(map_strings(msgspec.to_builtins(body), change), Body)
+def _without_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
+    """Return the same without private parts and, if it is to be withheld, without what files of secrets hold."""
+    if isinstance(body, ToolUsed) and withhold:
+        body = withheld.hide(body, withheld_files(config))
+    found: Body = msgspec.convert(privacy.strip_fields(msgspec.to_builtins(body)), Body)
     return found
 
 

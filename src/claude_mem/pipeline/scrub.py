@@ -15,13 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids
+from claude_mem import ids, privacy
 from claude_mem.config import Config
 from claude_mem.errors import MemError
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.index import Indexer
 from claude_mem.records import Body
-from claude_mem.redact import redact
+from claude_mem.redact import redact, redact_lines
 from claude_mem.spool import overwrite, write_private
 from claude_mem.store import backup, checks, foreign, jobs, projects, scrub
 from claude_mem.store.database import Connection, Database, Row
@@ -145,11 +145,15 @@ def cleaner(config: Config) -> Clean:
         try:
             found = msgspec.json.decode(text, type=Body)
         except msgspec.MsgspecError:
-            return redact(text)  # damaged: then it is only a text
-        new = ingest.without_secrets(found, config, redact)
+            return _clean_text(text)  # damaged: then it is only a text
+        new = ingest.without_secrets(found, config)
         return text if new == found else msgspec.json.encode(new).decode()
 
-    return Clean(redact, body)
+    return Clean(_clean_text, body, texts=lambda texts: redact_lines(privacy.strip_all(texts)))
+
+
+def _clean_text(text: str) -> str:
+    return redact(privacy.strip(text))
 
 
 def _ask_render(conn: Connection, *, now: int) -> None:

@@ -23,10 +23,11 @@ Key = int | str
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A text without its secrets; the body of an event, as JSON, without them."""
+    """A text without its secrets and private parts; the texts of a list; the body of an event, as JSON."""
 
     text: Callable[[str], str]
     body: Callable[[str], str]
+    texts: Callable[[list[str]], list[str]] | None = None  # None: each by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ def _list(text: str, clean: Clean) -> str:
         found = msgspec.json.decode(text)
     except msgspec.MsgspecError:
         return clean.text(text)  # damaged: then it is only a text
-    new = map_strings(found, clean.text)
+    is_plain = isinstance(found, list) and all(isinstance(item, str) for item in found)
+    new = clean.texts(found) if clean.texts and is_plain else map_strings(found, clean.text)
     return text if new == found else dump(new)
 
 

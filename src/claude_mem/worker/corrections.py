@@ -18,7 +18,7 @@ from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
 from claude_mem.text import map_strings, strings
 from claude_mem.worker.requests import Handler, body_of, is_id, number, persons_only, row_id, speaker
-from claude_mem.worker.saving import keepable, whose
+from claude_mem.worker.saving import keepable, keepable_lines, whose
 from claude_mem.worker.service import Service
 
 MOST_RELATED = 8
@@ -53,7 +53,8 @@ def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
             raise Misuse(f"`{name}` must be a list of texts")
     if "type" in body and body["type"] not in types:
         raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(types))
-    cleaned = dict(map_strings(body, keepable))
+    cleaned = {name: keepable_lines(item) if isinstance(item, list) else item for name, item in body.items()}
+    cleaned = dict(map_strings(cleaned, keepable))
     if "title" in cleaned and not cleaned["title"].strip():
         raise Misuse("the title is empty", hint="what is told of it at a session's start is its title")
     return cleaned

@@ -30,7 +30,7 @@ async def _hand_over(
         header["project_dir"] = cwd
     elif name := text_in(body, "project", limit=100):
         header["project"] = name
-    return await service.take_in(header, msgspec.json.encode(privacy.strip_all(payload)))
+    return await service.take_in(header, msgspec.json.encode(privacy.strip_fields(payload)))
 
 
 def _host(body: dict[str, Any]) -> str:

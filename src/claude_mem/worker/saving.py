@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from claude_mem import ids, privacy, quarantine, suspicion
 from claude_mem.origins import BURST, BURST_MS, EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.projects import Project
-from claude_mem.redact import redact
+from claude_mem.redact import redact, redact_lines
 from claude_mem.store import events, observations, projects
 from claude_mem.store.database import Connection
 from claude_mem.text import storable
@@ -17,6 +17,11 @@ from claude_mem.text import storable
 def keepable(text: str) -> str:
     """What a person or an agent wants kept, without its private parts and secrets."""
     return redact(privacy.strip(storable(text)))
+
+
+def keepable_lines(texts: list[str]) -> list[str]:
+    """The texts of a list, without what is private or secret in them together."""
+    return redact_lines(list(privacy.strip_all([storable(text) for text in texts])))
 
 
 @dataclass(frozen=True, slots=True)
