@@ -81,6 +81,7 @@ docs: $(READY)
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/alarms.py
+	$(BIN)/python bench/redactions.py
 	$(BIN)/python bench/spending.py
 	$(BIN)/python bench/recall.py
 	$(BIN)/python bench/install.py

@@ -273,6 +273,8 @@ def test_texts_that_are_redacted_together_stay_as_many_and_in_their_places() -> 
     assert [new[at] for at in (0, 1, 2, 3)] == ["a", "", "x [redacted github-token] y", "b\nc"]
     assert new[-4:] == ["e [redacted] f", "[redacted github-token]", "", "g"]
     assert redact_lines(["a", "b\n", ""]) == ["a", "b\n", ""]
+    todo = ["Add the auth token:", "Refactor2 the parser", "Tokens:", "model-3-5 used 1200"]
+    assert redact_lines(todo) == todo
     assert redact_lines(["--token", "x9fQ2vLm77", "--all"]) == ["--token", "[redacted]", "--all"]
 
 

@@ -531,7 +531,8 @@ def _assigned(match: re.Match[str]) -> str:
     value, name, between = match["quoted"] or match["bare"], match["name"], match["between"]
     if between.isspace() and not _may_follow(match):
         return ""
-    if "\n" in between and _NEXT_LINE.match(value):
+    alone = bool(match["quote"]) or _REST_OF_LINE.match(match.string, match.end())
+    if "\n" in between and (_NEXT_LINE.match(value) or not alone):
         return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
