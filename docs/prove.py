@@ -1,8 +1,12 @@
-"""`make proof` has measured; this writes what it found into `proof.md`: every promise, its figure, how to see it again."""
+"""Write the figures that `make proof` measured into `proof.md`: every promise, its figure, how to see it again.
+
+`--keep`: only some suites were run. The figures of the others stay as the page has them, each suite with its date.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -81,6 +85,8 @@ def main() -> int:
     if not found:
         sys.exit(f"{FOUND} holds no figures; `make proof` makes them")
     found["bench"] = [_benched(**figure) for figure in given["figure"]]
+    if "--keep" in sys.argv[1:]:
+        found = {**_kept((DOCS / "proof.md").read_text("utf-8")), **found}
     (DOCS / "proof.md").write_text("\n".join(_page(parts, found)) + "\n", "utf-8")
     every = [record for records in found.values() for record in records]
     short = [goal for goals in parts.values() for goal in goals if _state(goal, every) != "reached"]
@@ -119,6 +125,38 @@ def _benched(of: str, file: str, name: str, most: float | None = None, least: fl
     }  # fmt: skip
 
 
+def _kept(page: str) -> dict[str, list[Record]]:
+    """The figures of each suite as the page has them, with the last date that the suite, or else the page, names."""
+    suites = {title: suite for suite, title in TITLES.items()}
+    latest = re.findall(r"\d{4}-\d\d-\d\d", page)[-1]
+    kept: dict[str, list[Record]] = {}
+    for section in page.partition("\n# The figures")[2].split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        if title not in suites:
+            continue
+        date = (re.findall(r"^Measured (\S+)\.$", text, re.M) or [latest])[-1]
+        command = (re.findall(r"^`(.+)`", text, re.M) or ["make proof"])[-1]
+        rows = [re.split(r" (?<!\\)\| ?", line[2:]) for line in text.splitlines() if re.match(r"\| [A-Z]\d", line)]
+        kept[suites[title]] = [_kept_record(row, command=command, date=date) for row in rows]
+    return kept
+
+
+def _kept_record(row: list[str], **about: str) -> Record:
+    of, name, goal, measured, remark = (cell.replace("\\|", "|") for cell in row[:5])
+    ok = "**missed**" not in remark
+    note = remark.replace("**missed**", "").strip()
+    return {
+        "name": name,
+        "of": of.split(),
+        "goal": goal,
+        "measured": measured,
+        "unit": "",
+        "ok": ok,
+        "note": note,
+        **about,
+    }
+
+
 def _state(goal: Goal, every: list[Record]) -> str:
     about = [record for record in every if goal.name in record["of"]]
     if not about:
@@ -153,6 +191,8 @@ def _page(parts: dict[str, list[Goal]], found: dict[str, list[Record]]) -> Itera
             )
         for command in dict.fromkeys(record["command"] for record in found[suite]):
             yield f"\n`{command}`"
+        if found[suite]:
+            yield f"\nMeasured {max(record['date'] for record in found[suite])}."
     yield f"\n## What is not covered\n\n{NOT_COVERED}"
 
 

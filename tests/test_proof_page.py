@@ -101,3 +101,27 @@ def test_a_goal_that_nobody_measured_is_called_that(page: ModuleType, tmp_path: 
     assert next(row for row in rows if row.startswith("| R1 |")).endswith("| reached |")
     assert next(row for row in rows if row.startswith("| R2b |")).endswith("| **not measured** |")
     assert "no model could be reached" in next(row for row in rows if row.startswith("| S10b |"))
+
+
+def test_suites_that_were_not_run_again_keep_their_figures_and_their_date(
+    page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills, powerloss = tmp_path / "found" / "kills.json", tmp_path / "found" / "powerloss.json"
+    kills.write_text(figure("a | b", measured=7, unit="kills", note="all of them", date="2026-01-03"))
+    powerloss.write_text(figure("images", measured=1, ok=False, date="2026-01-04"))
+    page.main()
+    whole = (tmp_path / "proof.md").read_text("utf-8")
+    kills.unlink()
+    powerloss.write_text(figure("images", measured=2, date="2026-01-05"))
+    monkeypatch.setattr(sys, "argv", ["prove.py", "--keep"])
+    page.main()
+    text = (tmp_path / "proof.md").read_text("utf-8")
+    row = r"| R1 | a \| b | 0 | 7 kills | all of them |"
+    assert row in whole
+    assert row in text
+    assert "Measured 2026-01-03." in text
+    assert "| R1 | images | 0 | 2 |" in text
+    assert "Measured 2026-01-05." in text
+    monkeypatch.setattr(sys, "argv", ["prove.py"])
+    page.main()
+    assert row not in (tmp_path / "proof.md").read_text("utf-8")
