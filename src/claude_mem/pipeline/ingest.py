@@ -229,12 +229,13 @@ def clean(event: Event, config: Config) -> Event:
 
 
 def _is_cut(event: Event, config: Config, most: int) -> bool:
-    """Was the agent shown more than is kept: private parts, the middle of a long text, a file of secrets?"""
+    """May the agent have been shown more than is kept: private parts, the middle of a long text, a file of secrets, or
+    what a rule has left out altogether?"""
     assert isinstance(event.body, ToolUsed)
     if event.stripped or withheld.hide(event.body, withheld_files(config)) != event.body:
         return True
-    shown = strings(event.body.output)
-    return any(len(text) > most or _ELSEWHERE in text or privacy.strip(text) != text for text in shown)
+    shown = list(strings(event.body.output))
+    return not shown or any(len(text) > most or _ELSEWHERE in text or privacy.strip(text) != text for text in shown)
 
 
 def _bounded(body: Body) -> Body:
