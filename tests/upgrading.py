@@ -48,6 +48,7 @@ insert into seen values (12345);
 insert into forgettings (at, counts) values (1, '{}');
 insert into put_away values (1, 'prompt', 999, 1, 1, 1, '{}');
 insert into tombstones values ('mark', 1, 0, 9);
+insert into trusted_sources values (1, 'gh', 1);
 insert or replace into audit_head values (1, 3, 'h');
 """
 

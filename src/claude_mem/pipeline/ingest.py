@@ -224,9 +224,11 @@ def clean(event: Event, config: Config) -> Event:
 
 
 def _is_cut(body: Body, most: int) -> bool:
-    """Whether a tool showed the agent more than is kept: the middle of a long text, or what it wrote to a file."""
+    """Whether a tool may have shown the agent more than is kept: the middle of a long text, what it wrote to a file, or
+    an output that a rule has left out altogether."""
     assert isinstance(body, ToolUsed)
-    return any(len(text) > most or _ELSEWHERE in text for text in strings(body.output))
+    shown = list(strings(body.output))
+    return not shown or any(len(text) > most or _ELSEWHERE in text for text in shown)
 
 
 def _bounded(body: Body) -> Body:
