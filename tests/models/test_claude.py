@@ -111,6 +111,19 @@ class OddServer(ModelServer):
         self.listener.RequestHandlerClass = type("BoundOddHandler", (OddHandler,), bound)
 
 
+def zombies() -> frozenset[str]:
+    """The ids of our children that are dead and that nobody has waited for."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended while we looked
+        if fields[0] == "Z" and int(fields[1]) == os.getpid():
+            found.add(path.parent.name)
+    return frozenset(found)
+
+
 @dataclass
 class Lab:
     """A home with nothing in it, a file with a key, and a model."""
@@ -119,6 +132,7 @@ class Lab:
     folder: Path
     env_file: Path
     server: OddServer
+    earlier: frozenset[str] = field(default_factory=zombies)  # of other tests in this process
 
     def claude(self, **changes: Any) -> Claude:
         given = {"model": "", "folder": self.folder, "env_file": str(self.env_file), "cli_path": str(BINARY)}
@@ -139,20 +153,7 @@ class Lab:
     def assert_gone(self, since: float) -> None:
         wait_for(lambda: not self.processes(), lambda: f"left running: {self.processes()}")
         assert time.monotonic() - since <= GONE_SECONDS or not LONG  # a figure of a quiet machine
-        assert not zombies()
-
-
-def zombies() -> list[str]:
-    """Children of ours that are dead and that nobody has waited for."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it ended while we looked
-        if fields[0] == "Z" and int(fields[1]) == os.getpid():
-            found.append(path.parent.name)
-    return found
+        assert zombies() <= self.earlier
 
 
 def group(pid: int) -> int:
