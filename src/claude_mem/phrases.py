@@ -21,15 +21,16 @@ SHORT = 3  # the fewest words that say something
 SHARE = 0.66  # of a sentence's telling words in one sentence of the source
 MOST = 400_000  # characters of a source that are compared; of a longer one, nothing can be said
 
-# A path is one word: naming a file repeats nothing. Of a script without spaces each letter counts.
+# Of a script without spaces each letter counts.
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
-_WORD = re.compile(rf"(?:[\w.@~-]*/)+[\w.@~-]+|[{_WIDE}]|[^\W_{_WIDE}]+")
+_WORD = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
+_AROUND = "`'\"()[]{}<>,;:.!?*"
 _ESCAPED = re.compile(r"\\[nrtbf\"\\/]")
 _SENTENCES = re.compile(r"[.!?。！？]+(?=\s|$)|[\n\r|]+|(?<=[。！？])")
 _NAME = re.compile(r"[A-Za-z0-9][\w.@:/-]*[A-Za-z0-9]")
 _TICKET = re.compile(r"[a-z]{2,6}-\d{1,6}|[0-9a-f]{7,40}")
 _PROSE = re.compile(
-    rf"[^\W\d_]{{2,}}(?:[ ,;:'’()\n-]{{1,3}}[^\W\d_]{{2,}}){{{SHORT - 1},}}"
+    rf"(?<![^\W\d_])[^\W\d_]{{2,}}+(?:[ ,;:'’()\n-]{{1,3}}+[^\W\d_]{{2,}}+){{{SHORT - 1},}}"
     rf"|[{_WIDE}]{{4,}}|(?![\x00-\x7f])[^\W\d_]{{12,}}"
 )
 _ENDINGS = re.compile(r"(?:ings?|ed|es|s|ly)$")
@@ -51,6 +52,14 @@ def shown(output: Any) -> Iterator[str]:
 def words(text: str) -> list[str]:
     """The words of a text as they are compared."""
     return _WORD.findall(_folded(text))
+
+
+def said(text: str) -> list[str]:
+    """The same of what someone says; a path is one word there: to name a file is not to repeat it."""
+    found: list[str] = []
+    for chunk in _folded(text).split():
+        found += [chunk] if "/" in chunk.strip(_AROUND) else _WORD.findall(chunk)
+    return found
 
 
 def names(text: str) -> set[str]:
@@ -121,7 +130,7 @@ class Source:
         return any(map(self.is_repeated, _sentences_of(text)))
 
     def is_repeated(self, sentence: str) -> bool:
-        row = words(sentence)
+        row = said(sentence)
         if not self._names.isdisjoint(names(sentence)) or not self._runs.isdisjoint(_runs(row)):
             return True
         whole = f" {' '.join(row)} "
