@@ -82,10 +82,11 @@ def main() -> int:
     given = tomllib.loads((DOCS / "goals.toml").read_text("utf-8"))
     parts = {part["title"]: [Goal(name, **about) for name, about in part["goals"].items()] for part in given["part"]}
     found = {path.stem: _records(path) for path in sorted(FOUND.glob("*.json"))}
-    if not found:
+    keep = "--keep" in sys.argv[1:]
+    if not found and not keep:
         sys.exit(f"{FOUND} holds no figures; `make proof` makes them")
     found["bench"] = [_benched(**figure) for figure in given["figure"]]
-    if "--keep" in sys.argv[1:]:
+    if keep:
         found = {**_kept((DOCS / "proof.md").read_text("utf-8")), **found}
     (DOCS / "proof.md").write_text("\n".join(_page(parts, found)) + "\n", "utf-8")
     every = [record for records in found.values() for record in records]
@@ -134,7 +135,7 @@ def _kept(page: str) -> dict[str, list[Record]]:
         title, _, text = section.partition("\n")
         if title not in suites:
             continue
-        date = (re.findall(r"^Measured (\S+)\.$", text, re.M) or [latest])[-1]
+        date = (re.findall(r"^Measured ([\d-]+)", text, re.M) or [latest])[-1]
         command = (re.findall(r"^`(.+)`", text, re.M) or ["make proof"])[-1]
         rows = [re.split(r" (?<!\\)\| ?", line[2:]) for line in text.splitlines() if re.match(r"\| [A-Z]\d", line)]
         kept[suites[title]] = [_kept_record(row, command=command, date=date) for row in rows]
@@ -143,18 +144,10 @@ def _kept(page: str) -> dict[str, list[Record]]:
 
 def _kept_record(row: list[str], **about: str) -> Record:
     of, name, goal, measured, remark = (cell.replace("\\|", "|") for cell in row[:5])
-    ok = "**missed**" not in remark
-    note = remark.replace("**missed**", "").strip()
     return {
-        "name": name,
-        "of": of.split(),
-        "goal": goal,
-        "measured": measured,
-        "unit": "",
-        "ok": ok,
-        "note": note,
-        **about,
-    }
+        "name": name, "of": of.split(), "goal": goal, "measured": measured, "unit": "", "ok": "**missed**" not in remark,
+        "note": remark.replace("**missed**", "").strip(), "kept": True, **about,
+    }  # fmt: skip
 
 
 def _state(goal: Goal, every: list[Record]) -> str:
@@ -192,7 +185,8 @@ def _page(parts: dict[str, list[Goal]], found: dict[str, list[Record]]) -> Itera
         for command in dict.fromkeys(record["command"] for record in found[suite]):
             yield f"\n`{command}`"
         if found[suite]:
-            yield f"\nMeasured {max(record['date'] for record in found[suite])}."
+            kept = "; kept from the page before: the suite was not run again" if "kept" in found[suite][0] else ""
+            yield f"\nMeasured {max(record['date'] for record in found[suite])}{kept}."
     yield f"\n## What is not covered\n\n{NOT_COVERED}"
 
 

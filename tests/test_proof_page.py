@@ -119,7 +119,7 @@ def test_suites_that_were_not_run_again_keep_their_figures_and_their_date(
     row = r"| R1 | a \| b | 0 | 7 kills | all of them |"
     assert row in whole
     assert row in text
-    assert "Measured 2026-01-03." in text
+    assert "Measured 2026-01-03; kept from the page before" in text
     assert "| R1 | images | 0 | 2 |" in text
     assert "Measured 2026-01-05." in text
     monkeypatch.setattr(sys, "argv", ["prove.py"])
