@@ -50,7 +50,8 @@ _TAG = re.compile(
     rf"(?:[<\uff1c]|&lt;|&#0{{0,5}}60;|&#x0{{0,5}}3c;|\\u003c|\\uff1c|\\x3c|%3c){_SPACES}"
     rf"(?P<close>[/\uff0f]|\\/|\\u002f|%2f)?+{_SPACES}"
     # The name in ASCII: else `ı` would count as an `i`, which the hook's quick look does not know. The spaces not.
-    rf"(?P<name>(?a:{_NAMES}))(?![\w-])",
+    # As it is usually written first, and then not another way: a name that goes on is looked at once.
+    rf"(?P<name>(?a:(?>{_PRIVATE}|{_OURS}|{_NAMES})))(?![\w-])",
     re.IGNORECASE,
 )
 _TAG_END = re.compile(r"[>\uff1e]|\\uff1e|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
