@@ -199,7 +199,9 @@ def test_nothing_is_changed_unless_someone_says_so(leaky: tuple[Lab, Canaries]) 
 
 
 def test_a_copy_that_cannot_be_read_is_named(lab: Lab) -> None:
-    (lab.data / "backups").mkdir(parents=True)
+    lab.mem("save", "There is a database, so a broken backup is no sign of a loss")
+    lab.mem("stop")
+    (lab.data / "backups").mkdir(parents=True, exist_ok=True)
     (lab.data / "backups" / "memory-broken.db").write_bytes(b"SQLite format 3\0" + b"no" * 500)
     (lab.data / "quarantine" / "20260101-000000").mkdir(parents=True)
     told = scrubbed(lab)
