@@ -34,7 +34,7 @@ NOT_TEXT = {
         " told.moment turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
         " backfill_files.agent backfill_files.mark breakers.provider breakers.verdict breakers.settings notices.key documents.kind documents.trust"
         " signals.kind stale.kind vectors.model vectors.hash checks.name checks.text tally.outcome tally.rule"
-        " audit_head.hash forgettings.counts put_away.kind tombstones.mark repositories.made repositories.root_commit"
+        " audit_head.hash forgettings.counts put_away.kind tombstones.mark trusted_sources.source repositories.made repositories.root_commit"
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"

@@ -18,19 +18,20 @@ _WORDS = {
     rf"|(?:still )?(?:open|pending|outstanding|missing){_OF_WORK}|follow[- ]?ups?|what(?:'s| is) (?:next|left|open)",
     "notes": r"notes?|open",
 }
-_BULLET = r"(?:(?:[-*+•–]|\d{1,2}[.)])[ \t]+)?(?:\[[ xX]\][ \t]+)?"
-_SIGN = r"(?:[✓✅✔☑➡→▶⏭🔜📝💡⚠]\ufe0f?[ \t]*)?"
+_BULLET = r"(?:(?:[-*+•–]|\d{1,2}[.)])[ \t]++)?(?:\[[ xX]\][ \t]++)?"
+_SIGN = r"(?:[✓✅✔☑➡→▶⏭🔜📝💡⚠]\ufe0f?[ \t]*+)?"
+_GAP = r"[ \t]{0,4}"  # bounded: two gaps may follow each other, and a long run of spaces must not be tried twice
 # The same marks around the label, the colon inside or outside of them; or a dash; or a line of its own.
 _LABELS = {
     field: re.compile(
-        rf"\s*{_BULLET}(?:\#{{1,6}}[ \t]+)?(?P<mark>\*\*\*|\*\*|\*|__|_|){_SIGN}"
-        rf"(?:(?:{words})[:：][ \t]*){{0,2}}(?:{words})[ \t]*"
-        rf"(?:[:：][ \t]*(?P=mark)|(?P=mark)[ \t]*(?:[:：]| [-–—] |(?=\n)))\s*",
+        rf"\A\s*+{_BULLET}(?:\#{{1,6}}[ \t]++)?(?P<mark>\*\*\*|\*\*|\*|__|_|){_SIGN}"
+        rf"(?:(?:{words})[:：]{_GAP}){{0,2}}(?:{words}){_GAP}"
+        rf"(?:[:：]{_GAP}(?P=mark)|(?P=mark){_GAP}(?:[:：]| [-–—] |(?=\n)))\s*+",
         re.I,
     )
     for field, words in _WORDS.items()
 }
-_FIRST_BULLET = re.compile(rf"\s*{_BULLET}(?=\S)")
+_FIRST_BULLET = re.compile(rf"\A\s*+{_BULLET}(?=\S)")
 MOST_LABELS = 3  # one after the other
 
 

@@ -26,7 +26,7 @@ _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
 _WORD = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
 _AROUND = "`'\"()[]{}<>,;:.!?*"
 _ESCAPED = re.compile(r"\\[nrtbf\"\\/]")
-_SENTENCES = re.compile(r"[.!?。！？]+(?=\s|$)|[\n\r|]+|(?<=[。！？])")
+_SENTENCES = re.compile(r"[.!?。！？]{1,8}(?=\s|$)|[\n\r|]+|(?<=[。！？])")
 _NAME = re.compile(r"[A-Za-z0-9][\w.@:/-]*[A-Za-z0-9]")
 _TICKET = re.compile(r"[a-z]{2,6}-\d{1,6}|[0-9a-f]{7,40}")
 _PROSE = re.compile(
