@@ -132,7 +132,7 @@ def test_what_a_person_gave_up_comes_back_only_if_there_is_nothing_else(config: 
     chosen.unlink()
     delete(config.database)
     open_and_tell(config)
-    assert repair.listing(config.quarantine)[0].backup == given_up.name
+    assert given_up.name in {loss.backup for loss in repair.listing(config.quarantine)}  # both may be of one second
 
 
 def test_what_was_forgotten_since_the_backup_stays_forgotten(lab: Lab) -> None:
