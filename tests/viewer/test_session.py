@@ -45,6 +45,8 @@ def told_at_start(memory: Lab, session_id: str) -> None:
 def long_session(memory: Lab) -> int:
     """One of 34 turns; its start was told by the worker, one turn is private, one prompt is very long."""
     memory.spool("SessionStart", session_id="long", source="startup")
+    hook.nudge(str(memory.data))
+    settled(memory.client())  # what a session is told is noted for one that is known
     told_at_start(memory, "long")
     for turn in range(1, 35):
         who = {"session_id": "long", "prompt_id": f"l{turn}"}
