@@ -56,7 +56,7 @@ CREATE TABLE turns (
     last_at      integer not null,
     closed_at    integer,
     closed_by    text,        -- stop, prompt, session_start, session_end, silence, host_gone, deleted or backfill
-    digested_at  integer, events_gone integer not null default 0,
+    digested_at  integer, events_gone integer not null default 0, writer integer not null default 0,
     unique (session_id, number)
 ) strict;
 
@@ -144,7 +144,7 @@ CREATE TABLE observations (
     forgotten          integer not null default 0,   -- content erased; the row stays so that it does not come back
     created_at         integer not null,    -- when the work was done
     updated_at         integer not null
-, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '') strict;
+, pinned integer not null default 0, verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '', superseded_by integer references observations (id) on delete set null) strict;
 
 CREATE UNIQUE INDEX observations_by_key on observations (turn_id, key) where turn_id is not null;
 
@@ -170,7 +170,8 @@ CREATE TABLE session_summaries (
     provider           text not null,
     created_at         integer not null,
     updated_at         integer not null
-, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '') strict;
+, trust text not null default 'agent', verdict text not null default '' check (verdict in ('', 'approved', 'wrong')), why text not null default '', closing text not null default '', closing_trust text not null default 'agent', outcome text not null default ''
+    check (outcome in ('', 'done', 'partly', 'failed', 'abandoned', 'answered', 'proposed'))) strict;
 
 CREATE INDEX session_summaries_by_project on session_summaries (project_id, created_at desc);
 

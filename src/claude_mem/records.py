@@ -128,6 +128,14 @@ class Job:
     attempts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An earlier turn of the same session: what was asked, and what the agent said at its end."""
+
+    prompt: str
+    closing: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A prompt and what followed, as the compressor sees it."""
@@ -146,6 +154,7 @@ class Turn:
     known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
     origins: Sequence[str] = ()  # of the same events; where there are none, they follow from the bodies
     remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
+    previous: tuple[Exchange, ...] = ()  # the turns just before this one, the nearest last: "yes" answers one of them
 
     @property
     def newest_seq(self) -> int:
@@ -159,6 +168,7 @@ class Type(StrEnum):
     REFACTOR = "refactor"
     DISCOVERY = "discovery"
     CHANGE = "change"
+    RULE = "rule"  # what the user insists on, in the user's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +208,9 @@ class Summary:
     notes: str = ""
     files_read: tuple[str, ...] = ()
     files_edited: tuple[str, ...] = ()
+    closing: str = ""  # the agent's closing message, word for word
+    closing_trust: str = "agent"  # the other fields leave out what came from outside; these words may repeat it
+    outcome: str = ""  # done | partly | failed | abandoned | answered | proposed, or empty: not known
     trust: str = "agent"
     why: str = ""
 

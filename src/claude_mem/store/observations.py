@@ -177,14 +177,16 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
         conn,
         """
         insert into session_summaries (session_id, project_id, turn_id, prompt_number, request, investigated, learned,
-                                       completed, next_steps, notes, files_read, files_edited, memory_session_id,
-                                       provider, trust, why, created_at, updated_at)
+                                       completed, next_steps, notes, files_read, files_edited, closing, closing_trust,
+                                       outcome, memory_session_id, provider, trust, why, created_at, updated_at)
         values (:session_id, :project_id, :turn_id, :number, :request, :investigated, :learned, :completed, :next_steps,
-                :notes, :files_read, :files_edited, :memory_session_id, :provider, :trust, :why, :at, :now)
+                :notes, :files_read, :files_edited, :closing, :closing_trust, :outcome, :memory_session_id, :provider,
+                :trust, :why, :at, :now)
         on conflict (turn_id) do update set
             request = excluded.request, investigated = excluded.investigated, learned = excluded.learned,
             completed = excluded.completed, next_steps = excluded.next_steps, notes = excluded.notes,
-            files_read = excluded.files_read, files_edited = excluded.files_edited, provider = excluded.provider,
+            files_read = excluded.files_read, files_edited = excluded.files_edited, closing = excluded.closing,
+            closing_trust = excluded.closing_trust, outcome = excluded.outcome, provider = excluded.provider,
             memory_session_id = excluded.memory_session_id, trust = excluded.trust, why = excluded.why,
             created_at = excluded.created_at, updated_at = excluded.updated_at
          where verdict = ''
@@ -203,6 +205,9 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             "notes": unlabelled("notes", summary.notes) or None,
             "files_read": dump(summary.files_read),
             "files_edited": dump(summary.files_edited),
+            "closing": summary.closing,
+            "closing_trust": summary.closing_trust,
+            "outcome": summary.outcome,
             "provider": by.provider,
             "memory_session_id": by.memory_session_id,
             "trust": summary.trust,

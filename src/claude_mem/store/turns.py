@@ -8,12 +8,13 @@ import msgspec
 
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import Body, Prompted, Turn
+from claude_mem.records import Body, Exchange, Prompted, Turn
 from claude_mem.store import arrival, jobs, sessions, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
 SAME_MS, AFTER_MS = 10_000, 3_600_000  # how far two clocks may be apart about a prompt, and its first memory after it
+MOST_PREVIOUS = 3
 
 _TOLD = f"(o.trust in {origins.TRUSTED} or o.verdict = 'approved')"
 _DECODE = msgspec.json.Decoder(Body)
@@ -290,7 +291,22 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         ),
         remotes=here.remotes,
         known=_known(conn, row["session_id"], before=row["number"]),
+        previous=_previous(conn, row["session_id"], before=row["number"]),
     )
+
+
+def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
+    """Return the last few turns of the session before this one, the nearest last. Private turns are left out."""
+    found = rows(
+        conn,
+        """
+        select p.text, coalesce(s.closing, '') as closing from turns t join user_prompts p on p.turn_id = t.id
+          left join session_summaries s on s.turn_id = t.id
+         where t.session_id = ? and t.number < ? and not t.private order by t.number desc limit ?
+        """,
+        (session_id, before, MOST_PREVIOUS),
+    )
+    return tuple(Exchange(row["text"], row["closing"]) for row in reversed(found))
 
 
 def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
