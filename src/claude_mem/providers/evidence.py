@@ -6,14 +6,14 @@ Every piece knows the events it comes from, so that whatever is made of it can b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from claude_mem import patches
+from claude_mem import patches, shell
 from claude_mem.providers import symbols
 from claude_mem.providers.symbols import Change
-from claude_mem.records import Stopped, SubagentStopped, ToolUsed, Turn
+from claude_mem.records import Body, Stopped, SubagentStopped, ToolUsed, Turn
 from claude_mem.text import shorten
 
 _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
@@ -21,6 +21,12 @@ _READS = ("Read", "NotebookRead")
 _SEARCHES = ("Grep", "Glob")
 _LOOKUPS = ("WebSearch", "WebFetch")
 _AGENTS = ("Task", "Agent")
+# A tool of an MCP server that changes something is no look-up.
+_CHANGES = re.compile(r"(?:^|_)(create|update|add|post|send|save|delete|remove|close|merge|set|write|publish)(?:_|$)", re.I)
+_SCRATCH = ("/tmp/",  # noqa: S108 -- read in commands, never written to
+            "/private/tmp/", "/var/folders/", "/private/var/folders/")
+# Claude Code says this in place of a result when the person did not let a tool run.
+_REJECTED = re.compile(r"The user doesn't want to (?:proceed with|take) this (?:tool use|action)|\[Request interrupted by user")
 
 _COMMITTED = re.compile(r"^\[(?P<branch>\S+)(?: \(root-commit\))? (?P<id>[0-9a-f]{7,40})\] (?P<subject>.+)$", re.M)
 # `git commit -q -m "…"` says nothing; then the command itself tells what was committed.
@@ -32,7 +38,7 @@ _ERROR = re.compile(r"error|exception|fatal|failed|failure|panic|not found|denie
 _NAMED_ERROR = re.compile(r"(?:E\s+)?(?:[A-Za-z_][\w.]*(?:Error|Exception)|panic|fatal|error(?:\[\w+\])?) ?: ?\S")
 _AT_LINE = re.compile(r"(?<!\S)\S+\.\w{1,5}:\d+(?::\d+)?:? \S")
 _NOISE = re.compile(
-    r"^(?:Exit code|\[[\w:.-]+\] (?:ERROR|\$)|make: \*\*\*|npm ERR!|error Command failed|FAIL\s|exit status)"
+    r"^(?:.{0,200}\b(?:INFO|DEBUG|TRACE)\b|Exit code|\[[\w:.-]+\] (?:ERROR|\$)|make: \*\*\*|npm ERR!|error Command failed|FAIL\s|exit status)"
 )
 
 # A command is tried again when these are all that differs.
@@ -48,6 +54,16 @@ _CHECKS = re.compile(
     r"npm (?:test|run)|yarn|pnpm|make|mvn|gradle|tsc|mypy|ruff|eslint|golangci-lint|mise run|just|bazel)\b"
 )
 _STYLE = re.compile(r"\b(?:fmt|format|gofmt|prettier|lint|golangci-lint|eslint|ruff|black|clippy)\b")
+_PASSING = re.compile(
+    r"\b\d+ passed\b|^ok\s+\S|^PASS\b|^OK\b|\b0 (?:issues|errors|failures|failed|problems)\b|\bRan \d+ tests|test result: ok|"
+    r"\bAll checks passed|^Success: |\bno issues found", re.M | re.I
+)
+_PIPED = re.compile(r"(?<!\|)\|(?!\|)|\|\| *(?:true|echo|:)")
+# How the usual runners name a test that failed.
+_FAILED_TEST = re.compile(
+    r"^\s*--- FAIL: (\S+)|^FAILED (\S+::\S+)|^\s*(?:●|✕|✗|×) (.{3,160})$|^test (\S+) \.\.\. FAILED|^not ok \d+ -? ?(.{3,160})$|"
+    r"^(?:FAIL|ERROR): (\w+ \([\w.]+\))", re.M
+)
 _FAILING = re.compile(r"\b[1-9]\d* (?:failed|errors?\b)|^--- FAIL|^FAIL\b|\bFAILED\b|\berrors?=[1-9]|✗|✖", re.M)
 _COUNTED = re.compile(r"\b\d+ passed\b[^\n]{0,40}|\bRan \d+ tests\b|\bTests:\s+\d+ passed[^\n]{0,40}|^ok\s+\S+", re.M)
 
@@ -70,6 +86,13 @@ class Command:
         return bare
 
     @property
+    def passed(self) -> bool:
+        """Did it certainly succeed? Behind a pipe the exit status is another program's: only the output tells."""
+        if self.failed or _FAILING.search(self.output):
+            return False
+        return not _PIPED.search(self.text) or bool(_PASSING.search(self.output))
+
+    @property
     def is_check(self) -> bool:
         return bool(_CHECKS.search(self.key))
 
@@ -83,6 +106,7 @@ class Edit:
     path: str
     change: Change
     seq: int
+    created: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +116,30 @@ class Commit:
     stat: str
     seq: int
     branch: str = ""
+    body: str = ""  # of its message
+    scratch: bool = False  # in a repository under a temporary folder
+
+    @property
+    def lines(self) -> int:
+        """How many lines it changed, as far as git said so."""
+        return sum(int(number) for number in re.findall(r"(\d+) (?:insertion|deletion)", self.stat))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A file that was moved, or deleted: then `new` is empty."""
+
+    old: str
+    new: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An entry of the agent's own task list."""
+
+    subject: str
+    done: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +171,12 @@ class Evidence:
     commits: tuple[Commit, ...]
     fixes: tuple[Fix, ...]
     unsolved: tuple[Command, ...]
+    moves: tuple[Move, ...] = ()
+    made: tuple[Found, ...] = ()  # issues, pull requests, comments and documents that a tool created or changed
+    tasks: tuple[Task, ...] = ()
+    plan: str = ""  # the heading of the plan that was presented or written
+    answers: tuple[Found, ...] = ()  # what the person chose when asked: "question: answer"
+    rejected: tuple[Found, ...] = ()  # tool calls that the person did not let run, with their words
 
     @property
     def read(self) -> tuple[Found, ...]:
@@ -147,32 +201,163 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
     """Without `symbols`, which definitions an edit touched is left out: finding that takes half of the time."""
     events = list(zip(turn.seqs, turn.bodies, strict=True))
     tools = [(seq, body) for seq, body in events if isinstance(body, ToolUsed)]
+    tools, rejected = _without_rejected(tools)
     done = [(seq, body) for seq, body in tools if not body.failed]
     commands = tuple(_commands(tools))
     fixes = tuple(_fixes(commands))
-    message, message_seq = next(
-        (
-            (body.message.strip(), seq)
-            for seq, body in reversed(events)
-            if isinstance(body, Stopped) and body.message.strip()
-        ),
-        ("", 0),
+    message = closing_message(turn.bodies)
+    message_seq = next(
+        (seq for seq, body in reversed(events) if isinstance(body, Stopped) and body.message.strip() == message), 0
     )
     return Evidence(
         message=message,
-        message_seq=message_seq,
+        message_seq=message_seq if message else 0,
         opened=tuple(Found(path, seq) for seq, body in done if body.name in _READS and (path := _path(body, turn))),
         edits=tuple(edit for seq, body in done for edit in _edits(seq, body, turn, symbols)),
         searched=_found((seq, _wanted(body)) for seq, body in done if body.name in _SEARCHES),
         looked_up=_found(
-            (seq, _wanted(body)) for seq, body in done if body.name in _LOOKUPS or body.name.startswith("mcp__")
+            (seq, _wanted(body))
+            for seq, body in done
+            if body.name in _LOOKUPS or (body.name.startswith("mcp__") and not _CHANGES.search(_tool(body)))
         ),
         reported=tuple(_reports(events)),
         commands=commands,
         commits=tuple(commit for command in commands if not command.failed for commit in _commits(command)),
         fixes=fixes,
         unsolved=_unsolved(commands, fixes),
+        moves=tuple(_moves(done, commands, turn)),
+        made=tuple(_made(done)),
+        tasks=tuple(_tasks(done)),
+        plan=next((plan for _, body in reversed(done) if (plan := _plan(body))), ""),
+        answers=tuple(_answers(done)),
+        rejected=rejected,
     )
+
+
+def closing_message(bodies: Sequence[Body]) -> str:
+    """Return the agent's last words in a turn."""
+    said = (body.message.strip() for body in reversed(bodies) if isinstance(body, Stopped))
+    return next((message for message in said if message), "")
+
+
+def _without_rejected(tools: list[tuple[int, ToolUsed]]) -> tuple[list[tuple[int, ToolUsed]], tuple[Found, ...]]:
+    """Split off the calls that the person did not let run: they did nothing, and they did not fail."""
+    rejected = {seq: rejection(body) for seq, body in tools}
+    ran = [(seq, body) for seq, body in tools if rejected[seq] is None]
+    return ran, tuple(Found(words, seq) for seq, words in rejected.items() if words is not None)
+
+
+def rejection(body: ToolUsed) -> str | None:
+    """Return what the person said when they rejected the call, perhaps nothing; None if the call was not rejected."""
+    if not body.failed:
+        return None
+    text = output_text(body.output) or str(body.output or "")
+    if not _REJECTED.search(text[:400]):
+        return None
+    _, _, words = text.partition("the user said:")
+    return words.strip()
+
+
+def _moves(done: list[tuple[int, ToolUsed]], commands: Iterable[Command], turn: Turn) -> Iterator[Move]:
+    """Return the files of the project that were deleted or moved, by patches and by `rm` and `mv`."""
+    for seq, body in done:
+        if body.name == patches.TOOL:
+            for patch in patches.changes(body.input):
+                if patch.kind == "delete":
+                    yield Move(_inside(patch.paths[0], turn), "", seq)
+    for command in commands:
+        if not command.failed and re.search(r"\b(?:rm|mv)\b", command.text):
+            yield from _moved(command, turn)
+
+
+def _moved(command: Command, turn: Turn) -> Iterator[Move]:
+    for call in shell.calls(command.text[:4_000]):
+        words = [word for word in call.words if not word.startswith("-")]
+        program = f"{call.program} {words.pop(0)}" if call.program == "git" and words else call.program
+        paths = [_inside(word, turn) for word in words]
+        if not all(_is_project_path(path) for path in paths) or any(_in_scratch(word) for word in call.before):
+            continue
+        if program in ("rm", "git rm"):
+            yield from (Move(path, "", command.seq) for path in paths[:10])
+        elif program in ("mv", "git mv") and len(paths) == 2:
+            yield Move(paths[0], paths[1], command.seq)
+
+
+def _is_project_path(path: str) -> bool:
+    return bool(path) and not path.startswith(("/", "~", "$", "..")) and not re.search(r"[*?$`{}\s]", path)
+
+
+def _in_scratch(text: str) -> bool:
+    return any(folder in text for folder in _SCRATCH)
+
+
+def _tool(body: ToolUsed) -> str:
+    """Return the tool's own name, without its server's."""
+    return body.name.rpartition("__")[2]
+
+
+def _made(done: list[tuple[int, ToolUsed]]) -> Iterator[Found]:
+    for seq, body in done:
+        if body.name.startswith("mcp__") and (match := _CHANGES.search(_tool(body))):
+            title = next((str(body.input[name]) for name in ("title", "name", "subject") if body.input.get(name)), "")
+            yield Found(_line_about(match[1].lower(), _tool(body), title), seq)
+        command = body.input.get("command") if body.name == "Bash" else None
+        if isinstance(command, str) and re.search(r"\bgh (?:pr|issue|release) create\b", command):
+            given = re.search(r"--title[ =](?P<quote>[\"'])(?P<title>.{3,200}?)(?P=quote)", command)
+            kind = "pull request" if "gh pr" in command else "issue" if "gh issue" in command else "release"
+            yield Found(f"Created {kind}: {given['title']}" if given else f"Created {kind}", seq)
+
+
+def _line_about(verb: str, tool: str, title: str) -> str:
+    thing = _CHANGES.sub(" ", tool).replace("_", " ").replace("-", " ").strip()
+    past = verb + ("d" if verb.endswith("e") else "ed")
+    past = {"sended": "sent", "seted": "set", "writed": "wrote", "write": "wrote", "posted": "posted"}.get(past, past)
+    return f"{past.capitalize()} {thing}{f': {shorten(title, 120)}' if title else ''}".strip()
+
+
+def _tasks(done: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
+    """Return the agent's task list as the turn left it, whichever of its tools keeps it."""
+    listed: list[Any] = []
+    tasks: dict[str, Task] = {}
+    for _, body in done:
+        if body.name == "TodoWrite" and isinstance(body.input.get("todos"), list):
+            listed = body.input["todos"]
+        elif body.name == "TaskCreate" and isinstance(subject := body.input.get("subject"), str):
+            created = body.output.get("task") if isinstance(body.output, dict) else None
+            number = str(created.get("id")) if isinstance(created, dict) else str(len(tasks) + 1)
+            tasks[number] = Task(subject, False)
+        elif body.name == "TaskUpdate" and (number := str(body.input.get("taskId"))) in tasks:
+            tasks[number] = Task(tasks[number].subject, body.input.get("status") in ("completed", "deleted"))
+    for item in listed:
+        if isinstance(item, dict) and isinstance(subject := item.get("content"), str):
+            yield Task(subject, item.get("status") == "completed")
+    yield from tasks.values()
+
+
+def _plan(body: ToolUsed) -> str:
+    text = body.input.get("plan") if body.name == "ExitPlanMode" else None
+    if body.name == "Write" and re.search(r"plan[^/]*\.md$", str(body.input.get("file_path", "")), re.I):
+        text = body.input.get("content")
+    return plan_heading(text) if isinstance(text, str) else ""
+
+
+def plan_heading(text: str) -> str:
+    """Return what a plan is about: its first heading, without the word."""
+    match = re.search(r"^#{1,3} +(?P<heading>\S.{3,200})$", text, re.M)
+    if not match:
+        return ""
+    bare = re.sub(r"(?i)^(?:(?:implementation|design|refactor(?:ing)?) )?plan\b[^:–—-]{0,30}[:–—-] *| *[-–—:]? *(?:implementation )?plan$", "", match["heading"].strip())
+    return "" if re.fullmatch(r"(?i)\W*(?:implementation plan|plan|summary|context|overview|goal|problem)\W*", bare or "plan") else bare
+
+
+def _answers(done: list[tuple[int, ToolUsed]]) -> Iterator[Found]:
+    for seq, body in done:
+        if body.name != "AskUserQuestion" or not isinstance(body.output, dict):
+            continue
+        answers = body.output.get("answers")
+        for question, answer in answers.items() if isinstance(answers, dict) else ():
+            if isinstance(answer, str) and answer.strip():
+                yield Found(f"{shorten(str(question), 160)} {shorten(answer, 160)}", seq)
 
 
 def _commands(tools: Iterable[tuple[int, ToolUsed]]) -> Iterator[Command]:
@@ -203,11 +388,26 @@ def _commits(command: Command) -> Iterator[Commit]:
     if "commit" not in command.text:
         return
     told = list(_COMMITTED.finditer(command.output))
+    scratch = _in_scratch(command.text) or bool(re.search(r"mktemp|TMPDIR", command.text))
     for match in told:
         stat = _STAT.search(command.output, match.end())
-        yield Commit(match["id"], match["subject"].strip(), stat[1] if stat else "", command.seq, match["branch"])
+        subject = match["subject"].strip()
+        body = _commit_body(command.text, subject)
+        lines = stat[1] if stat else ""
+        yield Commit(match["id"], subject, lines, command.seq, match["branch"], body, scratch)
     if not told and (quiet := _QUIET_COMMIT.search(command.text)):
-        yield Commit("", quiet["subject"].strip(), "", command.seq)
+        subject = quiet["subject"].strip()
+        yield Commit("", subject, "", command.seq, "", _commit_body(command.text, subject), scratch)
+
+
+def _commit_body(command: str, subject: str) -> str:
+    """Return the message's paragraphs below the subject, as the command gave them, without its trailers."""
+    _, there, rest = command.partition(subject)
+    if not there:
+        return ""
+    text = re.split(r"^EOF\b|\"\s*$|\n\)\"", rest, maxsplit=1, flags=re.M)[0]
+    lines = [line for line in text.splitlines() if not re.match(r"[A-Z][\w-]+-[Bb]y: |🤖|Generated with", line.strip())]
+    return "\n".join(lines).strip()[:2_000]
 
 
 def _fixes(commands: tuple[Command, ...]) -> Iterator[Fix]:
@@ -245,10 +445,14 @@ def _edits(seq: int, body: ToolUsed, turn: Turn, closely: bool) -> Iterator[Edit
     if body.name == patches.TOOL:
         for patch in patches.changes(body.input):
             where, *before = patch.paths
-            yield Edit(_inside(where, turn), symbols.of_lines(patch.lines) if closely else Change(), seq)
+            if patch.kind == "delete":
+                continue
+            change = symbols.of_lines(patch.lines) if closely else Change()
+            yield Edit(_inside(where, turn), change, seq, created=patch.kind == "add")
             yield from (Edit(_inside(path, turn), Change(), seq) for path in before)
     elif body.name in _EDITS and (path := _path(body, turn)):
-        yield Edit(path, symbols.of(body) if closely else Change(), seq)
+        created = isinstance(body.output, dict) and body.output.get("type") == "create"
+        yield Edit(path, symbols.of(body) if closely else Change(), seq, created)
 
 
 def _path(body: ToolUsed, turn: Turn) -> str:
@@ -281,6 +485,8 @@ def unique(items: Iterable[str]) -> tuple[str, ...]:
 
 def error_line(output: str) -> str:
     """The line that says what went wrong: a named exception, else a place in a file, else what sounds like an error."""
+    if test := _FAILED_TEST.search(output):
+        return shorten(next(name for name in test.groups() if name), 160)
     lines = [line.strip() for line in output.splitlines() if line.strip() and not _NOISE.match(line.strip())]
     for fits in (_NAMED_ERROR.match, _AT_LINE.search, _ERROR.search):
         if telling := [line for line in lines if fits(line)]:

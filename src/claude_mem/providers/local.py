@@ -1,46 +1,33 @@
 """Memories from evidence alone: no model, no network, the same answer every time.
 
-`evidence.py` gathers what the turn shows, `prose.py` reads what the agent said at its end; this module decides
-what of it is worth keeping. Facts from evidence come first, words explain them. Routine work that left no trace
-makes no observation.
+One record for the work of a turn, composed from what was asked (`asked.py`), what was done (`evidence.py`), what the
+agent claims at its end (`markdown.py`) and how it came out (`openings.py`). `candidates.py` proposes titles,
+`ranking.py` picks one, `kinds.py` decides the type and whether anything is worth keeping.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from claude_mem import phrases, suspicion
-from claude_mem.labels import unlabelled
 from claude_mem.origins import EXTERNAL
-from claude_mem.providers import prose, trust
-from claude_mem.providers.evidence import Command, Commit, Edit, Evidence, Fix, count, error_line, gather, is_specific
-from claude_mem.providers.prose import Message, as_title, paragraph
+from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, trust
+from claude_mem.providers.asked import asked
+from claude_mem.providers.candidates import Candidate, Story
+from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather
+from claude_mem.providers.markdown import Block, Statement
 from claude_mem.providers.trust import Taint, Team
-from claude_mem.records import Digest, Draft, Fact, Summary, Turn, Type
+from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, normal_title, shorten
 
-MOST_FACTS = 12
-MOST_FIXES = 3
+MOST_FACTS = 14
+MOST_CLAIMS = 7  # facts from the agent's words
+FIELD_CHARS = 1_500  # of a summary's field
+CLOSING_CHARS = 64_000
 
-# What the words of a request or a commit say about its kind; the first that fits decides.
-_KINDS = tuple(
-    (kind, re.compile(rf"\b(?:{words})\b", re.I))
-    for kind, words in (
-        (Type.BUGFIX, r"fix\w*|bug\w*|repair\w*|broken|crash\w*|regression|failing|hang\w*|wrong\w*|incorrect\w*"),
-        (Type.REFACTOR, r"refactor\w*|renam\w*|clean ?up|simplif\w*|restructur\w*|extract\w*|mov(?:e|ed|ing)|dedup\w*|dead code"),
-        (Type.FEATURE, r"feat|feature|add\w*|implement\w*|creat\w*|introduc\w*|support\w*|new|writ\w*|build|allow\w*"),
-    )
-)  # fmt: skip
-# The user sets a rule or corrects the agent: worth more than most of what the agent says.
-_CORRECTION = re.compile(
-    r"^(?:no\b[,.!]|nope\b|actually\b|stop\b|wait\b|please don'?t\b|don'?t\b|do not\b|never\b|always\b|that'?s (?:wrong|not)\b|"
-    r"not what\b|i (?:meant|said|don'?t want|prefer)\b|we (?:should(?:n't| not)?|always|never|don'?t|prefer)\b|use \w+ instead\b)",
-    re.I,
-)
 _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
 
@@ -50,104 +37,100 @@ class LocalCompressor:
 
 
 def digest(turn: Turn) -> Digest:
-    found, said = gather(turn), Message()
-    if found.message:
-        said = prose.read(found.message)
+    """Return what the turn did and what is worth keeping of it."""
+    evidence = gather(turn)
+    closing_trust = "agent"
     if taint := trust.of(turn):
-        own, silent = _own(found, taint), Message()
-        drafts = [*observe(turn, own, silent), *_held(turn, found, said, taint)]
-        summary = summarise(turn, own, silent)
+        own = replace(_own(evidence, taint), message="")
+        drafts, closing_trust = [*write(turn, own), *_held(turn, evidence, taint)], taint.trust
     elif team := trust.of_team(turn):
-        own = _unrepeated(found, team)
-        heard = prose.read(own.message) if own.message else Message()
-        drafts = [*observe(turn, own, heard), *_reported(turn, found, own, heard)]
-        drafts += _repeated(turn, found, said, heard, team)
-        summary = summarise(turn, own, heard)
+        own = _unrepeated(evidence, team)
+        drafts, closing_trust = [*write(turn, own), *_repeated(turn, evidence, own, team)], EXTERNAL
     else:
-        drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
-    weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
+        own, drafts = evidence, write(turn, evidence)
+    drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
+    summary = replace(
+        summarize(turn, own), closing=clip(evidence.message, CLOSING_CHARS), closing_trust=closing_trust
+    )
+    weighed = trust.weigh_all(drafts, turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 
 
-def _own(found: Evidence, taint: Taint) -> Evidence:
-    """Without what came from outside or spoke to whoever read it, and without what anyone says of it: subagents, and the
-    agent itself in a commit's message, in what it searched for and in what it quotes in a command."""
+# --- what may be said of it ------------------------------------------------------------------------------------------
+
+
+def _own(evidence: Evidence, taint: Taint) -> Evidence:
+    """Return the evidence without what came from outside or spoke to whoever read it, and without what anyone says of it:
+    subagents, and the agent itself in a commit's message, in what it searched for, planned and quotes in a command."""
     return replace(
-        found,
+        evidence,
         searched=(),
         looked_up=(),
         reported=(),
-        commands=tuple(_bare(command) for command in found.commands if command.seq not in taint.seqs),
-        commits=tuple(replace(commit, subject="") for commit in found.commits if commit.seq not in taint.seqs),
+        made=(),
+        tasks=(),
+        plan="",
+        answers=(),
+        commands=tuple(_bare(command) for command in evidence.commands if command.seq not in taint.seqs),
+        commits=tuple(
+            replace(commit, subject="", body="") for commit in evidence.commits if commit.seq not in taint.seqs
+        ),
         fixes=tuple(
             Fix(_bare(fix.failed), _bare(fix.passed))
-            for fix in found.fixes
+            for fix in evidence.fixes
             if not taint.seqs & {fix.failed.seq, fix.passed.seq}
         ),
-        unsolved=tuple(_bare(command) for command in found.unsolved if command.seq not in taint.seqs),
+        unsolved=tuple(_bare(command) for command in evidence.unsolved if command.seq not in taint.seqs),
+        moves=tuple(move for move in evidence.moves if move.seq not in taint.seqs),
     )
 
 
-def _unrepeated(found: Evidence, team: Team) -> Evidence:
-    """Without what was read from the team's own sources and without what repeats it, whoever says it."""
-    bare = _own(found, Taint(EXTERNAL, team.why, team.seqs))
+def _unrepeated(evidence: Evidence, team: Team) -> Evidence:
+    """Return the evidence without what was read from the team's own sources and without what repeats it."""
+    bare = _own(evidence, Taint(EXTERNAL, team.why, team.seqs))
     repeats = team.source.is_repeated_in
     return replace(
         bare,
-        message=phrases.without_repeats(found.message, team.source),
-        searched=tuple(item for item in found.searched if not repeats(item.text)),
-        reported=tuple(replace(item, text=phrases.without_repeats(item.text, team.source)) for item in found.reported),
+        message=phrases.without_repeats(evidence.message, team.source),
+        searched=tuple(item for item in evidence.searched if not repeats(item.text)),
+        reported=tuple(replace(item, text=phrases.without_repeats(item.text, team.source)) for item in evidence.reported),
+        made=tuple(item for item in evidence.made if not repeats(item.text)),
+        tasks=tuple(task for task in evidence.tasks if not repeats(task.subject)),
+        plan="" if repeats(evidence.plan) else evidence.plan,
+        answers=tuple(item for item in evidence.answers if not repeats(item.text)),
         commits=tuple(
-            replace(commit, subject="" if repeats(commit.subject) else commit.subject)
-            for commit in found.commits
+            replace(commit, subject="", body="") if repeats(f"{commit.subject}\n{commit.body}") else commit
+            for commit in evidence.commits
             if commit.seq not in team.seqs
         ),
     )
 
 
-def _reported(turn: Turn, found: Evidence, own: Evidence, heard: Message) -> Iterator[Draft]:
-    """What the agent reports where nothing but such a source was looked at."""
-    if not own.edits and not own.commits and _is_answer(replace(found, message=own.message), heard):
-        yield _answer(turn, own, heard)
-
-
-def _repeated(turn: Turn, found: Evidence, said: Message, heard: Message, team: Team) -> Iterator[Draft]:
-    """What repeats it, where a record would say nothing without: to be found, and told once someone approves."""
-    for commit in found.commits:
-        if commit.seq in team.seqs or team.source.is_repeated_in(commit.subject):
-            yield replace(_message(turn, found, commit), trust=EXTERNAL, why=team.why)
-    if said.lead and not heard.lead:
-        answer = replace(_answer(turn, found, said), key="said", files_modified=found.edited[:20])
-        yield replace(answer, trust=EXTERNAL, why=team.why)
-
-
 def _bare(command: Command) -> Command:
-    """Without what it quotes or is handed as a text, where that is more than a word."""
+    """Return the command without what it quotes or is handed as a text, where that is more than a word."""
     return replace(
-        command, text=_QUOTED.sub(lambda found: "…" if re.search(r"\s", found[0]) else found[0], command.text)
+        command, text=_QUOTED.sub(lambda match: "…" if re.search(r"\s", match[0]) else match[0], command.text)
     )
 
 
-def _held(turn: Turn, found: Evidence, said: Message, taint: Taint) -> Iterator[Draft]:
-    """What was said in such a turn, and what evidence it has left out: to be found, and told once someone approves."""
-    for draft in observe(turn, found, Message()):
-        if taint.seqs & {seq for fact in draft.facts for seq in fact.events}:
-            yield replace(draft, trust=taint.trust, why=taint.why)
-    for commit in found.commits:
-        yield replace(_message(turn, found, commit), trust=taint.trust, why=taint.why)
-    if said.lead:
-        yield replace(
-            _answer(turn, found, said), key="said", files_modified=found.edited[:20], trust=taint.trust, why=taint.why
-        )
+def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
+    """Return the record with all that was said: it can be found, and is shown unasked once a person approves it."""
+    for draft in write(turn, evidence):
+        yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
-def _once(drafts: Iterable[Draft]) -> list[Draft]:
-    """Of each key the first."""
-    return list({draft.key: draft for draft in reversed(list(drafts))}.values())[::-1]
+def _repeated(turn: Turn, evidence: Evidence, own: Evidence, team: Team) -> Iterator[Draft]:
+    """Return the record with what repeats the source, where the record without it lacks something."""
+    if own.message == evidence.message and own.commits == evidence.commits:
+        return
+    told = {draft.title for draft in write(turn, own)}
+    for draft in write(turn, evidence):
+        if draft.title not in told:
+            yield replace(draft, key="said", trust=EXTERNAL, why=team.why)
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:
-    """A session that runs into the same thing in turn after turn remembers it once."""
+    """Leave out what an earlier turn of the session is remembered for already."""
     seen = set(known)
     for draft in drafts:
         if (title := normal_title(draft.title)) not in seen:
@@ -155,160 +138,146 @@ def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator
             yield draft
 
 
-# --- the summary -----------------------------------------------------------------------------------------------------
+# --- the record ------------------------------------------------------------------------------------------------------
 
 
-def summarise(turn: Turn, found: Evidence, said: Message) -> Summary:
-    return Summary(
-        request=clip(turn.prompt.strip(), 600),
-        investigated=_investigated(found),
-        learned=_field("learned", said.learned),
-        completed=_field("completed", (*said.done, *said.decided), 700) or _shown(found),
-        next_steps=_field("next_steps", said.next),
-        notes="\n".join(_notes(found, said)),
-        files_read=found.files_read[:50],
-        files_edited=found.edited[:50],
+def write(turn: Turn, evidence: Evidence) -> list[Draft]:
+    """Return the record of the turn's work, or nothing if it leaves nothing behind."""
+    story = story_of(turn, evidence)
+    ranked = ranking.ranked(candidates.candidates(story), story)
+    best = next(((rank, item) for rank, item in ranked if presentable(item, story)), None)
+    if best is None or not kinds.is_worth(story, best[1].title, best[0]):
+        return []
+    return [_record(turn, story, best[1])]
+
+
+def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
+    """Return what is known of a turn, from all of its evidence or from the part that may be shown."""
+    evidence = evidence or gather(turn)
+    return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt)
+
+
+def presentable(candidate: Candidate, story: Story) -> bool:
+    """Could this line stand alone at the next session's start?"""
+    title = candidate.title
+    return not (
+        prose.is_chat(title)
+        or prose.is_fragment(title)
+        or (prose.is_status(title) and candidate.source not in ("commit", "plan"))
+        or prose.is_offer(title)
+        or suspicion.rule(title)
     )
 
 
-def _field(name: str, sentences: Iterable[str], limit: int = prose.PART_CHARS) -> str:
-    """Return sentences as a field of the summary, each without a label of its own: the field has one."""
-    return paragraph(tuple(bare for sentence in sentences if (bare := unlabelled(name, sentence))), limit)
-
-
-def _investigated(found: Evidence) -> str:
-    parts = []
-    if found.read:
-        parts.append("read " + _paths(found.files_read, 8))
-    if found.searched:
-        parts.append("searched for " + _names([item.text for item in found.searched], 4))
-    if found.looked_up:
-        parts.append("looked up " + _names([item.text for item in found.looked_up], 4))
-    text = "; ".join(parts)
-    return text[:1].upper() + text[1:]
-
-
-def _shown(found: Evidence) -> str:
-    """What the tools show was done, when nobody said it."""
-    parts = [" ".join(f"Committed {commit.id[:9]} {commit.subject}".split()) for commit in found.commits]
-    if found.edited:
-        parts.append("Edited " + _paths(found.edited, 8))
-    return "; ".join(parts)
-
-
-def _notes(found: Evidence, said: Message) -> Iterator[str]:
-    yield from (f"`{shorten(c.key, 80)}` failed: {error_line(c.output)}" for c in found.unsolved[:3])
-    yield from (f"Open question: {shorten(question, 200)}" for question in said.asked[:2])
-
-
-def _paths(paths: Sequence[str], most: int) -> str:
-    """Only those that are called as files are; the others are counted."""
-    plain = [path for path in paths if suspicion.is_name(path)][:most]
-    more = len(paths) - len(plain)
-    return ", ".join(plain) + (
-        f" and {more} more" if more and plain else f"{more} file{'s' * (more > 1)}" if more else ""
-    )
-
-
-def _names(items: Iterable[str], most: int) -> str:
-    listed = list(items)
-    more = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-# --- observations ----------------------------------------------------------------------------------------------------
-
-
-def observe(turn: Turn, found: Evidence, said: Message) -> Iterator[Draft]:
-    """What the evidence shows, each thing once, the most telling first."""
-    start = 0
-    for commit in found.commits:
-        edits = [edit for edit in found.edits if start <= edit.seq <= commit.seq]
-        yield _commit(turn, found, said, commit, edits)
-        start = commit.seq
-    if rest := [edit for edit in found.edits if edit.seq >= start]:
-        yield _edits(turn, found, said, rest)
-    yield from _fixes(found, said)
-    if not found.edits and not found.commits and _is_answer(found, said):
-        yield _answer(turn, found, said)
-    if said.decided and (found.edits or found.commits or len(said.decided) > 1):
-        yield _decision(turn, found, said)
-    if _CORRECTION.search(turn.prompt.strip()[:200]) and len(turn.prompt) < 600:
-        yield _correction(turn)
-    last_edit = max((edit.seq for edit in found.edits), default=0)
-    yield from (
-        _still_fails(found, command) for command in found.unsolved[-1:] if found.edits and command.seq > last_edit
-    )
-
-
-def _commit(turn: Turn, found: Evidence, said: Message, commit: Commit, edits: list[Edit]) -> Draft:
-    facts = [Fact(_named(commit), (commit.seq,))]
-    facts += [Fact(commit.stat, (commit.seq,))] if commit.stat else []
-    files = tuple(dict.fromkeys(edit.path for edit in edits or found.edits))[:20]
+def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
+    evidence = story.evidence
+    claims = [fact for fact in _claims(story) if normal_title(fact.text) != normal_title(candidate.title)]
+    facts = [*claims[:MOST_CLAIMS], *_shown(story)]
+    commit = candidates.main_commit(evidence.commits)
     return Draft(
-        key=f"commit:{commit.id or _short_hash(commit.subject or str(commit.seq))}",
-        type=_kind(commit.subject, turn.prompt),
-        title=_subject(commit) or ": ".join(part for part in (_named(commit), _paths(files, 3)) if part),
-        subtitle=shorten(turn.prompt, 140),
-        narrative=paragraph((*said.done, *said.learned), 700),
-        facts=tuple([*facts, *_work(found, edits)][:MOST_FACTS]),
-        concepts=_concepts("what-changed", said),
-        files_read=found.files_read[:20],
-        files_modified=files,
-        commit=commit.id,
+        key="work" if story.worked else "answer",
+        type=kinds.kind(story, candidate.title),
+        title=candidate.title,
+        subtitle=shorten(story.asked.text if story.asked.pointed and story.asked.text else turn.prompt, 140),
+        narrative=_narrative(evidence.message),
+        facts=tuple({fact.text: fact for fact in facts}.values())[:MOST_FACTS],
+        concepts=_concepts(story),
+        files_read=evidence.files_read[:20],
+        files_modified=tuple(dict.fromkeys([*evidence.edited, *(move.new or move.old for move in evidence.moves)]))[:20],
+        commit=commit.id if commit else next((one.id for one in evidence.commits if one.id and not one.scratch), ""),
     )
 
 
-def _message(turn: Turn, found: Evidence, commit: Commit) -> Draft:
-    """What a commit says of itself, where that is not told with it."""
-    return Draft(
-        key=f"message:{commit.id or _short_hash(commit.subject)}",
-        type=_kind(commit.subject, turn.prompt),
-        title=_subject(commit),
-        subtitle=shorten(turn.prompt, 140),
-        facts=(Fact(_named(commit), (commit.seq,)),),
-        concepts=("what-changed",),
-        files_modified=found.edited[:20],
-    )
+def _claims(story: Story) -> Iterator[Fact]:
+    """Return the statements of the closing message that say something, each complete in itself."""
+    for one in story.statements:
+        if one.kind == "heading" or prose.is_lead_in(one.text) or one.depth > 2:
+            continue
+        bare = prose.without_chat(one.text)
+        if prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare) or len(bare) < 20:
+            continue
+        yield Fact(shorten(_whole(one, bare), 280), (story.evidence.message_seq,))
 
 
-def _named(commit: Commit) -> str:
-    return ": ".join(part for part in (f"Commit {commit.id[:9]}".strip(), commit.subject) if part)
+def _whole(one: Statement, bare: str) -> str:
+    """Return a statement with its label, and a short one with what introduces it."""
+    text = f"{one.label}: {bare}" if one.label else bare
+    if one.depth and one.lead and len(text) < 60 and not candidates.is_generic_lead(one.lead):
+        return f"{one.lead.rstrip(':： ')}: {text}"
+    return text
 
 
-def _subject(commit: Commit) -> str:
-    return shorten(re.sub(r"^\w+(?:\([^)]*\))?!?: ", "", commit.subject), 120)
+def _narrative(message: str) -> str:
+    """Return the beginning of the closing message, whole blocks, without chat, offers and what is left open."""
+    kept = [block for block in markdown.blocks(message) if not _is_talk(block)]
+    return _joined(kept, 900)
 
 
-def _edits(turn: Turn, found: Evidence, said: Message, edits: list[Edit]) -> Draft:
-    paths = tuple(dict.fromkeys(edit.path for edit in edits))
-    title = as_title(said.lead) if said.lead else as_title(turn.prompt, 100)
-    return Draft(
-        key="edits",
-        type=_kind(turn.prompt, said.lead),
-        title=title or f"Edited {_paths(paths, 3)}",
-        subtitle=shorten(turn.prompt, 140),
-        narrative=paragraph((*said.done, *said.learned), 700),
-        facts=tuple(list(_work(found, edits))[:MOST_FACTS]),
-        concepts=_concepts("what-changed", said),
-        files_read=found.files_read[:20],
-        files_modified=paths[:20],
-    )
+def _is_talk(block: Block) -> bool:
+    line = prose.without_chat(" ".join(block.source.split()))
+    return "\n" not in block.source and (prose.is_chat(line) or (prose.is_status(line) and len(line) < 90) or prose.is_offer(line))
 
 
-def _work(found: Evidence, edits: list[Edit]) -> Iterator[Fact]:
-    """What was changed where, what checks said, what was looked up."""
-    for path in dict.fromkeys(edit.path for edit in edits):
-        yield _file_fact(path, [edit for edit in edits if edit.path == path])
-    for check in found.checks[:4]:
-        if not check.failed:
+def _joined(found: Sequence[Block], limit: int) -> str:
+    """Return as many blocks as there is room for; a heading or a lead-in only with what follows it."""
+    parts: list[str] = []
+    for block in found:
+        if parts and sum(map(len, parts)) + len(block.source) > limit:
+            break
+        parts.append(block.source)
+    while parts and (parts[-1].startswith("#") or parts[-1].rstrip("*").endswith((":", "："))):
+        parts.pop()
+    return clip("\n\n".join(parts), limit)
+
+
+def _concepts(story: Story) -> tuple[str, ...]:
+    found = ["what-changed" if story.worked else "how-it-works"]
+    if any(ranking.names_a_cause(one.labelled) for one in story.statements):
+        found.append("why-it-exists")
+    if openings.unsolved_check(story):
+        found.append("gotcha")
+    return tuple(found)
+
+
+# --- what tools show -------------------------------------------------------------------------------------------------
+
+
+def _shown(story: Story) -> Iterator[Fact]:
+    """Return what was committed, changed and run, from the tools' own results."""
+    evidence = story.evidence
+    for commit in evidence.commits:
+        if not commit.scratch:
+            named = ": ".join(part for part in (f"Commit {commit.id[:9]}".strip(), commit.subject) if part)
+            yield Fact(f"{named} ({commit.stat})" if commit.stat else named, (commit.seq,))
+    for move in evidence.moves:
+        yield Fact(f"Moved {move.old} to {move.new}" if move.new else f"Deleted {move.old}", (move.seq,))
+    gone = {move.old for move in evidence.moves if not move.new}
+    for path in evidence.edited:
+        if path not in gone:
+            yield _file_fact(path, [edit for edit in evidence.edits if edit.path == path])
+    yield from (Fact(item.text, (item.seq,)) for item in evidence.made[:3])
+    yield from (Fact(f"Answered: {item.text}", (item.seq,)) for item in evidence.answers[:3])
+    yield from _checked(evidence)
+    yield from (Fact(f"Reported: {lead}", (item.seq,)) for item in evidence.reported[:3] if (lead := _lead(item)))
+    yield from (Fact(f"Looked up {item.text}", (item.seq,)) for item in evidence.looked_up[:3])
+
+
+def _checked(evidence: Evidence) -> Iterator[Fact]:
+    for check in evidence.checks[-4:]:
+        if check.passed:
             counted = count(check)
             yield Fact(f"`{shorten(check.key, 80)}` passes{f': {counted}' if counted else ''}", (check.seq,))
-    for fix in found.fixes:
-        if not _is_own_memory(fix):
-            failed = f"`{shorten(fix.failed.key, 80)}` had failed: {error_line(fix.failed.output)}"
-            yield Fact(failed.rstrip(": "), (fix.failed.seq, fix.passed.seq))
-    yield from (Fact(f"Looked up {item.text}", (item.seq,)) for item in found.looked_up[:3])
+        elif check.failed:
+            yield Fact(f"`{shorten(check.key, 80)}` fails: {error_line(check.output)}".rstrip(": "), (check.seq,))
+
+
+def _lead(item: Found) -> str:
+    """Return the first statement of a subagent's report that says something."""
+    for one in markdown.read(item.text[:4_000]):
+        bare = prose.without_chat(one.labelled)
+        if one.kind != "heading" and len(bare) > 30 and not prose.is_chat(bare) and not prose.is_lead_in(bare):
+            return shorten(bare, 200)
+    return ""
 
 
 def _file_fact(path: str, edits: list[Edit]) -> Fact:
@@ -320,109 +289,82 @@ def _file_fact(path: str, edits: list[Edit]) -> Fact:
         names = tuple(dict.fromkeys(name for edit in edits for name in getattr(edit.change, verb)))
         if names:
             parts.append(f"{verb} {_names(names, 5)}")
-    text = f"Edited {path}{lines}" + (f": {'; '.join(parts)}" if parts else "")
-    return Fact(text, tuple(edit.seq for edit in edits))
-
-
-def _fixes(found: Evidence, said: Message) -> Iterator[Draft]:
-    for fix in [fix for fix in found.fixes if _is_own_memory(fix)][:MOST_FIXES]:
-        yield _fix(found, said, fix)
-
-
-def _is_own_memory(fix: Fix) -> bool:
-    """A problem that could be met again; a formatter that complained is not one."""
-    return not fix.failed.is_style and is_specific(error_line(fix.failed.output))
-
-
-def _fix(found: Evidence, said: Message, fix: Fix) -> Draft:
-    error, command = error_line(fix.failed.output), shorten(fix.failed.key, 80)
-    between = [edit for edit in found.edits if fix.failed.seq < edit.seq < fix.passed.seq]
-    paths = tuple(dict.fromkeys(edit.path for edit in between))
-    how = f" after editing {_paths(paths, 4)}" if paths else ""
-    return Draft(
-        key=f"fix:{_short_hash(fix.failed.key)}",
-        type=Type.BUGFIX,
-        title=shorten(f"`{shorten(command, 50)}` failed ({error}), then passed", 160),
-        narrative=f"`{command}` failed with: {error}. It passed{how}. {paragraph(said.learned, 400)}".strip(),
-        facts=(
-            Fact(f"Error: {error}", (fix.failed.seq,)),
-            Fact(f"Passes again: {command}{how}", (fix.passed.seq, *(edit.seq for edit in between))),
-        ),
-        concepts=("problem-solution",),
-        files_modified=paths[:20],
+    done = "Created" if edits[0].created else "Edited"
+    return Fact(
+        f"{done} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits)
     )
 
 
-def _is_answer(found: Evidence, said: Message) -> bool:
-    """Something was looked into and something was said about it."""
-    looked = found.read or found.searched or found.commands or found.looked_up or found.reported
-    return bool(looked) and len(found.message) >= 160 and bool(said.lead)
+# --- the summary -----------------------------------------------------------------------------------------------------
+
+_LEARNED_BLOCK = re.compile(
+    r"(?i)\b(?:root cause|causes?\b|why\b|findings?|insights?|learned|discover|problem|issue|bug\b|how it works|explanation|analysis|background|"
+    r"what (?:happened|was happening|was wrong)|timeline|because|turns? out|due to|the reason)"
+)
+_NEXT_BLOCK = re.compile(r"(?i)^\W*(?:next|remaining|to.?do\b|follow.?up|left to|not (?:yet )?done|future|still (?:open|missing)|pending|open questions?|questions?)")
 
 
-def _answer(turn: Turn, found: Evidence, said: Message) -> Draft:
-    facts = [Fact(shorten(sentence, 240), (found.message_seq,)) for sentence in said.learned[:4]]
-    facts += [Fact(f"Reported: {shorten(prose.read(item.text).lead, 200)}", (item.seq,)) for item in found.reported[:3]]
-    facts += [Fact(f"Looked up {item.text}", (item.seq,)) for item in found.looked_up[:3]]
-    return Draft(
-        key="answer",
-        type=Type.DISCOVERY,
-        title=as_title(said.lead),
-        subtitle=shorten(turn.prompt, 140),
-        narrative=paragraph((*said.done, *said.decided, *said.learned), 800),
-        facts=tuple(fact for fact in facts if not fact.text.endswith(": ")),
-        concepts=_concepts("how-it-works", said),
-        files_read=found.files_read[:20],
+def summarize(turn: Turn, evidence: Evidence) -> Summary:
+    """Return the turn's summary. Its fields are parts of the closing message, in order and as they were written."""
+    story = story_of(turn, evidence)
+    steps = openings.open_steps(story)
+    outcome = openings.outcome(story, steps)
+    done, learned = _parts(evidence.message, worked=story.worked)
+    wish = story.asked.text if story.asked.pointed and story.asked.text else ""
+    return Summary(
+        request=clip(f"{wish} (“{turn.prompt.strip()}”)" if wish else turn.prompt.strip(), 600),
+        investigated=_investigated(evidence),
+        learned=_joined(learned, FIELD_CHARS),
+        completed=_joined(done, FIELD_CHARS) or _seen(evidence),
+        next_steps="\n".join(f"- {step}" for step in steps) if len(steps) > 1 else "".join(steps),
+        files_read=evidence.files_read[:50],
+        files_edited=evidence.edited[:50],
+        outcome=outcome,
     )
 
 
-def _decision(turn: Turn, found: Evidence, said: Message) -> Draft:
-    return Draft(
-        key="decision",
-        type=Type.DECISION,
-        title=as_title(said.decided[0]),
-        subtitle=shorten(turn.prompt, 140),
-        narrative=paragraph(said.decided, 700),
-        facts=tuple(Fact(shorten(sentence, 240), (found.message_seq,)) for sentence in said.decided[:4]),
-        concepts=("trade-off",),
-        files_modified=found.edited[:10],
+def _parts(message: str, *, worked: bool) -> tuple[list[Block], list[Block]]:
+    """Deal the message's blocks out to what was done and what was learned; nothing is done where nothing was worked on."""
+    done: list[Block] = []
+    learned: list[Block] = []
+    for block in markdown.blocks(message):
+        if _is_talk(block) or _NEXT_BLOCK.match(block.section) or _NEXT_BLOCK.match(block.lead):
+            continue
+        explains = _LEARNED_BLOCK.search(block.section or block.lead or block.source[:200])
+        (learned if explains or not worked else done).append(block)
+    return done, learned
+
+
+def _investigated(evidence: Evidence) -> str:
+    parts = []
+    if evidence.read:
+        parts.append("read " + _paths(evidence.files_read, 8))
+    if evidence.searched:
+        parts.append("searched for " + _names([item.text for item in evidence.searched], 4))
+    if evidence.looked_up:
+        parts.append("looked up " + _names([item.text for item in evidence.looked_up], 4))
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+def _seen(evidence: Evidence) -> str:
+    """Return what the tools show was done, when nobody said it."""
+    parts = [" ".join(f"Committed {one.id[:9]} {one.subject}".split()) for one in evidence.commits if not one.scratch]
+    if evidence.edited:
+        parts.append("Edited " + _paths(evidence.edited, 8))
+    return "; ".join(parts)
+
+
+def _paths(paths: Sequence[str], most: int) -> str:
+    """Name only those that are called as files are; count the others."""
+    plain = [path for path in paths if suspicion.is_name(path)][:most]
+    more = len(paths) - len(plain)
+    return ", ".join(plain) + (
+        f" and {more} more" if more and plain else f"{more} file{'s' * (more > 1)}" if more else ""
     )
 
 
-def _correction(turn: Turn) -> Draft:
-    return Draft(
-        key="correction",
-        type=Type.DECISION,
-        title=shorten(f"The user: {turn.prompt}", 140),
-        narrative=clip(turn.prompt.strip(), 600),
-        facts=(Fact(shorten(turn.prompt, 240), turn.seqs[:1]),),
-        concepts=("pattern",),
-    )
-
-
-def _still_fails(found: Evidence, command: Command) -> Draft:
-    error = error_line(command.output)
-    return Draft(
-        key=f"open:{_short_hash(command.key)}",
-        type=Type.DISCOVERY,
-        title=shorten(f"`{shorten(command.key, 70)}` still fails: {error}", 160),
-        facts=(Fact(f"Error: {error}", (command.seq,)),),
-        concepts=("gotcha",),
-        files_modified=found.edited[:20],
-    )
-
-
-def _concepts(first: str, said: Message) -> tuple[str, ...]:
-    more = (("why-it-exists", said.learned), ("trade-off", said.decided))
-    return (first, *(concept for concept, sentences in more if sentences))
-
-
-def _kind(*texts: str) -> str:
-    for text in texts:
-        for kind, words in _KINDS:
-            if words.search(text):
-                return kind
-    return Type.CHANGE
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
+def _names(items: Iterable[str], most: int) -> str:
+    listed = list(items)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")

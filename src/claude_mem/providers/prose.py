@@ -1,161 +1,186 @@
-"""Reads the agent's closing message: what it says was done, learned, decided, left open.
+"""What kind of sentence is this, and how does it become a title?
 
-The message usually is a summary already, in markdown. Its own headings and lists say which part is which; where
-there are none, the phrasing does. Greetings, praise and announcements ("Perfect!", "Let me …", "Here's the
-summary:") say nothing in three months and are left out.
+Pure functions on single sentences. The patterns know English chat; in other languages a sentence counts as a statement,
+which is the safe side: it is judged by what it names and where it stands.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from claude_mem.text import shorten
 
-PART_CHARS = 600
+TITLE_CHARS = 120
 
-_FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$|^(```|~~~).*\Z", re.M | re.S)
-# Of a line without spaces at its end.
-_HEADING = re.compile(r"\s*(?:#{1,6}\s+(?P<marked>.+)|\*\*(?P<bold>[^*]{2,80}?):?\*\*:?(?:\s*\([^)]{1,80}\))?:?)$")
-_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>.+)")
-_SPLIT = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`\"'(\[*_\d]|[a-z]+\()")
-
-# Which part of the story a heading opens.
-_HEADINGS = tuple(
-    (part, re.compile(rf"\b(?:{words})", re.I))
-    for part, words in (
-        ("next", r"next|remaining|to.?do\b|follow.?up|left to|not (?:yet )?done|future|still (?:open|missing)|pending"),
-        ("asked", r"questions?|need(?:s)? your|decide|which (?:one|option)"),
-        ("learned", r"root cause|causes?\b|why\b|findings?|insights?|learned|discover|problem|issue|bug\b|how it works|"
-                    r"explanation|analysis|background|key (?:points|files|insight)|what happened|timeline"),
-    )
-)  # fmt: skip
-
-# Which part a sentence belongs to when no heading says so; the first that fits decides.
-_SENTENCES = tuple(
-    (part, re.compile(rf"(?:{words})", re.I))
-    for part, words in (
-        ("asked", r"\?\s*$|\bwould you like\b|\b(?:want|shall|should) (?:me|I|we) (?:to )?\w+|\blet me know\b"),
-        ("next", r"^\W*next(?: up)?\s*[:,]|\bnext steps?\b|\bremaining\b|\bTODO\b|\bstill (?:needs?|has to|to do|missing|open)\b|\bnot yet\b|"
-                 r"\bleft to do\b|\bfollow-?up\b|\byou (?:can|may|should|could|might) (?:now|want|also)\b"),
-        ("decided", r"\binstead of\b|\brather than\b|\b(?:decided|chose|opted|prefer(?:red)?)\b|\btrade-?offs?\b|"
-                    r"\bdeliberate(?:ly)?\b|\bintentional(?:ly)?\b|\b(?:rejected|ruled out)\b|\bby design\b"),
-        ("learned", r"\bbecause\b|\bturn(?:s|ed) out\b|\broot cause\b|\bcaused by\b|\bthe (?:real |actual )?(?:problem|issue|bug|"
-                    r"reason|cause|culprit) (?:is|was)\b|\bdue to\b|\bwhich (?:means|meant|is why)\b|\bthe reason\b|"
-                    r"\bnot(?:e|ably)(?: that|:)"),
-    )
-)  # fmt: skip
-
-_FILLER = re.compile(
-    r"""(?ix)^\W*+(?:
-        (?:done|perfect|great|excellent|good|nice|awesome|sure|ok(?:ay)?|yes|no|all\ set|all\ done|all\ fixed|ready|got\ it|absolutely|
-           of\ course|fixed|updated|thanks|you'?re\ (?:absolutely\ )?(?:right|welcome)|interesting|i\ see|understood)\b[^a-z`]{0,6}$
-      | (?:now\ )?let\ (?:me|us)\b | let's\b | i'?ll\b | i\ will\b | i'm\ (?:going|now)\b | now\ i\b | i\ (?:can\ )?(?:now\ )?(?:see|have|understand)\b
-      | (?:good|great|excellent|nice|fair|interesting)\ (?:question|idea|point|catch|news|call|progress)\b
-      | (?:all|both|the)?\ ?(?:unit\ |integration\ )?(?:tests?|lint\w*|checks?|build|everything)\b[^.]{0,60}\b(?:pass\w*|clean|green|succeed\w*|work(?:s|ing)?)\W*$
-      | (?:tests|lint|build)\W | no\ (?:lint|issues|errors)\b[^.]{0,40}$
-      | (?:here(?:'s|\ is|\ are)|this\ is|below\ is)\b[^.]{0,80}:?\W*$ | (?:in\ )?summary\W*$ | the\ output\ (?:will|now)\b
-      | based\ on\b[^.]{0,60}:\W*$ | looking\ at\b[^.]{0,60}:\W*$
-      | (?:what'?s|what\ is)\ (?:next|changed)\W*$ | (?:changes|result|before|after|example|usage|files?)\b[^a-z]{0,4}$
+_OPENER = re.compile(
+    r"""(?ix)^\W{0,3}(?:
+        (?:all\ )?(?:done|set|good|clean|fixed) | perfect | great | excellent | awesome | nice | sure | ok(?:ay)? | yes | yep | yeah | no | nope
+      | right | exactly | absolutely | of\ course | got\ it | i\ see(?:\ now)? | understood | interesting | thanks | thank\ you | sorry | hmm+ | ah | oh | wow
+      | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ |totally\ )?(?:right|correct|welcome)(?:\ to\ [^.!?—-]{1,40})?
+      | (?:good|great|excellent|nice|fair|interesting|valid)\ (?:question|idea|point|catch|news|call|progress|find|eye|thinking)
+      | that\ makes\ sense | makes\ sense | found\ (?:it|the\ (?:issue|problem|bug)) | here\ we\ go | updated | fixed | implemented | committed(?:\ and\ pushed)? | pushed | success | complete
+    )(?:\s*[.!,:;—–-]+\s*|\s+[-–—]\s+)(?=\S)"""
+)
+_CHAT = re.compile(
+    r"""(?ix)^\W*(?:
+        (?:all\ )?(?:done|set|good|clean|fixed|perfect|great|excellent|sure|ok(?:ay)?|yes|no|right|exactly|got\ it|i\ see|understood|interesting|sorry|updated|committed|pushed|success|complete|ready)\b\W*$
+      | (?:all\ |both\ )?(?:the\ )?(?:changes?|fix(?:es)?|implementation|work|refactoring|task|everything|plan|pr|branch|document(?:ation)?)\ (?:is|are|looks?|has\ been|have\ been|was|were)\ (?:now\ )?(?:complete\w*|done|ready|good|finished|in\ place|committed|pushed|verified|updated|correct|clean)\b[^.]{0,50}\W*$
+      | (?:implementation|refactoring|work|fix|task)\ (?:complete|done|finished)\W*$
+      | (?:now\ )?let\ (?:me|us)\b | (?:now\ )?i'?ll\b | i\ will\b | i'm\ (?:going|now|using|about)\b | now\ i\b | i\ (?:can\ )?(?:now\ )?(?:see|understand|have\ (?:enough|a\ clear|all))\b
+      | (?:here(?:'s|\ is|\ are)|this\ is|below\ (?:is|are)|the\ following\ (?:is|are))\b[^.`]{0,90}\W*$
+      | (?:looking\ (?:at|into)|based\ on|checking|to\ answer|to\ summarize|in\ summary|summary|tl;?dr|good\ news|bad\ news)\b[^.]{0,90}:?\W*$
+      | (?:good|great|excellent|nice|fair|interesting)\ (?:question|idea|point|catch|news|call|progress|feedback)\b
+      | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ )?(?:right|correct|welcome)\b
+      | (?:what|how|which|why|where|when)\b[^.?]{0,60}\?$ | feel\ free\b | if\ you(?:'d|\ would)\ like\b | just\ let\ me\b | let\ me\ know\b
+      | (?:try|run|test|rebuild|restart|verify|you\ can(?:\ now)?(?:\ also)?\ (?:try|run|test|verify|use|see|check))\b[^.]{0,80}[:.]?$
     )"""
 )
-_POINTING = re.compile(
-    r"\W*(?:it|this|that|these|those|they|here|there|both|so|but|and|also|then|moving|fixed exactly)\b", re.I
+_STATUS = re.compile(
+    r"""(?ix)(?:
+        \b(?:tests?|lint\w*|linter|checks?|build|ci|everything|suite|type.?check\w*|compil\w+)\b[^.;`]{0,70}\b(?:pass(?:es|ed|ing)?|clean|green|succeed\w*|works?|happy|fine|ok|0\ (?:issues|errors))\b
+      | \bno\ (?:lint\w*|new|type)?\ ?(?:issues?|errors?|warnings?|failures?)\b | \b(?:build|lint|tests?)\ (?:passes|succeeds|is\ clean|are\ green)
+      | \bready\ (?:to|for)\ (?:commit|merge|review|test|push|go)\b | \ball\ \d+\ tests\b
+      | \b(?:branch|commit)\ (?:is\ )?(?:up\ to\ date|ahead|behind)\b | \bworking\ tree\ (?:is\ )?clean\b | \bcommitted\ (?:as|and\ pushed)\b | \bpushed\ to\b | \bchanges?\ (?:has|have)\ been\ (?:pushed|committed)
+      | \b(?:i've|i\ have)\ (?:replied|responded|answered)\b | \bfile\ has\ been\ (?:updated|saved|created)\b | \bno\ changes\ (?:needed|were|made|required)\b
+    )"""
 )
-_FIRST_PERSON = re.compile(r"^(?:(?:done|perfect|great|ok(?:ay)?|all (?:done|set|fixed)|updated|fixed|yes)[.!,:—-]+\s*)?"
-                           r"(?:(?:I|We)(?:'ve| have)?(?: (?:also|now|just|successfully))? (?=\w+(?:ed|ilt|rote|et|ut|ade)\b))?", re.I)  # fmt: skip
+_OFFER = re.compile(
+    r"(?i)\?\W*$|\b(?:would you (?:like|prefer)|do you want|want me to|shall i|should i|let me know|if you(?:'d| would) like|which (?:one|option|approach)|your (?:call|choice|preference|thoughts))\b"
+)
+_POINTING = re.compile(
+    r"(?i)^\W*(?:it|its|it's|this|that|that's|these|those|they|they're|he|she|here|there|both|so|but|and|also|then|thus|therefore|however|otherwise|"
+    r"instead|additionally|finally|first|second|third|next|since|because|you|your|i|i'm|i've|my|we|our|now|same|either|neither|"
+    r"the (?:answer|fix|changes?|implementation|document|message|file|files|tests?|user|issue|problem|bug|code|function|command|method|same|following|above|plan|approach|solution|other|first|second|new|current|existing|only|main|key|real|actual))\b"
+)
+_FIRST_PERSON = re.compile(
+    r"(?i)^(?:I|We)(?:'ve| have)?(?: (?:also|now|just|successfully|already|then))* (?=[a-z]+(?:ed|ilt|rote|et|ut|ade|an|lt|ent|ound|ew|ade)\b)"
+)
+_LEADING = re.compile(r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+")
+_TRAILING_SUMMARY = re.compile(
+    r"(?i)[.,;:—–-]*\s*(?:here(?:'s| is| are) (?:a |the )?(?:summary|what|how|breakdown)\b.*|(?:this|which) (?:ensures|means|makes)(?: sure)?(?: that)?)$"
+)
+_LINES = re.compile(r"(?P<file>\.[A-Za-z]{1,5}`?):\d+(?:[-–]\d+)?(?:, ?\d+(?:[-–]\d+)?)*|\s*\((?:at )?(?:lines?|L) ?~?\d+(?:[-–]\d+)?\)|\s*\(~?\d+ (?:LOC|lines) \w+\)")
+_LONG_PATH = re.compile(r"(?:[\w.@-]+/){2,}(?=[\w.@-]+)")
+_PARENTHESES = re.compile(r"`[^`]*`|\s*\((?:[^()`]|`[^`]*`){3,200}\)")
+_NUMBERING = re.compile(r"^(?:\d{1,2}[.)]|[-*•→]|[a-z]\))\s+")
+_CLAUSE = re.compile(r"(?:[;,]|\.(?=\s)| [-–—]|:(?=\s))\s+|\s+(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w+ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)")
+_DANGLING = re.compile(
+    r"(?i)[\s,;:–—-]+(?:a|an|the|and|or|but|nor|of|in|on|at|to|for|from|with|by|as|that|which|when|where|while|if|because|since|so|than|like|into|via|using|its|their|this|is|are|was|were|be|not|no|e\.g\.?|i\.e\.?|such)$"
+)
+_DANGLING_END = re.compile(
+    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such))$"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a closing message says, sentence by sentence, each in one part."""
-
-    lead: str = ""
-    done: tuple[str, ...] = ()
-    learned: tuple[str, ...] = ()
-    decided: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
-    next: tuple[str, ...] = ()
-
-
-def read(text: str) -> Message:
-    parts: dict[str, list[str]] = {"done": [], "learned": [], "decided": [], "asked": [], "next": []}
-    prose: list[str] = []
-    items: list[str] = []
-    for under, sentence, is_item in _sentences(text):
-        if is_filler(sentence):
-            continue
-        part = _part(under, sentence)
-        parts[part].append(sentence)
-        if part not in ("next", "asked"):
-            (items if is_item else prose).append(sentence)
-    return Message(lead=_lead(prose, items), **{name: tuple(found) for name, found in parts.items()})
+def without_chat(sentence: str) -> str:
+    """Return the sentence without what is said to the person before it: "Perfect! …", "You're right - …"."""
+    bare = sentence.strip()
+    for _ in range(3):
+        shorter = _OPENER.sub("", bare, count=1)
+        if shorter == bare:
+            break
+        bare = shorter.strip()
+    return bare
 
 
-def _lead(prose: list[str], items: list[str]) -> str:
-    """The first sentence that can stand alone: it names something, does not point at what came before, and is not one
-    of many in a list."""
-    whole = [sentence for sentence in prose if len(sentence) >= 25 and " " in sentence]
-    alone = [sentence for sentence in whole if not _POINTING.match(sentence) and not sentence.endswith(":")]
-    named = [sentence for sentence in items if len(sentence) >= 25 and " " in sentence]
-    return next(iter(alone or whole or named), "")
+def is_chat(sentence: str) -> bool:
+    return len(sentence) < 4 or bool(_CHAT.match(sentence))
 
 
-def _part(under: str, sentence: str) -> str:
-    if under in ("next", "asked"):
-        return under
-    for part, words in _SENTENCES:
-        if words.search(sentence):
-            return part
-    return under
+def is_status(sentence: str) -> bool:
+    """Does it only say how things are at the moment: tests pass, ready to commit?"""
+    return bool(_STATUS.search(sentence))
 
 
-def _sentences(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Each sentence, the part that the heading above it opens, and whether it stands in a list."""
-    under = "done"
-    paragraph: list[str] = []
-    for line in [*(line.rstrip() for line in _FENCE.sub("", text).splitlines()), ""]:
-        heading, item = _HEADING.match(line), _ITEM.match(line)
-        if heading or item or not line.strip() or line.lstrip().startswith(("|", ">", "---")):
-            yield from ((under, sentence, False) for sentence in _split(" ".join(paragraph)))
-            paragraph = []
-        if heading:
-            under = _under(plain(heading["marked"] or heading["bold"]))
-        elif item:
-            yield from ((under, sentence, True) for sentence in _split(item["text"]))
-        elif line.strip() and not line.lstrip().startswith(("|", ">", "---")):
-            paragraph.append(line.strip())
+def is_offer(sentence: str) -> bool:
+    """Does it ask or offer something?"""
+    return bool(_OFFER.search(sentence))
 
 
-def _under(heading: str) -> str:
-    return next((part for part, words in _HEADINGS if words.search(heading)), "done")
+def is_lead_in(sentence: str) -> bool:
+    return sentence.rstrip().endswith((":", "："))
 
 
-def _split(text: str) -> list[str]:
-    return [sentence for piece in _SPLIT.split(plain(text)) if (sentence := piece.strip())]
+def is_pointing(sentence: str) -> bool:
+    """Does it begin with a word that points at something said before?"""
+    return bool(_POINTING.match(sentence))
 
 
-def plain(text: str) -> str:
-    """The words without the marks of markdown; code stays in its backticks."""
-    text = re.sub(r"!?\[([^\]]{1,200})\]\([^)]{1,500}\)", r"\1", text)
-    return " ".join(re.sub(r"\*\*|__|^#{1,6} |[✓✅✔☑🎉🚀✨]\ufe0f?", "", text).split())
+def is_fragment(text: str) -> bool:
+    """Is it cut off: ends in a colon, a comma or a word that wants another?"""
+    return bool(_DANGLING_END.search(text.strip())) or text.count("`") % 2 == 1
 
 
-def is_filler(sentence: str) -> bool:
-    """Would nobody miss it in three months?"""
-    return len(sentence) < 4 or bool(_FILLER.match(sentence))
+def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
+    """Return a sentence as a heading: what was done, not who did it; whole clauses only, and no full stop."""
+    bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
+    bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
+    bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
+    bare = fit(bare.strip(" .;,:—–-"), limit)
+    return bare[:1].upper() + bare[1:]
 
 
-def as_title(sentence: str, limit: int = 120) -> str:
-    """A sentence as a heading: what was done, not who did it, and no colon or full stop at its end."""
-    bare = _FIRST_PERSON.sub("", sentence, count=1).strip() or sentence
-    bare = bare[:1].upper() + bare[1:]
-    return shorten(bare, limit).rstrip(".:;, ")
+_IRREGULAR = {
+    "make": "made", "set": "set", "put": "put", "write": "wrote", "rewrite": "rewrote", "build": "built", "rebuild": "rebuilt", "split": "split",
+    "hide": "hid", "show": "showed", "keep": "kept", "get": "got", "let": "let", "run": "ran", "find": "found", "bring": "brought", "give": "gave",
+    "send": "sent", "make sure": "made sure", "cut": "cut", "read": "read", "take": "took", "undo": "undid", "redo": "redid", "do": "did",
+}  # fmt: skip
+_REGULAR = frozenset(
+    "add allow apply auto-expand avoid bump cache capture change check clarify clean clear collapse commit compare condense consolidate convert copy correct "
+    "cover create default define delete deprecate detect disable disallow display distinguish document drop dump embed enable encode ensure escape "
+    "exclude expand export expose extend extract filter fix force format generate handle hide highlight ignore implement import improve include "
+    "increase inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open optimize parse pass "
+    "persist pin port prefix prevent print propagate publish raise record reduce refactor reformat refresh register reject release remove rename "
+    "render reorder replace reset resolve restore restrict retry return reuse revert re-run save scope shorten simplify skip sort stop store strip support "
+    "suppress surface switch sync test tighten track translate trim truncate tweak unify update upgrade use validate verify warn wire wrap".split()
+)
 
 
-def paragraph(sentences: tuple[str, ...], limit: int = PART_CHARS) -> str:
-    """As much of these sentences as there is room for, whole ones."""
+def past(line: str) -> str:
+    """Return a line that begins with a verb in the imperative as something that was done: `add X` → `Added X`."""
+    match = re.match(r"(?P<verb>[A-Za-z-]+)(?P<rest>\s.+)", line, re.S)
+    verb = match["verb"].lower() if match else ""
+    if not match or (verb not in _IRREGULAR and verb not in _REGULAR):
+        return line
+    if verb in _IRREGULAR:
+        done = _IRREGULAR[verb]
+    elif verb.endswith("e"):
+        done = f"{verb}d"
+    elif re.search(r"[^aeiou]y$", verb):
+        done = f"{verb[:-1]}ied"
+    elif verb in ("stop", "drop", "skip", "wrap", "trim", "strip", "pin", "log", "scan", "plan", "ship", "swap", "commit"):
+        done = f"{verb}{verb[-1]}ed"
+    else:
+        done = f"{verb}ed"
+    return f"{done.capitalize()}{match['rest']}"
+
+
+def fit(text: str, limit: int) -> str:
+    """Cut a line to whole clauses: first its folders, then its parentheses, then its last clauses go."""
+    if len(text) > limit:
+        text = _LONG_PATH.sub("", text)
+    while len(text) > limit and (found := [match for match in _PARENTHESES.finditer(text) if match[0][0] != "`"]):
+        text = text[: found[-1].start()] + text[found[-1].end() :]
+    if len(text) <= limit:
+        return text
+    ends = [match.start() for match in _CLAUSE.finditer(text) if limit * 0.4 <= match.start() <= limit and text[: match.start()].count("`") % 2 == 0]
+    return undangled(text[: ends[-1]] if ends else shorten(text, limit).rstrip("…"))
+
+
+def undangled(text: str) -> str:
+    """Return the text without words at its end that want another, and without an open code mark or bracket."""
+    if text.count("`") % 2:
+        text = text[: text.rfind("`")]
+    if text.rfind("(") > text.rfind(")"):
+        text = text[: text.rfind("(")]
+    before = ""
+    while before != text:
+        before, text = text, _DANGLING.sub("", text.rstrip(" ,;:.–—-"))
+    return text
+
+
+def paragraph(sentences: tuple[str, ...], limit: int = 600) -> str:
+    """Return as many of these sentences as there is room for, whole ones."""
     kept: list[str] = []
     for sentence in sentences:
         if sum(map(len, kept)) + len(sentence) > limit:

@@ -39,19 +39,39 @@ def of(body: ToolUsed) -> Change:
 
 
 def of_lines(lines: Sequence[str]) -> Change:
-    """Of a diff: they begin with `+`, `-` or a space."""
+    """Return what a diff did; its lines begin with `+`, `-` or a space."""
     lines = lines[:_MOST_LINES]
     added = [line[1:] for line in lines if line.startswith("+")]
     removed = [line[1:] for line in lines if line.startswith("-")]
     new, old = _defined(added), _defined(removed)
     around = _defined(line[1:] for line in lines if line.startswith(" "))
+    changed = [name for name in _touched(lines) if name in around or (name in new and name in old)]
     return Change(
         added_lines=len(added),
         removed_lines=len(removed),
         added=tuple(name for name in new if name not in old and name not in around),
         removed=tuple(name for name in old if name not in new and name not in around),
-        changed=tuple(dict.fromkeys([*(name for name in new if name in old), *around])),
+        changed=tuple(dict.fromkeys([*(name for name in new if name in old), *changed])),
     )
+
+
+def _touched(lines: Sequence[str]) -> Iterator[str]:
+    """Return the definitions that lines were added to or removed from: those deeper than the definition above them.
+
+    A neighbour that only stands in the diff's context is not touched.
+    """
+    inside: list[tuple[int, str]] = []  # the definitions around the current line, with their indentation
+    for line in lines:
+        text = line[1:].expandtabs(4)
+        if not text.strip():
+            continue
+        depth = len(text) - len(text.lstrip())
+        if (match := _DEFINITION.match(text) or _ARROW.match(text)) or text.strip()[0] not in "})]":
+            inside = [(other, name) for other, name in inside if other < depth]
+        if match:
+            inside.append((depth, match["name"]))
+        elif line[0] in "+-" and inside and inside[-1][0] < depth:
+            yield inside[-1][1]
 
 
 def _patch_lines(output: Any) -> Iterator[str]:
@@ -72,7 +92,7 @@ def _input_lines(given: dict[str, Any]) -> Iterator[str]:
         if isinstance(old, str) and isinstance(new, str):
             before, after = old.splitlines()[:_MOST_LINES], new.splitlines()[:_MOST_LINES]
             yield from (
-                line for line in difflib.unified_diff(before, after, n=3, lineterm="") if line[:3] not in ("+++", "---")
+                line for line in difflib.unified_diff(before, after, n=len(before), lineterm="") if line[:3] not in ("+++", "---")
             )
 
 

@@ -299,14 +299,15 @@ def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchan
     """Return the last few turns of the session before this one, the nearest last. Private turns are left out."""
     found = rows(
         conn,
-        """
-        select p.text, coalesce(s.closing, '') as closing from turns t join user_prompts p on p.turn_id = t.id
+        f"""
+        select p.text, iif(s.closing_trust in {origins.TRUSTED}, s.closing, '') as closing
+          from turns t join user_prompts p on p.turn_id = t.id
           left join session_summaries s on s.turn_id = t.id
          where t.session_id = ? and t.number < ? and not t.private order by t.number desc limit ?
         """,
         (session_id, before, MOST_PREVIOUS),
     )
-    return tuple(Exchange(row["text"], row["closing"]) for row in reversed(found))
+    return tuple(Exchange(row["text"], row["closing"] or "") for row in reversed(found))
 
 
 def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:

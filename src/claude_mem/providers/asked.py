@@ -1,0 +1,131 @@
+"""What a turn was asked to do: the prompt in plain words, or what a short prompt points back at.
+
+"yes" accepts the offer at the end of the previous answer, "2" picks an option of its list, "continue" goes on with what
+was asked before. A pasted plan is about its heading. Pasted code and logs say nothing about the wish.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from claude_mem.providers import markdown, prose
+from claude_mem.providers.evidence import plan_heading
+from claude_mem.records import Exchange, Turn
+
+PROMPT_CHARS = 6_000
+
+_FENCE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.M | re.S)
+_PASTED = re.compile(r"^(?:[>│|+@$#❯%]|[-+]\s{2,}|\s{4,}|\t|at \S+\(|\[[\w:.-]+\]|\d{2,4}[-:/]\d{2}).*$", re.M)
+_TAG = re.compile(r"<([a-zA-Z][\w-]*)\b[^>]*>.*?(?:</\1>|\Z)", re.S)
+_ADDRESS = re.compile(r"https?://\S+")
+_POLITE = re.compile(
+    r"""(?ix)^(?:\W*(?:
+        (?:ok(?:ay)?|yes|yeah|yep|sure|great|cool|nice|perfect|thanks|hm+|oh|ah|so|now|then|also|and|but|actually|please|hey|hi|alright|right|good|sorry|no)\b[\s,.:!-]*
+      | (?:can|could|would|will|should)\ (?:you|we|i)\b(?:\ (?:please|also|now|just|then|maybe|again))*\s*
+      | (?:let's|lets|let\ us)\b(?:\ (?:please|also|now|just|then|maybe|again|go\ ahead\ and))*\s*
+      | (?:i|we)(?:'d|\ would)?\ (?:want|like|need|prefer)(?:\ you)?\ to\s* | (?:i|we)\ (?:think|guess)(?:\ (?:we|that|you))?(?:\ (?:should|need\ to|have\ to|can|could))?\s*
+      | (?:you|we)\ (?:should|need\ to|have\ to|can|could|must)\s* | (?:please|just|also|now|maybe)\b\s* | do\ me\s* | help\ me\ (?:to\ )?
+    ))+"""
+)
+_QUESTION = re.compile(
+    r"(?i)^\W*(?:what|why|how|where|when|which|who|is|are|does|do|did|was|were|has|have|isn't|aren't|doesn't|don't|explain|tell me|check|double check|see|look|show me|verify|review|investigate|find out|summari[sz]e|describe|understand)\b"
+)
+_PICK = re.compile(r"(?i)^\W*(?:(?:option|approach|number|#|let's (?:do|go with)|do|go with|pick|choose|yeah|yes|ok)\W*)*(?P<picks>(?:\d{1,2}|[a-e])(?:\W+(?:and|\+|&|,)?\W*(?:\d{1,2}|[a-e]))*)\b[.):]?\W*(?P<rest>.*)$", re.S)
+_GO_AHEAD = re.compile(
+    r"(?i)^\W*(?:(?:yes|yeah|yep|y|ok(?:ay)?|sure|please|do|it|that|this|go|ahead|continue|proceed|lgtm|perfect|great|good|looks|sounds|let's|lets|implement|approved?|correct|right|exactly|both|all|them|fix|comm?it|push|now|then|and|its|it's|so|for|me|works?|agreed?|fine|cool|thanks|thank|you|done|next|go on|keep going|resume|try again|retry|again)\W*){1,8}$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The wish behind a turn."""
+
+    text: str  # in plain words, one line, perhaps empty
+    plan: str = ""  # the heading of a plan in the prompt
+    is_question: bool = False
+    pointed: bool = False  # the prompt itself says nothing; the text was found in an earlier turn
+    review: str = ""  # `Review of PR #88`, if one was asked for
+
+    @property
+    def is_wish(self) -> bool:
+        return bool(self.text) and not self.is_question
+
+
+def asked(turn: Turn) -> Asked:
+    """Return the wish of a turn's prompt, or the one that a short prompt points back at."""
+    return replace(_asked(turn), review=_review(turn))
+
+
+def _review(turn: Turn) -> str:
+    """Return which pull request or branch is under review, by its number in this prompt or a recent one."""
+    if not re.search(r"(?i)\breview|\bpr\b|\bpull request|\bcomments?\b|\bfeedback\b|\bbugbot\b", turn.prompt[:600]):
+        return ""
+    for prompt in (turn.prompt, *(exchange.prompt for exchange in reversed(turn.previous))):
+        if match := re.search(r"(?:/pull/|\bPR ?#?|\bpull request ?#?)(\d{1,6})\b", prompt[:PROMPT_CHARS], re.I):
+            return f"Review of PR #{match[1]}"
+    return ""
+
+
+def _asked(turn: Turn) -> Asked:
+    wish = _wish(turn.prompt)
+    if wish.text and not _is_pick(turn.prompt, turn.previous):
+        return wish
+    for exchange in reversed(turn.previous):
+        if accepted := _accepted(turn.prompt, exchange):
+            return Asked(accepted, pointed=True)
+        if (earlier := _wish(exchange.prompt)).text and not _PICK.match(exchange.prompt[:40]):
+            return Asked(earlier.text, earlier.plan, earlier.is_question, pointed=True)
+    return Asked(wish.text, pointed=True)
+
+
+def plain(prompt: str) -> str:
+    """Return the person's own words of a prompt: no pasted code, logs, quotations, tags or addresses."""
+    bare = _ADDRESS.sub("", _TAG.sub(" ", _FENCE.sub("", prompt)))
+    kept = _PASTED.sub("", bare)
+    return " ".join((kept if kept.strip() else bare).split())
+
+
+def _wish(prompt: str) -> Asked:
+    """Return what a prompt asks for by itself; a mere go-ahead asks for nothing."""
+    prompt = prompt[:PROMPT_CHARS]
+    if plan := plan_heading(prompt) if re.search(r"^#{1,3} ", prompt, re.M) else "":
+        return Asked(plan, plan=plan)
+    text = plain(prompt)
+    if not text or _GO_AHEAD.match(text):
+        return Asked("")
+    first = re.split(r"(?<=[.!?])\s+", text, maxsplit=1)[0]
+    sentence = first if len(first) >= 15 else text
+    bare = _POLITE.sub("", sentence).strip() or sentence
+    is_question = bool(_QUESTION.match(bare)) or (sentence.rstrip().endswith("?") and not _POLITE.match(sentence))
+    return Asked(bare.rstrip("?!. "), is_question=is_question)
+
+
+def _is_pick(prompt: str, previous: tuple[Exchange, ...]) -> bool:
+    match = _PICK.match(prompt[:80])
+    return bool(previous and match and len(match["rest"]) < 25)
+
+
+def _accepted(prompt: str, exchange: Exchange) -> str:
+    """Return what a short prompt accepts of the answer before it: an option of its list, or its offer."""
+    if not exchange.closing:
+        return ""
+    statements = markdown.read(exchange.closing)
+    if (match := _PICK.match(prompt[:80])) and (picks := re.findall(r"\d{1,2}|\b[a-e]\b", match["picks"], re.I)):
+        options = [one for one in statements if one.number in {pick.lower() for pick in picks} and one.first]
+        last = {option.number: option for option in options}  # the list nearest the end of the answer
+        if last:
+            return prose.as_title(" and ".join(option.label or option.text for option in last.values()))
+    offers = [offer for one in statements[-6:] if (offer := offered(one.text))]
+    return prose.as_title(offers[-1]) if offers else ""
+
+
+_OFFERED = re.compile(
+    r"(?i)\b(?:would you like me to|do you want me to|want me to|shall i|should i|should we|would you like to|ready (?:for me )?to|i can)\s+(?P<what>[^?]{4,200})\?"
+)
+
+
+def offered(sentence: str) -> str:
+    """Return what the agent offers to do in a sentence: `Want me to fix it that way?` → `fix it that way`."""
+    match = _OFFERED.search(sentence)
+    return match["what"].strip() if match else ""

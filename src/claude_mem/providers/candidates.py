@@ -1,0 +1,375 @@
+"""Lines that could title a record: from commits, the plan, the wish, and every statement of the closing message.
+
+Each is repaired before it is ranked: the chat before it goes, a lead-in takes its first items along, and what it does
+not name (the file, the thing that was asked about) is added. `ranking.py` picks the best by learned weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from claude_mem.providers import prose
+from claude_mem.providers.asked import Asked
+from claude_mem.providers.evidence import Commit, Evidence
+from claude_mem.providers.markdown import Statement
+from claude_mem.text import shorten
+
+MOST_STATEMENTS = 80
+NAME = re.compile(
+    r"`[^`\n]{2,80}`|\b[\w-]+(?:[./][\w-]+)+\b|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*|\b\w+_\w+|(?<!\w)--[a-z][\w-]+|#\d+|\b[A-Z][A-Z0-9]{1,}(?:-\d+)?\b|\b\w+\(\)"
+)
+_WORD = re.compile(r"[^\W\d_]{2,}|\d+")
+_PART = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
+_STOP = frozenset(
+    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its just let me more "
+    "my no not now of on only or our out over should so some such than that the their them then there these they this those "
+    "through to too up us use used uses using was we were what when where which while who why will with would you your yes "
+    "also all any both each other same very via per please".split()
+)
+_DEFAULT_SECTIONS = re.compile(r"(?i)^(?:summary|changes?|overview|result|what|files?|details?|notes?|fix|solution|implementation)\b")
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Return the words that carry meaning, identifiers taken apart, roughly stemmed."""
+    words = _WORD.findall(_PART.sub(" ", text).lower())
+    return frozenset(_stem(word) for word in words if word not in _STOP)
+
+
+def _stem(word: str) -> str:
+    for end in ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "e"):
+        if word.endswith(end) and len(word) - len(end) >= 3:
+            return word[: -len(end)]
+    return word
+
+
+def names(text: str) -> list[str]:
+    """Return the identifiers, paths, options and other names in a text, each once, without backticks."""
+    return list(dict.fromkeys(found.strip("`") for found in NAME.findall(text)))
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is known of a turn when its record is written."""
+
+    asked: Asked
+    evidence: Evidence
+    statements: Sequence[Statement]
+    prompt: str = ""
+
+    @cached_property
+    def asked_words(self) -> frozenset[str]:
+        return content_words(self.asked.text)
+
+    @cached_property
+    def work_words(self) -> frozenset[str]:
+        """Return the words of what was edited and committed: files, symbols, subjects."""
+        symbols = [name for edit in self.evidence.edits for name in (*edit.change.added, *edit.change.changed)]
+        files = [PurePosixPath(edit.path).stem for edit in self.evidence.edits]
+        return content_words(" ".join([*files, *symbols, *(commit.subject for commit in self.evidence.commits)]))
+
+    @cached_property
+    def message_words(self) -> frozenset[str]:
+        """Return the words that the closing message uses more than once: what it is about."""
+        seen: dict[str, int] = {}
+        for statement in self.statements:
+            for word in content_words(statement.labelled):
+                seen[word] = seen.get(word, 0) + 1
+        return frozenset(word for word, times in seen.items() if times > 1)
+
+    @cached_property
+    def first_claim(self) -> int:
+        """Return the position of the first statement that says something: not chat, a status, a heading or a lead-in."""
+        for one in self.statements:
+            bare = prose.without_chat(one.text)
+            if one.kind in ("prose", "item") and len(content_words(bare)) >= 3 and not prose.is_chat(bare) and not prose.is_status(bare):
+                return one.position
+        return 0
+
+    @cached_property
+    def worked(self) -> bool:
+        evidence = self.evidence
+        return bool(evidence.edits or evidence.commits or evidence.moves or evidence.made)
+
+    @cached_property
+    def place(self) -> str:
+        """Return the file that most was done to, without its folders; nothing if the work is spread out."""
+        lines: dict[str, int] = {}
+        for edit in self.evidence.edits:
+            lines[edit.path] = lines.get(edit.path, 0) + edit.change.added_lines + edit.change.removed_lines + 1
+        lines = {path: number for path, number in lines.items() if not is_test(path)} or lines
+        if not lines:
+            return ""
+        path, most = max(lines.items(), key=lambda item: item[1])
+        return PurePosixPath(path).name if len(lines) == 1 or most * 2 >= sum(lines.values()) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A line that could be the title, and where it comes from."""
+
+    title: str
+    source: str  # commit | plan | wish | task | heading | prose | item | row | list | made | moved | edited
+    statement: Statement | None = None
+    placed: bool = False  # the file was added
+    topical: bool = False  # what was asked about was added
+    commit: Commit | None = None
+
+
+def candidates(story: Story) -> list[Candidate]:
+    """Return every line that could title the turn's record, repaired, each once."""
+    plain = [*_from_evidence(story), *_from_wish(story), *_from_message(story)]
+    unique: dict[str, Candidate] = {}
+    for candidate in plain:
+        for variant in (candidate, *_completed(candidate, story)):
+            if len(variant.title) >= 12 and not prose.is_fragment(variant.title):
+                unique.setdefault(variant.title, variant)
+    return list(unique.values())
+
+
+_GENERIC_COMMIT = re.compile(
+    r"(?i)^(?:(?:style|chore|ci|build)\b.*|(?:address|apply|fix|more|pr|code)? ?(?:review|lint\w*|feedback|comments?|nits?|typos?|wip|updates?|changes|cleanup|formatting|gofmt)\b.*|initial commit|wip|update|fix|merge\b.*)$"
+)
+
+
+def main_commit(commits: Sequence[Commit]) -> Commit | None:
+    """Return the commit that changed most, of those that say something; none of a scratch repository."""
+    real = [commit for commit in commits if not commit.scratch and commit.subject]
+    telling = [commit for commit in real if not _GENERIC_COMMIT.match(commit.subject)]
+    return max(telling, key=lambda commit: (commit.lines, len(commit.subject)), default=None)
+
+
+def commit_title(commit: Commit) -> str:
+    """Return a commit's subject without its type; the scope stays."""
+    match = re.match(r"^(?P<type>\w+)(?:\((?P<scope>[^)]{1,40})\))?!?: (?P<rest>.+)$", commit.subject)
+    if not match:
+        return prose.past(prose.as_title(commit.subject))
+    rest, scope = prose.past(match["rest"]), match["scope"] or ""
+    return prose.as_title(f"{scope}: {rest}" if scope and scope.lower() not in rest.lower() else rest)
+
+
+def _from_evidence(story: Story) -> Iterator[Candidate]:
+    evidence = story.evidence
+    if commit := main_commit(evidence.commits):
+        yield Candidate(commit_title(commit), "commit", commit=commit)
+    plan = story.asked.plan or evidence.plan
+    if plan:
+        yield Candidate(prose.past(prose.as_title(plan)) if evidence.edits else prose.as_title(plan), "plan")
+    for made in evidence.made:
+        if ":" in made.text:
+            yield Candidate(prose.as_title(made.text), "made")
+    if evidence.moves:
+        yield Candidate(moved_title(evidence), "moved")
+    if evidence.edits:
+        if added := added_title(evidence):
+            yield Candidate(added, "added")
+        yield Candidate(edited_title(evidence), "edited")
+
+
+def moved_title(evidence: Evidence) -> str:
+    deleted = [f"`{move.old}`" for move in evidence.moves if not move.new]
+    moved = [f"`{move.old}` to `{move.new}`" for move in evidence.moves if move.new]
+    parts = [f"moved {_listed(moved)}"] if moved else []
+    parts += [f"deleted {_listed(deleted)}"] if deleted else []
+    return prose.as_title(" and ".join(parts), 160)
+
+
+_TEST = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|spec)(?:[/_.-]|$)|_test\.|\.test\.|\.spec\.|(?:^|/)test_")
+
+
+def is_test(path: str) -> bool:
+    return bool(_TEST.search(path))
+
+
+def added_title(evidence: Evidence) -> str:
+    """Return which definitions were added where, if few were and in one file."""
+    added = {edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added] for edit in evidence.edits}
+    filled = {path: list(dict.fromkeys(names)) for path, names in added.items() if names}
+    if not filled:
+        return ""
+    path = max(filled, key=lambda path: len(filled[path]))
+    own = filled[path]
+    if is_test(path) and (tests := [name for name in own if re.search(r"(?i)test", name)]):
+        kind = "test" if len(tests) == 1 else f"{len(tests)} tests"
+        return f"Added {kind} {_listed([f'`{name}`' for name in tests])} in `{PurePosixPath(path).name}`"
+    if len(filled) > 1 or len(own) > 3:
+        return ""
+    return f"Added {_listed([f'`{name}`' for name in own])} in `{PurePosixPath(path).name}`"
+
+
+def edited_title(evidence: Evidence) -> str:
+    """Return the plainest of titles: which symbols of which files were changed."""
+    symbols = list(dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed)))
+    created = {edit.path for edit in evidence.edits if edit.created}
+    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited]
+    verb = "Created" if created and created == set(evidence.edited) else "Edited"
+    what = f": {_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
+    return f"{verb} {_listed(files)}{what}"
+
+
+def _listed(items: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
+
+
+def _from_wish(story: Story) -> Iterator[Candidate]:
+    asked = story.asked
+    wish = prose.as_title(asked.text, 110)
+    done = prose.past(wish)
+    telling = len(content_words(wish)) >= 4 and (names(wish) or not _VAGUE.search(wish))
+    if story.worked and not asked.plan and done != wish and telling:
+        yield Candidate(done, "wish")
+    if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].done:
+        yield Candidate(prose.past(prose.as_title(story.evidence.tasks[0].subject)), "task")
+
+
+_GENERIC_LEAD = re.compile(
+    r"(?i)^(?:the |key |all |main |summary of |list of |some |a few |two |three |four |several |additional |new |other |related |remaining )*(?:changes?|files?|tests?|options?|fix(?:es)?|updates?|modifications?|details?|notes?|"
+    r"added|removed|updated|modified|created|deleted|result|results|benefits?|features?|functions?|coverage|scenarios?|cases|steps|usage|summary|locations?|implementation|strengths?|issues?|findings?|root causes?|kept|the (?:full picture|solution|fix|problem|flow|result)|full picture|recommendations?|suggestions?|minor observations?|observations?|what's preserved|preserved|problem|solution|flow|frontend|backend|code|docs?|how it works|what (?:was|changed|it)|before|after)\b"
+    r"(?: (?:made|modified|changed|files?|added|created|updated|summary|found|fixed|coverage|to|from|includes?|covers?|covering|in|are|is|that|were|was|now|i|we|done|will|look|like|of|the|test|new|so|far|this|does|and|by|following|follows|as|here|below))*$"
+)
+_CAUSE_LABEL = re.compile(r"(?i)^(?:the )?(?:root cause|cause|problem|issue|bug|what was (?:wrong|happening)|why)\b")
+_FIX_LABEL = re.compile(r"(?i)^(?:the )?(?:fix|solution|change|resolution|what (?:i|was) (?:changed|fixed|did)|bug fixed)\b")
+
+
+def _cause_and_fix(story: Story) -> Iterator[Candidate]:
+    """Join the sentence that is labelled as the cause with the one labelled as the fix."""
+    labelled = [one for one in story.statements if one.first and (one.label or one.section)]
+    cause = next((one for one in labelled if _CAUSE_LABEL.match(one.label or one.section)), None)
+    fix = next((one for one in labelled if _FIX_LABEL.match(one.label or one.section) and not prose.is_lead_in(one.text)), None)
+    if cause and fix and cause is not fix:
+        first, second = prose.as_title(cause.text, 75), prose.as_title(fix.text, 65)
+        if not prose.is_chat(first) and not prose.is_chat(second):
+            yield Candidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
+
+
+# Sentences that lead somewhere, or speak to the person: never a title by themselves.
+_POOR_START = re.compile(
+    r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
+)
+_CHANGE_START = re.compile(r"(?i)^(?:\d+\.\s*)?(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|dropp?)\w*\b")
+_VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b")
+
+
+def is_generic_lead(lead: str) -> bool:
+    """Does a lead-in say nothing by itself: "Changes made:", "Files modified:"?"""
+    bare = prose.without_chat(lead).rstrip(": ")
+    return prose.is_chat(bare) or bool(_GENERIC_LEAD.match(bare) or _POOR_START.match(bare))
+
+
+def _from_message(story: Story) -> Iterator[Candidate]:
+    statements = story.statements[:MOST_STATEMENTS]
+    yield from _cause_and_fix(story)
+    for index, one in enumerate(statements):
+        bare = prose.without_chat(one.text)
+        if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
+            yield from _with_items(statements, index)
+        if prose.is_lead_in(bare) and not is_generic_lead(bare) and len(content_words(bare)) >= 3:
+            whole = f"{one.label}: {one.text}" if one.label else one.text
+            yield Candidate(prose.as_title(whole), "lead", one)
+        yield from _contrast(statements, index)
+        yield from _pair(statements, index)
+        if _POOR_START.match(bare):
+            continue
+        if one.kind == "heading":
+            if _CHANGE_START.match(one.text) or (names(one.text) and len(content_words(one.text)) >= 4):
+                yield Candidate(prose.as_title(re.sub(r"(?i)^(?:summary|section \d+|\d+\.)\s*[:.-]\s*", "", one.text)), "heading", one)
+        elif not prose.is_lead_in(bare) and not prose.is_chat(bare):
+            if one.label and one.kind != "row":
+                yield Candidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
+            elif one.label:
+                yield Candidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
+            yield Candidate(prose.as_title(one.text), one.kind, one)
+
+
+def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+    """Join two labelled statements in a row whose labels are alike: `Auto-commit: …; Manual-commit: …`."""
+    pair = statements[index : index + 2]
+    if len(pair) < 2 or not all(one.label and one.first and not prose.is_lead_in(one.text) for one in pair):
+        pair = [one for one in statements[index : index + 6] if one.label and one.first][:2]
+        if len(pair) < 2 or pair[0] is not statements[index] or pair[0].depth:
+            return
+    first, second = pair
+    if first.kind != second.kind or first.section != second.section or prose.is_chat(first.text) or prose.is_lead_in(second.text):
+        return
+    parts = [prose.as_title(f"{one.label}: {one.text}", 72) for one in pair]
+    if all(len(part) > len(one.label) + 6 for part, one in zip(parts, pair, strict=True)):
+        yield Candidate("; ".join(parts), "contrast", first)
+
+
+def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+    """Join two sentences of one paragraph that follow each other: what is so, and what follows from it."""
+    pair = statements[index : index + 2]
+    if len(pair) < 2 or pair[1].first or pair[0].kind != pair[1].kind or pair[0].kind not in ("prose", "item"):
+        return
+    parts = [prose.as_title(one.labelled, limit) for one, limit in zip(pair, (90, 65), strict=True)]
+    claims = [prose.without_chat(one.text) for one in pair]
+    if all(len(content_words(part)) >= 3 for part in parts) and not any(
+        prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or prose.is_lead_in(claim) for claim in claims
+    ):
+        yield Candidate(f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}", "pair", pair[0])
+
+
+def _followed_by_list(statements: Sequence[Statement], index: int) -> bool:
+    return index + 1 < len(statements) and statements[index + 1].depth > 0
+
+
+def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+    """Join a lead-in, or a heading, with the labels or the beginnings of the items it introduces."""
+    lead = statements[index]
+    items = []
+    for one in statements[index + 1 :]:
+        if one.depth == 0:
+            break
+        if one.first and one.depth == statements[index + 1].depth:
+            items.append(one)
+    briefs = [prose.fit(item.label or item.text, 40).rstrip(".") for item in items]
+    if not briefs or is_generic_lead(lead.text):
+        return
+    start = prose.as_title(lead.text.rstrip(": "), 80)
+    if len(start) < 8:
+        return
+    title = start
+    for number, brief in enumerate(briefs):
+        longer = f"{title}{': ' if number == 0 else ', '}{brief}"
+        if len(longer) > prose.TITLE_CHARS:
+            break
+        title = longer
+    if title != start:
+        yield Candidate(title, "list", lead)
+
+
+def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
+    """Return the line with what it does not name: the file, and what was asked about."""
+    title, source = candidate.title, candidate.source
+    if source in ("edited", "moved", "made", "added"):
+        return
+    place = story.place
+    placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
+    if placed:
+        yield Candidate(placed, source, candidate.statement, placed=True, commit=candidate.commit)
+    topic = topic_of(story)
+    if topic and source not in ("wish", "plan", "commit") and not content_words(topic) & content_words(title):
+        whole = f"{topic}: {title[:1].lower() + title[1:] if not title.startswith('`') else title}"
+        if len(whole) <= 140:
+            yield Candidate(whole, source, candidate.statement, topical=True)
+            if placed and len(whole) < 115:
+                yield Candidate(f"{whole} ({place})", source, candidate.statement, placed=True, topical=True)
+
+
+_TOPIC = re.compile(r"(?!Users/|home/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?")
+
+
+def topic_of(story: Story) -> str:
+    """Return what was asked about in a few words: the plan's heading, the pull request under review, else a name in the
+    wish that the answer speaks of."""
+    if story.asked.plan:
+        return prose.fit(story.asked.plan, 60)
+    if story.asked.review:
+        return story.asked.review
+    spoken = story.message_words | story.work_words
+    named = [name for name in names(story.asked.text) if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name)]
+    return shorten(named[0], 45) if named else ""

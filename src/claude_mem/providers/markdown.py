@@ -1,0 +1,224 @@
+"""Reads an agent's closing message as Markdown: its statements in order, each with what it belongs to.
+
+A sentence out of its list or table loses its subject or its sign ("- 2 blob reads per file" stands under *Before*), so
+each statement keeps the heading above it, the sentence that introduces its list, and its bold label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+MOST_CHARS = 20_000  # longer messages are read in part: the beginning and the end
+MOST_STATEMENTS = 400
+
+Kind = Literal["heading", "prose", "item", "row"]
+
+_PARSER = MarkdownIt("commonmark", {"maxNesting": 20}).enable("table")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?。！？])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?:\s+(?=[A-Z`\"'(\[*_\d]|[a-z]+\()|(?<=[。！？]))"
+)
+_LABEL = re.compile(r"(?P<label>[^:]{2,80}?)(?::|\s+[-–—]|\s*→)\s+(?P<rest>\S.*)", re.S)
+_VERB_AND_STOP = re.compile(r"\s\S+\s.*[.!]$", re.S)
+_MARKS = re.compile(r"[✓✅✔☑✗❌✖⚠🎉🚀✨🚨➡]\ufe0f?\s*")
+_TASK = re.compile(r"\[([ xX])\]\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One sentence, list item, table row or heading. Inline code keeps its backticks; other marks are gone."""
+
+    text: str
+    kind: Kind
+    section: str = ""  # the nearest heading above
+    lead: str = ""  # the sentence, ending in a colon, that introduces the list or table
+    label: str = ""  # the bold or code beginning: `**Fix:** …`, `- \`path\` - …`
+    first: bool = False  # of its paragraph or item
+    depth: int = 0  # of the list; 0: not in a list
+    position: int = 0
+    done: bool | None = None  # of a task list's item
+    number: str = ""  # of an ordered list's item
+
+    @property
+    def labelled(self) -> str:
+        return f"{self.label}: {self.text}" if self.label else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A heading, paragraph, list or table as it was written, and the section it stands in."""
+
+    source: str
+    section: str
+    lead: str  # the paragraph, ending in a colon, that introduces it
+
+    @property
+    def is_heading(self) -> bool:
+        return self.section == self.source.strip("# *:：")
+
+
+def read(message: str) -> list[Statement]:
+    """Return the statements of a message in order, without code blocks and quotations."""
+    statements = _Reader(_PARSER.parse(_bounded(message))).read()
+    return list(statements)[:MOST_STATEMENTS]
+
+
+def blocks(message: str) -> list[Block]:
+    """Return the message's blocks in order, each as it was written; code blocks, quotations and rules are left out."""
+    text = _bounded(message)
+    lines = text.splitlines()
+    found: list[Block] = []
+    section = lead = ""
+    tokens = _PARSER.parse(text)
+    for index, token in enumerate(tokens):
+        if token.level or token.map is None or token.type in ("fence", "code_block", "blockquote_open", "hr", "html_block"):
+            continue
+        source = "\n".join(lines[token.map[0] : token.map[1]]).strip()
+        words = _plain(tokens[index + 1]) if token.type in ("heading_open", "paragraph_open") else ""
+        bold = _bold_start(tokens[index + 1]) if words else ""
+        if token.type == "heading_open" or (words and bold == words and not _VERB_AND_STOP.search(words)):
+            section = words.rstrip(":： ")
+        found.append(Block(source, section, lead))
+        lead = words if words.endswith((":", "：")) else ""
+    return found
+
+
+def _bounded(message: str) -> str:
+    half = MOST_CHARS // 2
+    return message if len(message) <= MOST_CHARS else f"{message[:half]}\n\n{message[-half:]}"
+
+
+class _Reader:
+    """Walks over the parser's tokens, which come flat: what opens is closed again."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens = tokens
+        self.section = ""
+        self.leads: list[str] = []
+        self.last = ""  # the last sentence of the paragraph before
+        self.quoted = 0
+        self.number = ""
+        self.position = 0
+
+    def read(self) -> Iterator[Statement]:
+        cells: list[str] = []
+        heads: list[str] = []
+        row: list[str] | None = None
+        for index, token in enumerate(self.tokens):
+            match token.type:
+                case "bullet_list_open" | "ordered_list_open" | "table_open":
+                    self.leads.append(self.last if self.last.endswith((":", "：")) else "")
+                    self.last = ""
+                case "bullet_list_close" | "ordered_list_close" | "table_close":
+                    self.leads.pop()
+                    self.last = ""
+                case "list_item_open":
+                    self.number = token.info
+                case "blockquote_open":
+                    self.quoted += 1
+                case "blockquote_close":
+                    self.quoted -= 1
+                case "thead_open":
+                    heads, row = [], heads
+                case "tr_open":
+                    cells = []
+                case "tr_close" if row is not None:
+                    heads, row = cells, None
+                case "tr_close":
+                    yield from self._row(heads, cells)
+                case "inline" if self.tokens[index - 1].type in ("th_open", "td_open"):
+                    cells.append(_plain(token))
+                case "inline" if not self.quoted:
+                    yield from self._inline(token, self.tokens[index - 1].type == "heading_open")
+
+    def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
+        text, bold = _plain(token), _bold_start(token)
+        if not text:
+            return
+        if is_heading or (bold == text and not _VERB_AND_STOP.search(text) and not self.leads):
+            self.section = text.rstrip(":： ")
+            self.last = text if text.endswith(":") else ""
+            yield self._made(self.section, "heading")
+            return
+        done = None
+        if self.leads and (task := _TASK.match(text)):
+            done, text = task[1] != " ", text[task.end() :]
+        label, rest = _split_label(text, bold)
+        sentences = [part for part in _SENTENCE_END.split(rest) if part and part.strip()]
+        kind: Kind = "item" if self.leads else "prose"
+        for number, sentence in enumerate(sentences):
+            yield self._made(
+                sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, done=done
+            )
+        self.last = sentences[-1].strip() if sentences else f"{label}:"
+
+    def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
+        named = [cell for cell in cells if cell.strip("-–— ")]
+        if len(named) > 1:
+            pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads[1:], named[1:], strict=False)]
+            text = named[1] if len(named) == 2 else "; ".join(pairs or named[1:])
+            yield self._made(text, "row", label=named[0], first=True)
+
+    def _made(
+        self, text: str, kind: Kind, *, label: str = "", first: bool = False, done: bool | None = None
+    ) -> Statement:
+        self.position += 1
+        lead = next((lead for lead in reversed(self.leads) if lead), "")
+        number = self.number or _numbered(label)
+        return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, done, number)
+
+
+def _numbered(label: str) -> str:
+    """Return the number of a label such as `Option 2` or `B)`, in lower case."""
+    match = re.match(r"(?i)(?:option|approach|step)?\s*#?(\d{1,2}|[a-e])\b[.):]?", label)
+    return match[1].lower() if match else ""
+
+
+def _plain(token: Token) -> str:
+    """Return the inline's words: code in backticks, links by their text, no other marks."""
+    parts = []
+    for child in token.children or ():
+        if child.type == "code_inline":
+            parts.append(f"`{child.content}`")
+        elif child.type in ("softbreak", "hardbreak"):
+            parts.append(" ")
+        elif child.type in ("text", "html_inline"):
+            parts.append(child.content)
+    return " ".join(_MARKS.sub("", "".join(parts)).split())
+
+
+def _bold_start(token: Token) -> str:
+    """Return the words in bold, or the code, at the beginning of the inline."""
+    children = [child for child in token.children or () if child.type != "text" or child.content.strip()]
+    if not children:
+        return ""
+    if children[0].type == "code_inline":
+        return f"`{children[0].content}`"
+    if children[0].type != "strong_open":
+        return ""
+    inside = []
+    for child in children[1:]:
+        if child.type == "strong_close":
+            break
+        inside.append(child)
+    bold = Token("inline", "", 0, children=inside)
+    return _plain(bold)
+
+
+def _split_label(text: str, bold: str) -> tuple[str, str]:
+    """Split `Fix: made detection deterministic` where the part before the colon or dash is marked as a label."""
+    if not bold or not text.startswith(bold):
+        return "", text
+    rest = text[len(bold) :]
+    if bold.endswith((":", "：")):
+        return bold.rstrip(":： "), rest.strip() or text
+    if match := re.match(r"\s*(?:\([^)]{1,80}\))?\s*(?::|[-–—]|→)\s+(?=\S)", rest):
+        return bold + rest[: match.end()].rstrip(" :-–—→").rstrip(), rest[match.end() :]
+    if not rest.strip() and not _VERB_AND_STOP.search(text) and len(text) < 80:
+        return "", text
+    return "", text

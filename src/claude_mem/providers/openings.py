@@ -1,0 +1,156 @@
+"""What is left open at the end of a turn, and how the turn ended.
+
+Evidence first: unfinished tasks, a check that fails at the end, a call that was rejected. Then what the closing message
+says is next, asks or offers. A line that is not really open does harm, because it is shown to every later session, so
+what is doubtful is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from claude_mem.providers import prose
+from claude_mem.providers.asked import offered
+from claude_mem.providers.candidates import Story, content_words, names
+from claude_mem.providers.evidence import Command, error_line
+from claude_mem.providers.markdown import Statement
+from claude_mem.text import shorten
+
+MOST_STEPS = 4
+STEP_CHARS = 200
+
+_NEXT = re.compile(
+    r"(?i)^\W*(?:(?:suggested |recommended |possible |potential |optional )?(?:next|remaining|follow.?up|outstanding|pending|open|unresolved|still|left|missing|future)\b(?: (?:steps?|work|tasks?|items?|questions?|issues?|actions?|to do|open|needed|missing|todo|improvements?|things?|up))?|to.?do|what'?s (?:next|left|missing)|not (?:yet )?(?:done|implemented|covered|addressed)|action items?|you(?:'ll)? (?:still )?need to|before (?:merging|release|you))\b[^.]{0,40}$"
+)
+_STILL = re.compile(
+    r"(?i)\b(?:still (?:needs?|has to|have to|to be|missing|open|fails?|failing|unsafe|broken|0\b|not\b|documents|uses the old)|not yet (?:implemented|done|supported|handled|tested|wired|committed|pushed)|isn't yet|remains? to be|left to do|needs? to be (?:done|added|updated|fixed|set|configured)|(?:you'll|you will|you) (?:still )?need to|remember to|don't forget to|make sure to (?:add|set|configure)|TODO|follow-up (?:PR|issue|task)|has not been (?:tested|verified|committed))\b"
+)
+_TRIVIAL = re.compile(
+    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like (?:me )?to (?:do|work)|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
+)
+_DONE = re.compile(r"(?i)^\W*(?:done|completed|fixed|added|implemented|updated|removed|✓|✅|✔)")
+_PROPOSES = re.compile(
+    r"(?i)\b(?:recommend\w*|propos\w*|suggest\w*|my (?:take|recommendation|suggestion)|we (?:could|should|can)|i(?:'d| would)(?: (?:suggest|recommend|go|do|say|propose))|could be|option \w|approach \w|should|the (?:real |proper |cleanest |best |simplest |right )?(?:fix|solution|approach) (?:is|would|could)|plan|design|would (?:need|be|require|make))\b"
+)
+
+
+def open_steps(story: Story) -> list[str]:
+    """Return what is left to do, each complete in itself, the surest first."""
+    steps = [*_unfinished(story), *_failing(story), *_announced(story.statements), *_awaited(story)]
+    kept: list[str] = []
+    for step in steps:
+        words = content_words(step)
+        if words and not any(len(words & content_words(other)) > 0.6 * min(len(words), len(content_words(other))) for other in kept):
+            kept.append(step)
+    return kept[:MOST_STEPS]
+
+
+def _unfinished(story: Story) -> Iterator[str]:
+    tasks = story.evidence.tasks
+    if any(task.done for task in tasks) and not all(task.done for task in tasks):
+        yield from (shorten(task.subject, STEP_CHARS) for task in tasks if not task.done)
+    for one in story.statements:
+        if one.done is False:
+            yield prose.as_title(one.labelled, STEP_CHARS)
+
+
+def unsolved_check(story: Story) -> Command | None:
+    """Return the check that fails at the end of the turn: after the last edit, and not seen to pass since."""
+    evidence = story.evidence
+    last_edit = max((edit.seq for edit in evidence.edits), default=0)
+    if not evidence.edits:
+        return None
+    failing = [command for command in evidence.unsolved if command.is_check and command.seq > last_edit]
+    later = {command.seq for command in evidence.commands if command.is_check and command.passed}
+    failing = [command for command in failing if not any(seq > command.seq for seq in later)]
+    return failing[-1] if failing else None
+
+
+def _failing(story: Story) -> Iterator[str]:
+    if command := unsolved_check(story):
+        yield f"`{shorten(command.key, 80)}` fails: {error_line(command.output)}"
+
+
+def _announced(statements: Sequence[Statement]) -> Iterator[str]:
+    """Return the items under what is next, and the sentences that say that something is not done yet."""
+    for one in statements:
+        if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text):
+            continue
+        under = _NEXT.match(one.lead.rstrip(":")) if one.lead else one.depth == 0 and None
+        if (one.depth and one.first and (under or (one.section and not one.lead and _NEXT.match(one.section)))) or (
+            one.depth and one.first and _NEXT.match(one.section) and one.lead.rstrip(":") == one.section
+        ):
+            yield prose.as_title(one.labelled, STEP_CHARS)
+        elif _STILL.search(one.text) and not prose.is_offer(one.text) and not prose.is_pointing(one.text) and not one.depth:
+            yield prose.as_title(one.text, STEP_CHARS)
+
+
+def _awaited(story: Story) -> Iterator[str]:
+    """Return what the agent offers or asks at its end, with what it asks about."""
+    statements = story.statements
+    if options := _options(statements):
+        yield f"Decide: {shorten('; '.join(options), STEP_CHARS)}"
+        return
+    offers = [(one, offer) for one in statements if (offer := offered(one.text)) and not _TRIVIAL.search(one.text)]
+    for one, offer in offers[-1:]:
+        yield f"{prose.as_title(_resolved(offer, one, story), STEP_CHARS)} (awaiting go-ahead)"
+    if not offers and statements and (last := statements[-1]).text.endswith("?") and not _TRIVIAL.search(last.text):
+        if len(content_words(last.text)) >= 4 and not prose.is_pointing(last.text):
+            yield f"Question: {shorten(last.text, STEP_CHARS)}"
+
+
+def _options(statements: Sequence[Statement]) -> list[str]:
+    """Return the options of the last list that the agent asks the person to choose from."""
+    chosen: list[Statement] = []
+    for one in statements:
+        if one.depth != 1 or not one.first:
+            continue
+        asks = _ASKS.search(one.lead) or (one.text.endswith("?") and not one.lead.endswith("."))
+        if asks or re.match(r"(?i)option \w", one.label):
+            chosen = [*chosen, one] if chosen and chosen[-1].lead == one.lead else [one]
+    asked = any(one.text.endswith("?") or _ASKS.search(one.text) for one in statements[-6:])
+    return [prose.as_title(one.label if len(one.label) > 8 else one.labelled, 90).rstrip("?") for one in chosen][:4] if asked and len(chosen) > 1 else []
+
+
+_ASKS = re.compile(r"(?i)\b(?:would you (?:like|prefer|rather)|do you (?:want|prefer)|should (?:i|we)|shall (?:i|we)|which (?:one|option|do|would|approach)|your (?:call|choice|preference)|a few options|options?(?: are)?:?$)\b|\boptions:$")
+_BEST = re.compile(r"(?i)\b(?:(?:real|proper|cleanest|cleaner|best|simplest|right|better) (?:fix|solution|approach|design|way)|recommend\w*|i'd suggest|the approach would be|proposed|proposal|should (?:generate|be|use|return|call|update))\b")
+_GENERIC = frozenset(content_words(
+    "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
+    "design plan idea refactoring file documentation check look run help write create start instead first next now one both either"
+))
+
+
+def _resolved(offer: str, asking: Statement, story: Story) -> str:
+    """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
+    if len(content_words(offer) - _GENERIC) >= 2:
+        return offer
+    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith(("?", ":"))]
+    for pattern in (_BEST, _PROPOSES):
+        proposed = [one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)]
+        before = [one for one in proposed if one.position < asking.position]
+        named = [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
+        if named:
+            return f"{offer}: {prose.as_title(named[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+    return offer
+
+
+def outcome(story: Story, steps: Sequence[str]) -> str:
+    """Return how the turn ended: done, partly, failed, abandoned, answered or proposed."""
+    evidence = story.evidence
+    if not story.statements and evidence.rejected:
+        return "abandoned"
+    if story.worked:
+        if unsolved_check(story):
+            return "failed" if not any(command.is_check and command.passed for command in evidence.commands) else "partly"
+        unfinished = any(task.done for task in evidence.tasks) and not all(task.done for task in evidence.tasks)
+        return "partly" if unfinished else "done"
+    if not story.statements:
+        return "abandoned" if evidence.rejected else ""
+    return "proposed" if is_proposal(story, steps) else "answered"
+
+
+def is_proposal(story: Story, steps: Sequence[str]) -> bool:
+    """Was something proposed that nobody has agreed to yet?"""
+    proposing = sum(bool(_PROPOSES.search(one.labelled)) for one in story.statements)
+    return bool(steps) and proposing >= 2 and not story.worked

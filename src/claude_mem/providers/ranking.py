@@ -1,0 +1,129 @@
+"""Which candidate becomes the title: a linear model over features with names.
+
+The weights are learned from judged turns by `bench/train_writer.py` and stand, readable, in `data/writer.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from claude_mem.providers import prose
+from claude_mem.providers.candidates import Candidate, Story, content_words, names
+
+WEIGHTS = Path(__file__).parents[1] / "data" / "writer.toml"
+_CHANGED = re.compile(
+    r"(?i)^\W*(?:\S+: )?(?:add|creat|implement|introduc|support|enabl|allow|fix|resolv|correct|repair|prevent|handl|remov|delet|drop|renam|mov|extract|refactor|simplif|"
+    r"consolidat|replac|chang|updat|switch|set|us|mak|made|convert|migrat|increas|reduc|improv|bump|upgrad|document|writ|wrote|test|mark|hid|show|pass|return|stor|track|expos|export|merg|rebas|revert|disabl|wrap|split|clean|unif|restor|validat|check|ensur|cover|rework|tighten)\w*\b"
+)
+_CAUSE = re.compile(r"(?i)\b(?:because|root cause|caused|causes|due to|the (?:issue|problem|bug|cause|reason)\b|turns? out|instead of|no longer|was missing|were missing|missing|never|doesn't|does not|didn't|only|was (?:not|never|being))\b")
+_OPEN = re.compile(r"(?i)\b(?:could|would|should|might|may|can be|option|recommend|suggest|propos|consider|next|todo|remaining|plan to|want)\w*\b")
+_STATE = re.compile(r"(?i)\b(?:is|are|was|were|now|has|have|will|uses?|returns?|shows?|stores?|works?|needs?|requires?|means?|contains?|creates?|calls?|runs?|reads?|writes?)\b")
+_NEXT_SECTION = re.compile(r"(?i)next|remaining|to.?do|follow.?up|option|recommend|question|future|alternativ|usage|example|how to|test plan|testing|verif|before\b|notes?$")
+_DONE_SECTION = re.compile(r"(?i)summary|changes?|done|fix|root cause|what (?:was|changed|i)|implement|solution|result|overview|findings?|conclusion|verdict|issue|problem")
+_CONDITIONAL = re.compile(r"(?i)^\W*(?:if|when|for|since|given|after|before|once|although|while|in (?:this|these|that|your|the)|at|on|as|without|with|to)\b")
+_ADDRESSED = re.compile(r"(?i)\b(?:you|your|you're|i|i'd|i'm|me|my|let's|please)\b")
+_VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|above|same|such|something|everything|stuff|things?|the (?:fix|changes?|issue|problem|bug|code|tests?|file|comments?))\b")
+_EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
+
+
+def features(candidate: Candidate, story: Story) -> dict[str, float]:
+    """Return what the model looks at, by name. All are between -1 and about 2."""
+    title, one = candidate.title, candidate.statement
+    words = content_words(title)
+    count = max(1, len(words))
+    text = one.text if one else title
+    worked = story.worked
+    found = {
+        "bias of " + candidate.source + (" after work" if worked else " in an answer"): 1.0,
+        "names": min(len(names(title)), 5) / 3,
+        "no name": float(not names(title)),
+        "words": min(count, 16) / 10,
+        "short": float(count < 5),
+        "long": float(len(title) > 100),
+        "asked about": len(words & story.asked_words) / max(3, min(len(story.asked_words), 8)),
+        "asked about, share": len(words & story.asked_words) / count,
+        "worked on": min(len(words & story.work_words), 6) / 4,
+        "worked on, share": len(words & story.work_words) / count,
+        "theme": min(len(words & story.message_words), 8) / 5,
+        "theme, share": len(words & story.message_words) / count,
+        "chat": float(prose.is_chat(text)),
+        "status": float(prose.is_status(text)),
+        "offer": float(prose.is_offer(text)),
+        "points back": float(prose.is_pointing(title)),
+        "placed": float(candidate.placed),
+        "topical": float(candidate.topical),
+        "a change, after work": float(worked and bool(_CHANGED.match(title))),
+        "a change, in an answer": float(not worked and bool(_CHANGED.match(title))),
+        "a state": float(bool(_STATE.search(title))),
+        "a cause, after work": float(worked and bool(_CAUSE.search(title))),
+        "a cause, in an answer": float(not worked and bool(_CAUSE.search(title))),
+        "open, after work": float(worked and bool(_OPEN.search(title))),
+        "open, in an answer": float(not worked and bool(_OPEN.search(title))),
+        "example": float(bool(_EXAMPLE.search(title))),
+        "conditional": float(bool(_CONDITIONAL.match(title))),
+        "speaks to someone": float(bool(_ADDRESSED.search(title))),
+        "vague": float(bool(_VAGUE.search(title))),
+        "wish for a change": float(candidate.source == "wish" and bool(_CHANGED.match(title))),
+        "vague wish": float(candidate.source == "wish" and bool(_VAGUE.search(title) or not names(title))),
+        "long wish": float(candidate.source == "wish" and len(title) > 90),
+        "joined": float("; " in title),
+        "question": float(title.endswith("?")),
+        "pointed prompt": float(candidate.source == "wish" and story.asked.pointed),
+        "question prompt": float(candidate.source == "wish" and story.asked.is_question),
+    }
+    if one:
+        found |= {
+            "first claim": float(one.position == story.first_claim),
+            "first claim, a change after work": float(one.position == story.first_claim and worked and bool(_CHANGED.match(title))),
+            "begins the summary": float(one.kind == "prose" and one.first and bool(re.match(r"(?i)summary|overview|tl;dr|conclusion", one.section))),
+            "before any heading": float(not one.section and one.depth == 0),
+            "first": float(one.position <= 2),
+            "early": float(2 < one.position <= 6),
+            "late": min(one.position, 40) / 40,
+            "deep": float(one.depth > 1),
+            "item": float(one.depth == 1),
+            "labelled": float(bool(one.label) and title.startswith(one.label[:10])),
+            "later in its item": float(bool(one.depth) and not one.first),
+            "under what is next": float(bool(_NEXT_SECTION.search(one.section) or _NEXT_SECTION.search(one.lead))),
+            "under what was done": float(bool(_DONE_SECTION.search(one.section))),
+            "alone in its message": float(len(story.statements) <= 4),
+        }
+    return found
+
+
+def score(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    return sum(weights.get(name, 0.0) * value for name, value in values.items())
+
+
+@lru_cache(maxsize=1)
+def weights(path: Path = WEIGHTS) -> Mapping[str, Mapping[str, float]]:
+    return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def names_a_cause(text: str) -> bool:
+    return bool(_CAUSE.search(text))
+
+
+# Evidence before words: a commit or a plan names the whole piece of work, in words chosen for that.
+_SURE = {"commit": 3, "plan": 2, "task": 1}
+
+
+def sureness(candidate: Candidate, story: Story) -> int:
+    """Return how far evidence alone speaks for a candidate."""
+    evidence = story.evidence
+    if candidate.source == "moved":
+        return int(not evidence.edits and not evidence.commits)
+    if candidate.source == "plan":
+        return _SURE["plan"] if evidence.edits and story.asked.plan and not story.asked.pointed else 0
+    return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0
+
+
+def ranked(items: Sequence[Candidate], story: Story) -> list[tuple[float, Candidate]]:
+    """Return the candidates with their scores, the best first."""
+    title = weights().get("title", {})
+    scored = [(score(features(item, story), title), item) for item in items]
+    return sorted(scored, key=lambda pair: (-sureness(pair[1], story), -pair[0]))
