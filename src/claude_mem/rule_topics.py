@@ -7,8 +7,9 @@ Decided by the rules' own words and nothing else: that pnpm and npm are both pac
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from claude_mem.rule_data import WORDS, part
 
@@ -27,11 +28,17 @@ def normal(text: str) -> str:
     return " ".join(word for word in _words(text) if word not in WORDS["courtesies"])
 
 
+def superseded_mark(row: Mapping[str, Any]) -> str:
+    """Return the words that stand behind a rule's title when another has taken its place."""
+    return f" ⟨superseded by {row['superseded_by']}⟩" if row.get("superseded_by") else ""
+
+
 def superseded(rules: Sequence[tuple[int, str]]) -> dict[int, int]:
     """Return which rule takes the place of which: of rules in the order they were stated, the next on the subject."""
+    topics = [(row_id, _topic(text)) for row_id, text in rules]
     found: dict[int, int] = {}
-    for place, (row_id, text) in enumerate(rules):
-        later = next((other for other, words in rules[place + 1 :] if replaces(words, text)), None)
+    for place, (row_id, old) in enumerate(topics):
+        later = next((other for other, new in topics[place + 1 :] if _replaces(new, old)), None)
         if later is not None:
             found[row_id] = later
     return found
@@ -40,7 +47,10 @@ def superseded(rules: Sequence[tuple[int, str]]) -> dict[int, int]:
 def replaces(later: str, earlier: str) -> bool:
     """Return whether a later rule takes the place of an earlier one: it is about the same by its own words, or it
     chooses what the other rejects."""
-    new, old = _topic(later), _topic(earlier)
+    return _replaces(_topic(later), _topic(earlier))
+
+
+def _replaces(new: _Topic, old: _Topic) -> bool:
     shared = new.words & old.words
     if new.words == old.words:
         return bool(shared)

@@ -42,6 +42,12 @@ def statements(text: str) -> list[Statement]:
     return list({normal(stated.title): stated for stated in found if stated}.values())
 
 
+def is_all_rules(text: str) -> bool:
+    """Return whether a text is nothing but standing rules."""
+    found = [_statement(sentence, alone=True) for sentence in _sentences(text) if sentence]
+    return bool(found) and all(found)
+
+
 def is_quoted_from(words: str, text: str) -> bool:
     """Return whether words are a person's own in a text, and speak of more than one occasion."""
     own = " ".join(normal(line) for line in _own_lines(text))

@@ -2,7 +2,7 @@
 
 A refined observation takes the place of the draft it speaks of and keeps its key, so that whoever has seen its ID still
 finds it. Files are named only if a tool touched them. Facts taken from commits, edits and commands stay, with
-their events. A decision that the model does not repeat stays as it was.
+their events. A decision that the model does not repeat stays as it was. A rule is the user's own words or it is none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from claude_mem.origins import EXTERNAL
+from claude_mem.providers import rules as rules_
 from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
 from claude_mem.providers.prose import as_title
@@ -158,11 +159,14 @@ def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:
 
 
 def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settled: frozenset[str]) -> Iterator[Draft]:
-    told = [item for item in said.observations if normal_title(item.title) not in turn.known]
+    rules = [rest for rest in draft.observations if rest.type == Type.RULE]  # the user's words need no others
+    fresh = [item for item in said.observations if normal_title(item.title) not in turn.known]
+    told = [item for item in fresh if not _repeats_rule(item, rules)]
     if not told:
         yield from draft.observations
         return
-    mine = [rest for rest in draft.observations if rest.trust != EXTERNAL]
+    yield from rules
+    mine = [rest for rest in draft.observations if rest.trust != EXTERNAL and rest.type != Type.RULE]
     left_out = {rest.key: left for rest in mine if (left := _left_out(rest, told))}
     partners = [(rest, _partner(rest, told)) for rest in mine if rest.key not in left_out]
     files: set[str] = set()
@@ -175,7 +179,14 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
         yield from kept
     yield from (rest for rest, partner in partners if partner is None and _was_seen(rest, files))
     yield from left_out.values()
-    yield from (rest for rest in draft.observations if rest.trust == EXTERNAL)  # held, and no part of what is told
+    held = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
+    yield from held  # no part of what is told
+
+
+def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
+    """Return whether a model states again, as a rule, what the user's own words state."""
+    words = _roots([item.title, item.narrative, *item.facts])
+    return item.type == Type.RULE and any(_repeats(rule.title, words) for rule in rules)
 
 
 def _was_seen(draft: Draft, files: set[str]) -> bool:
@@ -229,6 +240,10 @@ def _join(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn, number:
     changed += tuple(path for draft in own for path in draft.files_modified if path not in changed)
     if alone and not changed:
         changed = found.edited
+    if item.type == Type.RULE:
+        if not own and (quoted := rules_.quoted(turn, item.title)):
+            return quoted
+        item = replace(item, type=Type.DECISION)  # nobody but the user states a rule
     return Draft(
         key=own[0].key if own else f"model:{number}",
         type=item.type,

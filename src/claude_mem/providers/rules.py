@@ -44,6 +44,14 @@ def rules(turn: Turn) -> list[Draft]:
     return list(drafts.values()) if len(drafts) <= MOST_RULES else []
 
 
+def quoted(turn: Turn, words: str) -> Draft | None:
+    """Return a rule that a model has found, if its words are the user's own in the turn and hold beyond one occasion."""
+    for seq, text in _texts(turn):
+        if rule_words.is_quoted_from(words, text):
+            return _draft(rule_words.Statement(words, words), seq)
+    return None
+
+
 def rejection(body: ToolUsed) -> str | None:
     """Return what the user said when rejecting or interrupting a tool call, "" if nothing; None for any other call."""
     text = _output(body)
