@@ -16,7 +16,7 @@ from dataclasses import replace
 from claude_mem import phrases, suspicion
 from claude_mem.labels import unlabelled
 from claude_mem.origins import EXTERNAL
-from claude_mem.providers import prose, trust
+from claude_mem.providers import prose, rules, trust
 from claude_mem.providers.evidence import Command, Commit, Edit, Evidence, Fix, count, error_line, gather, is_specific
 from claude_mem.providers.prose import Message, as_title, paragraph
 from claude_mem.providers.trust import Taint, Team
@@ -65,6 +65,10 @@ def digest(turn: Turn) -> Digest:
         summary = summarise(turn, own, heard)
     else:
         drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
+    drafts = [
+        *rules.rules(turn),
+        *(draft for draft in drafts if draft.key != "correction"),
+    ]  # until the new writer calls it
     weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 

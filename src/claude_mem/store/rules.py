@@ -1,7 +1,7 @@
 """Standing rules: which of a project's stand, and which later one took the place of an earlier one.
 
-The link (`observations.superseded_by`) follows from the rules that may be shown, in the order they were stated. It is made
-again, in the same transaction, whenever one of them is stated, corrected, judged, forgotten or brought back; so
+The link (`observations.superseded_by`) follows from the rules that may be shown, in the order they were stated. It is
+made again, in the same transaction, whenever one of them is stated, corrected, judged, forgotten or brought back; so
 forgetting a rule brings back the one it had superseded.
 """
 
@@ -17,7 +17,7 @@ _RULES = f"o.project_id = ? and o.type = '{Type.RULE}' and not o.forgotten"
 
 
 def current(conn: Connection, project_ids: list[int]) -> list[Row]:
-    """Return the rules of these projects that stand and may be shown unasked, the latest first: id, title, trust, time."""
+    """Return the rules that stand and may be shown unasked, the latest first: id, title, trust and time."""
     found: list[Row] = []
     for project_id in project_ids:
         found += rows(

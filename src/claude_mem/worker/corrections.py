@@ -42,10 +42,8 @@ async def change(service: Service, request: Request) -> Any:
 def _change(conn: Connection, wanted: int, fields: Row, by: str) -> Row:
     """An agent's words are weighed as what it saves is: where it has read, nobody knows here."""
     now, words = ids.now(), "\n".join(strings(list(fields.values())))
-    if by != corrections.PERSON and Type.RULE in (
-        fields.get("type"),
-        observations.get(conn, "observation", wanted)["type"],
-    ):
+    types = (fields.get("type"), observations.get(conn, "observation", wanted)["type"])
+    if by != corrections.PERSON and Type.RULE in types:
         raise CannotDo("only a person states a rule or changes one", hint="`claude-mem open` shows where")
     trust, why = (by, "") if by == corrections.PERSON else whose(conn, None, words, by, now=now)
     return corrections.change(conn, wanted, fields, now=now, by=by, trust=trust, why=why)
