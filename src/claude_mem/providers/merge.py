@@ -159,11 +159,11 @@ def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:
 
 
 def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settled: frozenset[str]) -> Iterator[Draft]:
-    rules = [rest for rest in draft.observations if rest.type == Type.RULE]  # the user's words need no others
     fresh = [item for item in said.observations if normal_title(item.title) not in turn.known]
+    rules = _rules(turn, draft, fresh)
     told = [item for item in fresh if not _repeats_rule(item, rules)]
     if not told:
-        yield from draft.observations
+        yield from {rest.key: rest for rest in (*rules, *draft.observations)}.values()
         return
     yield from rules
     mine = [rest for rest in draft.observations if rest.trust != EXTERNAL and rest.type != Type.RULE]
@@ -183,10 +183,21 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     yield from held  # no part of what is told
 
 
+def _rules(turn: Turn, draft: Digest, told: Sequence[Said]) -> list[Draft]:
+    """Return the rules of the draft, and those that a model has found in the user's own words."""
+    stated = [rest for rest in draft.observations if rest.type == Type.RULE]
+    quoted = [rules_.quoted(turn, item.title) for item in told if item.type == Type.RULE]
+    new = [rule for rule in quoted if rule and not any(_repeats(rule.title, _roots([own.narrative])) for own in stated)]
+    return list({rule.key: rule for rule in (*stated, *new)}.values())
+
+
 def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
-    """Return whether a model states again, as a rule, what the user's own words state."""
+    """Return whether a model states again, as a rule or a decision, what the user's own words state and nothing else."""
     words = _roots([item.title, item.narrative, *item.facts])
-    return item.type == Type.RULE and any(_repeats(rule.title, words) for rule in rules)
+    stated = [rule for rule in rules if _repeats(rule.title, words)]
+    if item.type == Type.DECISION and not item.files_modified:
+        return any(_repeats(item.title, _roots([rule.narrative])) for rule in stated)
+    return item.type == Type.RULE and bool(stated)
 
 
 def _was_seen(draft: Draft, files: set[str]) -> bool:
@@ -240,13 +251,9 @@ def _join(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn, number:
     changed += tuple(path for draft in own for path in draft.files_modified if path not in changed)
     if alone and not changed:
         changed = found.edited
-    if item.type == Type.RULE:
-        if not own and (quoted := rules_.quoted(turn, item.title)):
-            return quoted
-        item = replace(item, type=Type.DECISION)  # nobody but the user states a rule
     return Draft(
         key=own[0].key if own else f"model:{number}",
-        type=item.type,
+        type=Type.DECISION if item.type == Type.RULE else item.type,  # nobody but the user states a rule
         title=item.title,
         subtitle=item.subtitle,
         narrative=item.narrative,

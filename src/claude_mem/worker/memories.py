@@ -93,8 +93,8 @@ async def by_file(service: Service, request: Request) -> Any:
 
 async def save_memory(service: Service, request: Request) -> Any:
     """Remember what a person says: `{text, title?, project? or cwd?, type?}`. The type `rule` is a standing rule, which
-    a person's "always …" is by itself; nobody else can state one. With `X-Claude-Mem-By: agent` it is an agent's word, which waits if something from outside was read just before, wherever: a command may be
-    run in any folder."""
+    a person's "always …" is by itself; nobody else can state one. With `X-Claude-Mem-By: agent` it is an agent's word,
+    which waits if something from outside was read just before, wherever: a command may be run in any folder."""
     body = await body_of(request)
     by, kind = speaker(request), _saved_type(request, text_in(body, "type", limit=40))
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)

@@ -61,7 +61,7 @@ TAKES = {
     "GET /api/timeline": "anchor query depth_before:0-50 depth_after:0-50 project format:json|text",
     "GET /api/session/{id}/story": "from:0-1000000000 limit:1-50",
     "GET /api/session/{id}/events": "turn:1-1000000000 from:0-1000000000 limit:1-200",
-    "POST /api/memory/save": "text! title project cwd type:rule",
+    "POST /api/memory/save": "text! title project cwd type",
     "POST /api/backfill": "path paths:texts",
     "POST /api/backfill/look": "paths!:texts",
     "POST /api/backfill/refine": "paths!:texts dry_run:flag",
