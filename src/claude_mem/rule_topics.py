@@ -54,10 +54,11 @@ def _replaces(new: _Topic, old: _Topic) -> bool:
     shared = new.words & old.words
     if new.words == old.words:
         return bool(shared)
-    if shared in (new.words, old.words):
-        return len(shared) >= 2 and len(shared) / len(new.words | old.words) >= LEAST_ALIKE
     is_reversed = (old.chosen and old.chosen == new.rejected) or (new.chosen and new.chosen == old.rejected)
-    return bool(is_reversed) and new.scope <= old.scope
+    if is_reversed and new.scope <= old.scope:
+        return True
+    contains = shared in (new.words, old.words)
+    return contains and len(shared) >= 2 and len(shared) / len(new.words | old.words) >= LEAST_ALIKE
 
 
 @dataclass(frozen=True, slots=True)

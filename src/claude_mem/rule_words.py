@@ -69,7 +69,7 @@ def _own_lines(text: str) -> Iterator[str]:
     """Yield the lines that the person wrote: no code, tags, quotes, output, nor what a document says."""
     text = plain(text[:MOST_CHARS].replace("\r\n", "\n")).replace("’", "'")
     text = _OPEN_TAG.sub("", _TAGGED.sub("\n", _FENCED.sub("\n", text)))
-    lines = text.strip().split("\n")
+    lines = text.rstrip().strip("\n").split("\n")
     if len(lines) == 1:
         lines = [lines[0].removeprefix("# ")]  # a note to an agent's memory, not a heading
     elif _is_document(text, lines):
