@@ -865,3 +865,7 @@ CREATE TABLE trusted_sources (
     at          integer not null,                -- when a person said so
     primary key (project_id, source)
 ) strict, without rowid;
+
+CREATE INDEX observations_superseded on observations (superseded_by) where superseded_by is not null;
+
+CREATE INDEX observations_rules on observations (project_id, created_at) where type = 'rule';

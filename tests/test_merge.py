@@ -155,15 +155,31 @@ def test_of_two_decisions_the_one_that_is_not_repeated_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt", ["No, never use requests here. Use urllib, the proxy blocks it.", "Always run make fmt"]
+    ("prompt", "rule"),
+    [
+        ("No, never use requests here. Use urllib, the proxy blocks it.", "Never use requests here"),
+        ("Always run make fmt", "Always run make fmt"),
+    ],
 )
-def test_the_users_own_words_stay_unless_they_are_repeated(prompt: str) -> None:
+def test_the_users_own_rule_stays_and_a_models_repetition_of_it_does_not(prompt: str, rule: str) -> None:
     work = told_at_the_end("cart.py loads its rates with urllib now and is formatted.", EDIT, prompt=prompt)
     said = Said(type="change", title="cart.py loads its rates with urllib", files_modified=("cart.py",))
-    (kept,) = decisions(joined(work, said))
-    assert kept == f"The user: {prompt}"
-    rule = Said(type="decision", title=f"Rule of the user: {prompt}")
-    assert decisions(joined(work, said, rule)) == [rule.title]
+    for kind in ("rule", "decision"):
+        made = joined(work, said, Said(type=kind, title=f"The user: {rule}"))
+        assert [(item.title, item.trust) for item in made.observations if item.type == "rule"] == [(rule, "agent")]
+        assert decisions(made) == []
+    assert [item.title for item in joined(work, said).observations][:2] == [rule, said.title]
+
+
+def test_a_models_rule_is_the_users_own_words_or_a_decision() -> None:
+    work = told_at_the_end("Done.", EDIT, prompt="Rename the cart. Our house style: sentence case in all headings")
+    said = Said(type="rule", title="sentence case in all headings", narrative="The model's own words")
+    (rule,) = [item for item in joined(work, said).observations if item.type == "rule"]
+    assert (rule.title, rule.narrative) == (said.title, said.title)
+    assert rule.key.startswith("rule:")
+    for invented in ("Headings must never have a full stop", "rename the cart in this file"):
+        made = joined(work, Said(type="rule", title=invented))
+        assert [item.type for item in made.observations if item.title == invented] == ["decision"]
 
 
 def test_an_edit_that_no_answer_tells_of_stays() -> None:

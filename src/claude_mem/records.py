@@ -154,6 +154,7 @@ class Turn:
     known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
     origins: Sequence[str] = ()  # of the same events; where there are none, they follow from the bodies
     remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
+    host: str = ""  # the agent, where that is known
     previous: tuple[Exchange, ...] = ()  # the turns just before this one, the nearest last: "yes" answers one of them
 
     @property

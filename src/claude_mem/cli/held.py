@@ -12,12 +12,13 @@ from typing import Any
 
 from claude_mem.cli import output
 from claude_mem.origins import HELD_NOTE, is_held
+from claude_mem.rule_topics import superseded_mark
 
 Item = dict[str, Any]
 
 
 def mark(item: Item) -> str:
-    return f" ⟨{item['trust']}⟩" if is_held(item) else ""
+    return (f" ⟨{item['trust']}⟩" if is_held(item) else "") + superseded_mark(item)
 
 
 def warn(items: Sequence[Item]) -> None:

@@ -43,6 +43,9 @@ def add_commands(commands: Any) -> None:
     save_.add_argument("text", nargs="*", metavar="TEXT", help="any words; `-` reads them from stdin")
     save_.add_argument("--title", default="", metavar="T", help="default: its first sentence")
     save_.add_argument("--project", default="", metavar="P", help="default: the project of this folder")
+    save_.add_argument(
+        "--rule", action="store_true", help="a standing rule: shown first at every start (`Always …` is one by itself)"
+    )
     save_.set_defaults(run=save)
     for name, run, help_ in (
         ("pin", pin, "tell these first at every start of a session"),
@@ -132,8 +135,9 @@ def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
 def save(options: argparse.Namespace) -> int:
     where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
     body = {"text": _note_text(options.text, options.piped), "title": options.title, **where}
-    kept = _client().post("/api/memory/save", body)
-    output.line(f"saved as {kept['id']} in {kept['project']}: {kept['title']}")
+    kept = _client().post("/api/memory/save", body | ({"type": "rule"} if options.rule else {}))
+    what = f"rule {kept['id']}" if kept["type"] == "rule" else kept["id"]
+    output.line(f"saved as {what} in {kept['project']}: {kept['title']}")
     if kept["held"]:
         output.say(f"it is told to no session before you approve it (`claude-mem open`, Quarantine): {kept['held']}")
     return 0

@@ -10,7 +10,7 @@ from claude_mem import process
 from claude_mem.cli import held, output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
-from claude_mem.errors import NotFound
+from claude_mem.errors import Misuse, NotFound
 
 GROUPS = ("day", "month", "project", "model", "session", "verdict")
 COMPRESS_SECONDS = 90.0
@@ -21,6 +21,7 @@ def add_commands(commands: Any) -> None:
     listing = commands.add_parser("list", help="what is remembered, newest first")
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", help="only of this project")
+    listing.add_argument("--type", default="", metavar="T", help="only observations of this type: rule, decision, …")
     listing.add_argument("-n", "--limit", type=int, default=20, help="how many (default: 20, at most 100)")
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
     listing.set_defaults(run=list_)
@@ -50,7 +51,10 @@ def _client() -> Client:
 
 
 def list_(options: argparse.Namespace) -> int:
+    if options.type and options.kind != "observations":
+        raise Misuse(f"{options.kind} have no type", hint="claude-mem list --type rule")
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
+    query |= {"type": options.type} if options.type else {}
     items = _client().get(f"/api/{options.kind}", **query)["items"]
     if options.json:
         held.json_lines(items)

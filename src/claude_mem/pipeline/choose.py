@@ -14,7 +14,9 @@ from typing import Any
 Row = dict[str, Any]
 
 HALF_LIFE_MS = 7 * 86_400_000
-WEIGHTS = {"decision": 0.3, "bugfix": 0.25, "feature": 0.25, "discovery": 0.2, "refactor": 0.15, "change": 0.1}
+WEIGHTS = {
+    "rule": 0.5, "decision": 0.3, "bugfix": 0.25, "feature": 0.25, "discovery": 0.2, "refactor": 0.15, "change": 0.1,
+}  # fmt: skip
 UNKNOWN_WEIGHT, BY_A_PERSON = 0.2, 0.4
 ALIKE = 0.8  # how much something that repeats what is chosen already is held back
 

@@ -11,8 +11,8 @@ from claude_mem.failpoints import failpoint
 from claude_mem.origins import BURST, BURST_MS, EXTERNAL, TRUSTED
 from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.providers.base import Compressor
-from claude_mem.records import Digest, Job, News, Stopped, SubagentStopped, ToolUsed, Turn
-from claude_mem.store import jobs, ledger, observations, sessions, turns
+from claude_mem.records import Digest, Job, News, Stopped, SubagentStopped, ToolUsed, Turn, Type
+from claude_mem.store import jobs, ledger, observations, rules, sessions, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import first_sentence
 
@@ -69,13 +69,18 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     if made.title and turn.number == 1:
         sessions.set_title(conn, turn.session_id, made.title)
+    states_rules = rules.of_turn(conn, turn.id) or any(draft.type == Type.RULE for draft in made.observations)
     for draft in made.observations:
+        if draft.type == Type.RULE and rules.is_stated(conn, turn, draft):
+            continue
         if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
             said = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
             news.append(News("new_observation", said))
     for why in {draft.why for draft in made.observations if draft.trust == EXTERNAL}:
         observations.note_burst(conn, turn.project_id, why, since=turn.ended_at - BURST_MS, least=BURST)
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
+    if states_rules:
+        rules.link(conn, turn.project_id)
     if past and turns.more_past(conn, turn.project_id):
         return []  # of many old turns, the last one is soon enough to tell of
     jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)

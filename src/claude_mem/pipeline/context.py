@@ -18,6 +18,7 @@ from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.labels import as_line
 from claude_mem.origins import HELD_NOTE, is_held
 from claude_mem.pipeline import choose
+from claude_mem.rule_topics import superseded_mark
 from claude_mem.store import observations, projects, timeline
 from claude_mem.store.database import Connection
 from claude_mem.store.timeline import Anchor
@@ -263,7 +264,7 @@ def fenced(lines: Iterable[str]) -> str:
 
 def held_mark(row: Mapping[str, Any]) -> str:
     """Where it comes from, of what is not told unasked."""
-    return f" ⟨{safe(row['trust'])}⟩" if is_held(row) else ""
+    return (f" ⟨{safe(row['trust'])}⟩" if is_held(row) else "") + superseded_mark(row)
 
 
 def noted(text: str, rows: Iterable[Mapping[str, Any]]) -> str:

@@ -98,7 +98,8 @@ class Hit:
         """As every surface shows it."""
         named = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
-        item |= {name: self.row[name] for name in (*named, "session_id", "project_id", "trust", "verdict")}
+        marks = ("session_id", "project_id", "trust", "verdict", "superseded_by")
+        item |= {name: self.row[name] for name in (*named, *marks)}
         if not explain:
             return item
         return item | {"explain": self.why, "snippet": snippet(self.row["body"] or "", self.why["terms"])}

@@ -2,7 +2,7 @@
 
 A refined observation takes the place of the draft it speaks of and keeps its key, so that whoever has seen its ID still
 finds it. Files are named only if a tool touched them. Facts taken from commits, edits and commands stay, with
-their events. A decision that the model does not repeat stays as it was.
+their events. A decision that the model does not repeat stays as it was. A rule is the user's own words or it is none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from claude_mem.origins import EXTERNAL
+from claude_mem.providers import rules as rules_
 from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
 from claude_mem.providers.prose import as_title
@@ -158,11 +159,14 @@ def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:
 
 
 def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settled: frozenset[str]) -> Iterator[Draft]:
-    told = [item for item in said.observations if normal_title(item.title) not in turn.known]
+    fresh = [item for item in said.observations if normal_title(item.title) not in turn.known]
+    rules = _rules(turn, draft, fresh)
+    told = [item for item in fresh if not _repeats_rule(item, rules)]
     if not told:
-        yield from draft.observations
+        yield from {rest.key: rest for rest in (*rules, *draft.observations)}.values()
         return
-    mine = [rest for rest in draft.observations if rest.trust != EXTERNAL]
+    yield from rules
+    mine = [rest for rest in draft.observations if rest.trust != EXTERNAL and rest.type != Type.RULE]
     left_out = {rest.key: left for rest in mine if (left := _left_out(rest, told))}
     partners = [(rest, _partner(rest, told)) for rest in mine if rest.key not in left_out]
     files: set[str] = set()
@@ -175,7 +179,25 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
         yield from kept
     yield from (rest for rest, partner in partners if partner is None and _was_seen(rest, files))
     yield from left_out.values()
-    yield from (rest for rest in draft.observations if rest.trust == EXTERNAL)  # held, and no part of what is told
+    held = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
+    yield from held  # no part of what is told
+
+
+def _rules(turn: Turn, draft: Digest, told: Sequence[Said]) -> list[Draft]:
+    """Return the rules of the draft, and those that a model has found in the user's own words."""
+    stated = [rest for rest in draft.observations if rest.type == Type.RULE]
+    quoted = [rules_.quoted(turn, item.title) for item in told if item.type == Type.RULE]
+    new = [rule for rule in quoted if rule and not any(_repeats(rule.title, _roots([own.narrative])) for own in stated)]
+    return list({rule.key: rule for rule in (*stated, *new)}.values())
+
+
+def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
+    """Return whether a model states again, as a rule or a decision, what the user's own words state and nothing else."""
+    words = _roots([item.title, item.narrative, *item.facts])
+    stated = [rule for rule in rules if _repeats(rule.title, words)]
+    if item.type == Type.DECISION and not item.files_modified:
+        return any(_repeats(item.title, _roots([rule.narrative])) for rule in stated)
+    return item.type == Type.RULE and bool(stated)
 
 
 def _was_seen(draft: Draft, files: set[str]) -> bool:
@@ -231,7 +253,7 @@ def _join(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn, number:
         changed = found.edited
     return Draft(
         key=own[0].key if own else f"model:{number}",
-        type=item.type,
+        type=Type.DECISION if item.type == Type.RULE else item.type,  # nobody but the user states a rule
         title=item.title,
         subtitle=item.subtitle,
         narrative=item.narrative,

@@ -13,7 +13,7 @@ import msgspec
 from claude_mem import ids, origins
 from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.failpoints import failpoint
-from claude_mem.store import jobs
+from claude_mem.store import jobs, rules
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import HELD, LISTS, cost, dump, fingerprint, get, loaded
 
@@ -87,8 +87,10 @@ def judge(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, b
         _note(conn, row_id, verdict, None if verdict == "right" else {"verdict": was}, now=now, by=by)
     else:
         _ask_render(conn, kind, row_id, now=now)
-    sql = f"update {_TABLES[kind]} set verdict = ?, updated_at = ? where id = ?"
-    conn.execute(sql, (is_now, now, row_id))
+    if kind == "observation":
+        _update(conn, row_id, {"verdict": is_now, "updated_at": now})
+    else:
+        conn.execute("update session_summaries set verdict = ?, updated_at = ? where id = ?", (is_now, now, row_id))
     return get(conn, kind, row_id)
 
 
@@ -401,8 +403,12 @@ def _set(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
 
 
 def _update(conn: Connection, row_id: int, values: Row) -> None:
+    """Some columns as they are given. Which rules stand may follow from them."""
     names = ", ".join(f"{name} = :{name}" for name in values)
+    was_rule = rules.touches(conn, row_id)
     conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
+    if not values.keys().isdisjoint(rules.LINKED) and (was_rule or rules.touches(conn, row_id)):
+        rules.link_project_of(conn, row_id)
 
 
 def _note(conn: Connection, row_id: int, what: str, before: Row | None, *, now: int, by: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from claude_mem.errors import CannotDo, NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.needles import Needle
-from claude_mem.store import corrections, foreign, jobs, notices, stones
+from claude_mem.store import corrections, foreign, jobs, notices, rules, stones
 from claude_mem.store.corrections import KEEP_MS
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS
@@ -219,6 +219,7 @@ def _present(conn: Connection, name: str) -> list[int]:
 
 def take_away(conn: Connection, part: Found, *, n: int, erase: bool, now: int) -> None:
     """One portion. Softly, each row is kept as it was; for good, it is not."""
+    project_ids = projects_of(conn, part)
     if not erase:
         _keep(conn, part, n)
     for row_id in part.observations:
@@ -227,6 +228,8 @@ def take_away(conn: Connection, part: Found, *, n: int, erase: bool, now: int) -
     if part.away:
         _drop_away(conn, part.away)
     _strip(conn, part, n=n, erase=erase, upto=now)
+    for project_id in project_ids:
+        rules.link(conn, project_id)
     failpoint("forget.part")
 
 
@@ -258,8 +261,9 @@ def _tidy_copy(conn: Connection, tables: Any, touched: Sequence[int]) -> None:
         ("ledger", "session_id", "sdk_sessions"),
         ("ledger", "turn_id", "turns"),
         ("backfill_files", "session_id", "sdk_sessions"),
+        ("observations", "superseded_by", "observations"),
     ):
-        if table in tables:
+        if column in tables.get(table, ()):
             conn.execute(f"update {table} set {column} = null where {column} not in (select id from {other})")
     if "documents" in tables:
         for table in ("passages", "signals", "vectors"):
@@ -580,7 +584,10 @@ def undo(conn: Connection, n: int, *, now: int) -> Row:
     conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (n,))
     conn.execute("delete from put_away where forgetting_id = ?", (n,))
     conn.execute("update forgettings set undone_at = ? where id = ?", (now, n))
-    return {"counts": counts, "projects": sorted({item["project_id"] for item in kept if item["project_id"]})}
+    project_ids = sorted({item["project_id"] for item in kept if item["project_id"]})
+    for project_id in project_ids:
+        rules.link(conn, project_id)
+    return {"counts": counts, "projects": project_ids}
 
 
 def _content(item: Row) -> Row:
@@ -609,7 +616,7 @@ def _bring_back(conn: Connection, item: Row, *, now: int) -> bool:
         conn.execute("delete from user_prompts where turn_id = ?", (content["turn_id"],))
     table, _ = _TABLES[kind]
     columns = foreign.columns(conn)[table]
-    row = {name: item for name, item in content.items() if name in columns}
+    row = {name: item for name, item in content.items() if name in columns and name != "superseded_by"}
     marks = ", ".join(f":{name}" for name in row)
     conn.execute(f"insert or ignore into {table} ({', '.join(row)}) values ({marks})", row)
     if kind == "event" and conn.changes():

@@ -11,7 +11,7 @@ from claude_mem import origins
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.labels import unlabelled
-from claude_mem.records import Author, Draft, Summary, Turn
+from claude_mem.records import Author, Draft, Summary, Turn, Type
 from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import tokens
@@ -33,7 +33,7 @@ def is_believed(row: Row) -> bool:
 
 
 def may_tell(row: Row) -> bool:
-    return row["verdict"] != "wrong" and is_believed(row)
+    return row["verdict"] != "wrong" and is_believed(row) and not row.get("superseded_by")
 
 
 def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
@@ -121,9 +121,10 @@ def save(
     trust: str = "user",
     by: str = "user",
     why: str = "",
+    type_: str = Type.DISCOVERY,
 ) -> int:
     """Something a person (`user`) or an agent wants remembered."""
-    content = {"type": "discovery", "title": title, "narrative": text, "facts": "[]", "concepts": "[]"}
+    content = {"type": str(type_), "title": title, "narrative": text, "facts": "[]", "concepts": "[]"}
     row = one(
         conn,
         """
@@ -246,7 +247,7 @@ _OBSERVATIONS = """
            p.name as project, o.prompt_number,
            o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
            o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.why, o.verdict, o.commit_id, o.pinned,
-           o.created_at, o.updated_at
+           o.superseded_by, o.created_at, o.updated_at
       from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
      where not o.forgotten
 """
@@ -268,13 +269,13 @@ _PROMPTS = """
 QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
 
 
-def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "") -> list[Row]:
-    """Newest first."""
-    where = "and p.name = :project" if project else ""
+def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = "") -> list[Row]:
+    """Newest first. Only observations have a type."""
+    where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
     found = rows(
         conn,
         f"{QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
-        {"project": project, "limit": limit, "offset": offset},
+        {"project": project, "type": type_, "limit": limit, "offset": offset},
     )
     return [loaded(row) for row in found]
 
@@ -315,7 +316,7 @@ def recent(
             for row in rows(
                 conn,
                 f"""{_OBSERVATIONS} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
-                    and {TELLABLE} {pinned}
+                    and {TELLABLE} and o.superseded_by is null {pinned}
                     order by o.created_at desc, o.id desc limit ?""",
                 (project_id, after_id, but_session, limit),
             ):
@@ -328,7 +329,7 @@ def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = 
     """What is known about a file: first what changed it, then what only read it; the newest first."""
     found = rows(
         conn,
-        f"""{_OBSERVATIONS} and {TELLABLE}
+        f"""{_OBSERVATIONS} and {TELLABLE} and o.superseded_by is null
             and coalesce(s.content_session_id, '') != :but
             and o.id in (select d.row_id from signals f join documents d on d.id = f.document_id
                           where f.kind in ('edited', 'read') and f.value = :path

@@ -17,8 +17,8 @@ import msgspec
 
 from claude_mem import projects as projects_
 from claude_mem.portable import Item, Observation, Project, Prompt, Session, Summary
-from claude_mem.records import Status
-from claude_mem.store import observations, projects, sessions, stones
+from claude_mem.records import Status, Type
+from claude_mem.store import observations, projects, rules, sessions, stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import LATEST, plain, shorten
 
@@ -575,6 +575,8 @@ def _put_observation(
     conn.execute(
         sql, {**_content(record), **_places(conn, session_id, turn_id, project_id), "id": known and known["id"]}
     )
+    if record.type == Type.RULE:
+        rules.link(conn, project_id)
     return outcome
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.git_files import Repository
 from claude_mem.projects import GIT, MADE, OLDER, Project
-from claude_mem.store import jobs, notices, repositories
+from claude_mem.store import jobs, notices, repositories, rules
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import plain, shorten
 
@@ -276,6 +276,7 @@ def merge(conn: Connection, source: int, target: int) -> Row:
     conn.execute("delete from projects where id = ?", (source,))
     notices.drop_merges(conn, source)
     _index_stays(conn, target, untouched)
+    rules.link(conn, target)
     return {**found, "into": show(conn, target)}
 
 

@@ -484,7 +484,7 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
                d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
                coalesce(o.trust, y.trust, nullif(d.trust, '')) as trust,
-               coalesce(o.verdict, y.verdict, '') as verdict, o.subtitle, o.tokens,
+               coalesce(o.verdict, y.verdict, '') as verdict, o.superseded_by, o.subtitle, o.tokens,
                coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
                (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read

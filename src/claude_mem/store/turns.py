@@ -260,7 +260,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     row = one(
         conn,
         """
-        select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, p.root
+        select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, s.host, p.root
           from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
          where t.id = ? and not t.private
         """,
@@ -291,6 +291,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         ),
         remotes=here.remotes,
         known=_known(conn, row["session_id"], before=row["number"]),
+        host=row["host"],
         previous=_previous(conn, row["session_id"], before=row["number"]),
     )
 

@@ -286,7 +286,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/context/failure": {"POST": measured("failure", telling.speak)},
     "/api/context/semantic": {"POST": telling.semantic},
     "/api/search": {"GET": telling.search},
-    "/api/observations": {"GET": memories.listing(partial(observations.listing, kind="observation"))},
+    "/api/observations": {"GET": memories.list_observations},
     "/api/observations/batch": {"POST": memories.batch},
     "/api/observations/by-file": {"GET": memories.by_file},
     "/api/summaries": {"GET": memories.listing(partial(observations.listing, kind="summary"))},

@@ -11,8 +11,9 @@ from typing import Any
 from starlette.requests import Request
 
 from claude_mem import ids, origins, quarantine
-from claude_mem.errors import Misuse
+from claude_mem.errors import CannotDo, Misuse
 from claude_mem.pipeline import context, recall
+from claude_mem.records import Type
 from claude_mem.store import corrections, observations, projects, provenance
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
@@ -41,6 +42,9 @@ async def change(service: Service, request: Request) -> Any:
 def _change(conn: Connection, wanted: int, fields: Row, by: str) -> Row:
     """An agent's words are weighed as what it saves is: where it has read, nobody knows here."""
     now, words = ids.now(), "\n".join(strings(list(fields.values())))
+    types = (fields.get("type"), observations.get(conn, "observation", wanted)["type"])
+    if by != corrections.PERSON and Type.RULE in types:
+        raise CannotDo("only a person states a rule or changes one", hint="`claude-mem open` shows where")
     trust, why = (by, "") if by == corrections.PERSON else whose(conn, None, words, by, now=now)
     return corrections.change(conn, wanted, fields, now=now, by=by, trust=trust, why=why)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import projects
+from claude_mem import projects, rule_words
 from claude_mem.errors import Misuse
+from claude_mem.origins import USER
+from claude_mem.records import Type
 from claude_mem.store import events, observations, sessions, turns
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import first_sentence, storable
-from claude_mem.worker.requests import Handler, body_of, is_id, number, row_id, speaker, text_in
+from claude_mem.worker.requests import Handler, body_of, is_id, number, persons_only, row_id, speaker, text_in
 from claude_mem.worker.saving import keepable
 from claude_mem.worker.service import Service
 
@@ -21,12 +24,24 @@ from claude_mem.worker.service import Service
 def listing(select: Callable[..., list[Row]]) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
         """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`, newest first."""
-        limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0)
-        project = request.query_params.get("project", "")
-        found = await service.db.read(select, limit=limit + 1, offset=offset, project=project)
-        return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
+        return await _listed(service, request, select)
 
     return handler
+
+
+async def list_observations(service: Service, request: Request) -> Any:
+    """`limit` (1–100), `offset`, `project`, `type` → `{items, hasMore, offset, limit}`, newest first."""
+    kind = request.query_params.get("type", "")
+    if kind and kind not in service.icons:
+        raise Misuse(f"there is no type {kind!r}", hint="use one of " + ", ".join(service.icons))
+    return await _listed(service, request, partial(observations.listing, kind="observation", type_=kind))
+
+
+async def _listed(service: Service, request: Request, select: Callable[..., list[Row]]) -> Any:
+    limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0)
+    project = request.query_params.get("project", "")
+    found = await service.db.read(select, limit=limit + 1, offset=offset, project=project)
+    return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
 
 
 def single(kind: str) -> Handler:
@@ -77,9 +92,11 @@ async def by_file(service: Service, request: Request) -> Any:
 
 
 async def save_memory(service: Service, request: Request) -> Any:
-    """Remember what a person says: `{text, title?, project? or cwd?}`. With `X-Claude-Mem-By: agent` it is an agent's
-    word, which waits if something from outside was read just before, wherever: a command may be run in any folder."""
+    """Remember what a person says: `{text, title?, project? or cwd?, type?}`. The type `rule` is a standing rule, which
+    a person's "always …" is by itself; nobody else can state one. With `X-Claude-Mem-By: agent` it is an agent's word,
+    which waits if something from outside was read just before, wherever: a command may be run in any folder."""
     body = await body_of(request)
+    by, kind = speaker(request), _saved_type(request, text_in(body, "type", limit=40))
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)
     project = projects.named(name or projects.GENERAL)
     if cwd and not name:
@@ -90,5 +107,15 @@ async def save_memory(service: Service, request: Request) -> Any:
     if not text.strip():
         raise Misuse("all of it is private; nothing was kept")
     title = keepable(text_in(body, "title", limit=200)) or first_sentence(text, 100)
-    row_id, why = await service.save(project, title, text, by=speaker(request))
-    return {"success": True, "id": row_id, "title": title, "project": project.name, "held": why}
+    kind = kind or (Type.RULE if by == USER and rule_words.is_all_rules(text) else Type.DISCOVERY)
+    row_id, why = await service.save(project, title, text, by=by, type_=kind)
+    return {"success": True, "id": row_id, "type": kind, "title": title, "project": project.name, "held": why}
+
+
+def _saved_type(request: Request, wanted: str) -> str:
+    """Return the type that was asked for: `rule`, or none."""
+    if wanted not in ("", Type.RULE):
+        raise Misuse(f"{wanted!r} can't be saved", hint="`rule`, or leave `type` out")
+    if wanted:
+        persons_only(request)
+    return wanted

@@ -45,7 +45,7 @@ TAKES = {
     "GET /api/search": "query q limit:1-100 offset:0-10000 project project_id:0-999999999 kind type obs_type concepts"
     " files dateStart:date dateEnd:date host session orderBy:relevance|date_desc|date_asc format:json|text explain:flag"
     " typing:flag",
-    "GET /api/observations": f"{_PAGE} project",
+    "GET /api/observations": f"{_PAGE} project type",
     "GET /api/summaries": f"{_PAGE} project",
     "GET /api/prompts": f"{_PAGE} project",
     "GET /api/ledger": f"{_PAGE} project",
@@ -61,7 +61,7 @@ TAKES = {
     "GET /api/timeline": "anchor query depth_before:0-50 depth_after:0-50 project format:json|text",
     "GET /api/session/{id}/story": "from:0-1000000000 limit:1-50",
     "GET /api/session/{id}/events": "turn:1-1000000000 from:0-1000000000 limit:1-200",
-    "POST /api/memory/save": "text! title project cwd",
+    "POST /api/memory/save": "text! title project cwd type",
     "POST /api/backfill": "path paths:texts",
     "POST /api/backfill/look": "paths!:texts",
     "POST /api/backfill/refine": "paths!:texts dry_run:flag",

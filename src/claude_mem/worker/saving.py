@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from claude_mem import ids, privacy, quarantine, suspicion
 from claude_mem.origins import BURST, BURST_MS, EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.projects import Project
+from claude_mem.records import Type
 from claude_mem.redact import redact, redact_lines
-from claude_mem.store import events, observations, projects
+from claude_mem.store import events, observations, projects, rules
 from claude_mem.store.database import Connection
 from claude_mem.text import storable
 
@@ -31,15 +32,26 @@ class Saved:
     project_ids: frozenset[int]  # of whom other things are told from now on
 
 
-def save(conn: Connection, project: Project, title: str, text: str, *, by: str, place: Project | None) -> Saved:
+def save(
+    conn: Connection,
+    project: Project,
+    title: str,
+    text: str,
+    *,
+    by: str,
+    place: Project | None,
+    type_: str = Type.DISCOVERY,
+) -> Saved:
     """`place` is where whoever says it works, if that is known: not always the project it is for."""
     now = ids.now()
     known = [] if project.root else projects.by_name(conn, project.name)
     project_id = known[0] if known else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
     trust, why = whose(conn, _reads(conn, project_id, place), f"{title}\n{text}", by, now=now)
-    words = {"title": title, "text": text, "key": key}
+    words = {"title": title, "text": text, "key": key, "type_": type_}
     saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
+    if type_ == Type.RULE:
+        rules.link(conn, project_id)
     changed = observations.hold_saved(conn, since=now - BURST_MS) if why == "burst" else set()
     held = quarantine.why(trust, why) if trust not in TRUSTED else ""
     return Saved(saved, held, frozenset({project_id, *changed}))

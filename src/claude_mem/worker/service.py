@@ -34,7 +34,7 @@ from claude_mem.providers.base import Compressor
 from claude_mem.providers.chain import Chain
 from claude_mem.providers.embedding import Embedder
 from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import Job, News, Outcome
+from claude_mem.records import Job, News, Outcome, Type
 from claude_mem.spool import Spool, write_private
 from claude_mem.store import (
     account,
@@ -375,11 +375,18 @@ class Service:
         return event_id
 
     async def save(
-        self, project: Project, title: str, text: str, *, by: str = "user", place: Project | None = None
+        self,
+        project: Project,
+        title: str,
+        text: str,
+        *,
+        by: str = "user",
+        place: Project | None = None,
+        type_: str = Type.DISCOVERY,
     ) -> tuple[int, str]:
         """Something that is to be remembered, by itself and for good; said by a person, or by an agent that works in a
         place. Its number and, if it has to wait for a person's word, why."""
-        saved = await self.db.write(saving.save, project, title, text, by=by, place=place)
+        saved = await self.db.write(saving.save, project, title, text, by=by, place=place, type_=type_)
         self.stream.publish([News("new_observation", {"id": saved.id, "session_id": None, "title": title})])
         await self.render_again(sorted(saved.project_ids))
         return saved.id, saved.held

@@ -105,6 +105,7 @@ function meta(item) {
     projectMark(item.project, item.project_id), agentMark(item.host),
     item.pinned ? badge("pinned", "good") : null,
     item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
+    item.superseded_by ? badge(`superseded by ${item.superseded_by}`, "warn") : null,
     files.length ? h("span", { class: "mono", title: files.join("\n") }, files[0].split("/").pop(), files.length > 1 ? ` +${files.length - 1}` : "") : null,
     item.kind === "observation" && item.session_id ? h("a", { href: turnPath(item) }, "session") : null,
     when(item.created_at));

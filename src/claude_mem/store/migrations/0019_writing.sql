@@ -6,6 +6,8 @@ alter table session_summaries add column outcome text not null default ''
 
 -- A later rule on the same subject: the earlier one is kept, but no longer shown unasked.
 alter table observations add column superseded_by integer references observations (id) on delete set null;
+create index observations_superseded on observations (superseded_by) where superseded_by is not null;
+create index observations_rules on observations (project_id, created_at) where type = 'rule';
 
 -- The version of the writer that last digested the turn. 0: up to 0.1.0; such turns are digested again in the background.
 alter table turns add column writer integer not null default 0;

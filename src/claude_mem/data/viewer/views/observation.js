@@ -104,11 +104,12 @@ export async function show({ id }) {
 function page(found, deeds) {
   const { observation: item, origin, history, told, held: why } = found;
   const act = (name, label, more = {}) => button(label, deeds[name.split("-")[0]], { "data-do": name, ...more });
-  const held = !told && item.verdict === "";
+  const held = !told && item.verdict === "" && !item.superseded_by;
   return [
     h("p", { class: "meta" }, typeMark(item.type), item.type, projectMark(item.project, item.project_id), agentMark(item.host),
       item.pinned ? badge("pinned", "good") : null, item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
-      item.verdict === "approved" ? badge("approved", "good") : null, held ? badge("in quarantine", "warn") : null, when(item.created_at)),
+      item.verdict === "approved" ? badge("approved", "good") : null, held ? badge("in quarantine", "warn") : null,
+      item.superseded_by ? h("a", { href: `/observation/${item.superseded_by}` }, badge(`superseded by ${item.superseded_by}`, "warn")) : null, when(item.created_at)),
     h("div", { class: "toolbar", role: "toolbar", "aria-label": "What you can do" },
       act("edit", "Edit", { "aria-keyshortcuts": "e", title: "e" }), act("pin", item.pinned ? "Unpin" : "Pin", { "aria-keyshortcuts": "p", title: "p" }),
       held ? act("approve", "Approve", { kind: "primary" }) : null,

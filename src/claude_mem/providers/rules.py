@@ -1,0 +1,107 @@
+"""The standing rules of a turn: what the user insists on, in the user's own words.
+
+They come from the prompt, and from what the user said when rejecting a tool call. A rejected call arrives as the output
+of a tool, so its words count as the user's only where no tool could have written them, and they are weighed as strictly
+as any output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+
+from claude_mem import origins, rule_topics, rule_words
+from claude_mem.records import Draft, Fact, Prompted, ToolUsed, Turn, Type
+
+MOST_RULES = 5  # a turn; more are a document
+KEY = "rule:"
+
+_CLAUDE = re.compile(
+    r"(?:The user doesn't want to (?:proceed with this tool use|take this action right now)\.|Permission for this tool use was"
+    r" denied\. The tool use was rejected|The agent proposed a plan that was rejected by the user\.)"
+)
+_CLAUDE_WORDS = re.compile(r"(?:To tell you how to proceed, t|T)he user said:\s*(.*)", re.S)
+_CLAUDE_NOTE = re.compile(r"\n\s*Note: The user's next message may contain .*", re.S)
+_CLARIFIES = "The user wants to clarify these questions."  # the client's words about a dialog, not the user's
+_OPENCODE = re.compile(
+    r"The user rejected permission to use this specific tool call(?: with the following feedback:\s*(.*)|\.?\s*\Z)",
+    re.S,
+)
+_OTHERS = re.compile(
+    r"(?:Exit code \d+\n)?\[Request interrupted by user|\[Operation Cancelled\] Reason: User"
+    r"|[\w ]{0,40}(?:failed: )?(?:rejected|aborted|cancell?ed|declined|denied) by (?:the )?user\b"
+)
+
+
+def rules(turn: Turn) -> list[Draft]:
+    """Return the standing rules that the user stated in a turn."""
+    drafts: dict[str, Draft] = {}
+    for seq, text in _texts(turn):
+        for stated in rule_words.statements(text):
+            draft = _draft(stated, seq)
+            drafts.setdefault(draft.key, draft)
+    return list(drafts.values()) if len(drafts) <= MOST_RULES else []
+
+
+def quoted(turn: Turn, words: str) -> Draft | None:
+    """Return a rule that a model has found, if its words are the user's own in the turn and hold beyond one occasion."""
+    for seq, text in _texts(turn):
+        if rule_words.is_quoted_from(words, text):
+            return _draft(rule_words.Statement(words, words), seq)
+    return None
+
+
+def rejection(body: ToolUsed) -> str | None:
+    """Return what the user said when rejecting or interrupting a tool call, "" if nothing; None for any other call."""
+    text = _output(body)
+    if not body.failed or not text:
+        return None
+    if _CLAUDE.match(text):
+        words = _CLAUDE_WORDS.search(text)
+        spoken = _CLAUDE_NOTE.sub("", words[1]).strip() if words else ""
+        return "" if spoken.startswith(_CLARIFIES) else spoken
+    if told := _OPENCODE.match(text):
+        return (told[1] or "").strip()
+    return "" if _OTHERS.match(text) else None
+
+
+def key(words: str) -> str:
+    """Return the key of a rule: the same words, in whatever session, have the same key."""
+    return KEY + hashlib.blake2b(rule_topics.normal(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _texts(turn: Turn) -> Iterator[tuple[int, str]]:
+    """Yield each text of the user with the event it stands in."""
+    if not any(isinstance(body, Prompted) for body in turn.bodies) and turn.seqs:
+        yield turn.seqs[0], turn.prompt  # the events were let go of, the prompt was kept
+    for seq, body in zip(turn.seqs, turn.bodies, strict=True):
+        if isinstance(body, Prompted):
+            yield seq, body.text
+        elif isinstance(body, ToolUsed) and _is_users(body, turn) and (words := rejection(body)):
+            yield seq, words
+
+
+def _is_users(body: ToolUsed, turn: Turn) -> bool:
+    """Return whether the words of a rejected call can only be the user's. A tool server writes its own errors, a page its
+    own words; and only Claude Code is known to begin what a failed command printed with its exit code."""
+    local = not body.name.startswith("mcp__") and origins.of(body, cwd=turn.cwd or turn.root) in origins.TRUSTED
+    return local and turn.host in ("", "claude")
+
+
+def _output(body: ToolUsed) -> str:
+    """Return the output where it is text, as hooks and transcripts tell it."""
+    blocks = body.output if isinstance(body.output, list) else [{"text": body.output}]
+    texts = [block.get("text") for block in blocks if isinstance(block, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str)).strip().removeprefix("Error: ")
+
+
+def _draft(stated: rule_words.Statement, seq: int) -> Draft:
+    return Draft(
+        key=key(stated.title),
+        type=Type.RULE,
+        title=stated.title,
+        narrative=stated.sentence,
+        facts=(Fact(stated.sentence, (seq,)),),
+        concepts=("pattern",),
+    )

@@ -1,0 +1,245 @@
+"""Which of a person's sentences state a standing rule.
+
+A rule is shown at the start of every session, so a false one costs more than a missed one. A sentence counts only if
+its own words are general ("always", "from now on", "we use … here", "stop adding …"), and not if they point at one
+occasion ("yet", "this file", "for now") or at something that the sentence does not name ("do that"). Quotes, code,
+tags, logs and pasted documents are not the person's own words. English only; the same text gives the same rules.
+The words and patterns are in `data/rules.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from claude_mem.rule_data import SHAPES, WORDS, part
+from claude_mem.rule_topics import normal
+from claude_mem.text import plain
+
+TITLE_CHARS = 140
+MOST_CHARS = 8_000  # of a text that are looked at
+DOCUMENT_CHARS, DOCUMENT_LINES = 1_500, 25  # a longer text is a document: only its first paragraph is the person's own
+SENTENCE_CHARS = 400
+LEAST_WORDS = 3  # of a sentence that says something by itself; fewer are "no", "stop" or "wrong again"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A rule as it was stated: one line to show, and the whole sentence it is from."""
+
+    title: str
+    sentence: str
+
+
+def statements(text: str) -> list[Statement]:
+    """Return the standing rules that a text states, in order, each once."""
+    sentences = list(_sentences(text))
+    found = [_statement(sentence, alone=True) for sentence in sentences]
+    others = [sentence for sentence, stated in zip(sentences, found, strict=True) if not stated]
+    if any(len(sentence.split()) >= LEAST_WORDS for sentence in others):  # a task: what it says may be part of the task
+        found = [_statement(sentence, alone=False) for sentence in sentences]
+    return list({normal(stated.title): stated for stated in found if stated}.values())
+
+
+def is_all_rules(text: str) -> bool:
+    """Return whether a text is nothing but standing rules."""
+    found = [_statement(sentence, alone=True) for sentence in _sentences(text) if sentence]
+    return bool(found) and all(found)
+
+
+def is_quoted_from(words: str, text: str) -> bool:
+    """Return whether words are a person's own in a text, and speak of more than one occasion."""
+    own = " ".join(normal(line) for line in _own_lines(text))
+    return bool(normal(words)) and normal(words) in own and not _OCCASION.search(_masked(words))
+
+
+# --- whose words they are --------------------------------------------------------------------------------------------
+
+_FENCED = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.S)
+_TAGGED = re.compile(r"<([a-zA-Z][\w-]{1,40})\b[^<>\n]{0,200}>.*?</\1\s{0,4}>", re.S)
+_OPEN_TAG = re.compile(r"^\s*<[a-zA-Z][\w-]{1,40}\b[^<>\n]{0,200}>.*", re.S | re.M)
+_HEADING = re.compile(r"^#{1,6} \S", re.M)
+_PASTED, _INTRODUCES, _LISTS_RULES = part("pasted"), part("introduces"), part("lists_rules")
+_BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
+_QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|(?<![\w])'[^'\n]{2,}'(?!\w)|https?://\S+")
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    """Yield the lines that the person wrote: no code, tags, quotes, output, nor what a document says."""
+    text = plain(text[:MOST_CHARS].replace("\r\n", "\n")).replace("’", "'")
+    text = _OPEN_TAG.sub("", _TAGGED.sub("\n", _FENCED.sub("\n", text)))
+    lines = text.rstrip().strip("\n").split("\n")
+    if len(lines) == 1:
+        lines = [lines[0].removeprefix("# ")]  # a note to an agent's memory, not a heading
+    elif _is_document(text, lines):
+        lines = _first_paragraph(lines)
+    is_diff = any(line.startswith(("@@ ", "+++ ", "--- ", "diff --git")) for line in lines)
+    plain_lines = [line for line in lines if line.strip() and not _BULLET.match(line)]
+    if plain_lines and not any(map(_LISTS_RULES.search, plain_lines)):
+        lines = [line for line in lines if not _BULLET.match(line)]  # the points of a task
+    for line in lines:
+        if _INTRODUCES.search(line):
+            return
+        if not _PASTED.match(line) and not (is_diff and line.startswith(("-", "+"))):
+            yield _BULLET.sub("", line).strip().strip("*").strip()
+
+
+def _is_document(text: str, lines: Sequence[str]) -> bool:
+    return len(text) > DOCUMENT_CHARS or len(lines) > DOCUMENT_LINES or bool(_HEADING.search(text))
+
+
+def _first_paragraph(lines: Sequence[str]) -> list[str]:
+    """Return the lines above the first blank line or heading, unless they are the document already."""
+    paragraph: list[str] = []
+    for line in lines:
+        if not line.strip() or _HEADING.match(line):
+            break
+        paragraph.append(line)
+    return paragraph if sum(map(len, paragraph)) <= DOCUMENT_CHARS // 2 else []
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?<!\.\.)[)\"']*\s+")
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for line in _own_lines(text):
+        masked, start = _masked(line), 0
+        for end in _SENTENCE_END.finditer(masked):
+            yield line[start : end.end()].strip()
+            start = end.end()
+        yield line[start:].strip()
+
+
+def _masked(text: str) -> str:
+    """Return the text with what it quotes made unreadable; everything stays where it is."""
+    return _QUOTED.sub(lambda quote: "¤" * len(quote[0]), text)
+
+
+# --- what makes a sentence a rule ------------------------------------------------------------------------------------
+
+_OPENING, _CONDITION, _GENERAL = part("opening"), part("condition"), part("general")
+_OCCASION, _REMARK, _HERE = part("occasion"), part("remark"), part("here")
+_POINTS = re.compile(r"\s+(?:it|this|that|them|these|those)\b(?! (?:repo|project|codebase))", re.I)
+_ONE_THING = re.compile(rf"\W+{part('definite').pattern}", re.I)
+_STATED = ("habit",)  # what is usual may be stated after other words; a command there belongs to the task
+
+
+def _statement(sentence: str, *, alone: bool) -> Statement | None:
+    """Return the rule that a sentence states; None if it states none, or none that stands by itself. `alone`: nothing
+    beside it asks for work that it could be a part of."""
+    if not 8 <= len(sentence) <= SENTENCE_CHARS:
+        return None
+    masked = _masked(sentence)
+    if _OCCASION.search(_HERE.sub(lambda here: "¤" * len(here[0]), masked)) or _REMARK.search(masked):
+        return None
+    for start, end, first in _clauses(masked):
+        begin = start + _skip_openings(masked[start:end])
+        clause = masked[begin:end]
+        if "?" in clause and not _is_request(masked[start:begin]):
+            continue
+        if _states_rule(clause, first=first, alone=alone):
+            title = _title(sentence[begin:end])
+            return Statement(title, sentence) if title else None
+    return None
+
+
+def _clauses(masked: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield where each clause begins and ends, and whether a command may begin there."""
+    ends = [(mark.start(), mark.end()) for mark in re.finditer(r";\s+|\s+[-–—]+\s+", masked)]
+    starts = [0, *(end for _, end in ends)]
+    for start, end in zip(starts, [*(begin for begin, _ in ends), len(masked)], strict=True):
+        yield start, end, True
+        for comma in re.finditer(r"(?:,|:|\band\b|\bbut\b|\bbecause\b|\bsince\b|\bas\b)\s+(?=we\b)", masked[start:end]):
+            yield start + comma.end(), end, False
+
+
+def _skip_openings(clause: str) -> int:
+    at = 0
+    while (opening := _OPENING.match(clause, at)) and opening.end() > at:
+        at = opening.end()
+    return at
+
+
+def _is_request(opening: str) -> bool:
+    return bool(re.search(r"\b(?:can|could|would|will) (?:you|u)\b", opening, re.I))
+
+
+def _states_rule(clause: str, *, first: bool, alone: bool) -> bool:
+    condition = _CONDITION.match(clause) if first else None
+    starts = [0, condition.end()] if condition else [0]
+    return any(
+        (match := shape.pattern.match(clause, start))
+        and (first or shape.kind in _STATED)
+        and _is_general(shape.kind, match, clause, alone=alone)
+        for start in starts
+        for shape in SHAPES
+    )
+
+
+def _is_general(kind: str, match: re.Match[str], clause: str, *, alone: bool) -> bool:
+    """Return whether words of that shape bind beyond the task at hand."""
+    verb = (match["verb"] or "").lower() if "verb" in match.re.groupindex else ""
+    after = clause[match.end("verb") :] if verb else ""
+    if verb and (not _is_base(verb, gerund=kind in ("stop", "permission")) or _POINTS.match(after)):
+        return False
+    is_marked = bool(_GENERAL.search(clause))
+    match kind:
+        case "command":
+            working = verb in WORDS["work"] | WORDS["work_or_program"] or after.startswith(" me ")
+            return is_marked or working or (alone and verb not in WORDS["program"])
+        case "subject":
+            return _binds(match["subject"].lower(), verb, alone=alone)
+        case "habit":
+            return verb not in WORDS["states"]
+        case "forbidden" | "order":
+            return is_marked and verb not in WORDS["program"] and (kind == "forbidden" or "?" not in clause)
+        case "alone":
+            return alone or is_marked
+        case "stop":
+            return is_marked or verb not in WORDS["ongoing"]
+        case "permission":
+            return not _ONE_THING.match(after)
+    return True
+
+
+def _is_base(verb: str, *, gerund: bool) -> bool:
+    """Return whether a word may be a command's verb: "always fails", "never tested" and "always the same" are none."""
+    if verb in WORDS["not_verbs"]:
+        return False
+    if gerund:
+        return True
+    inflected = re.search(r"(?:[^s]s|[^e]ed|ing)$", verb)
+    return not inflected or verb in ("focus", "bring", "ping", "embed", "string", "discuss", "bias", "canvas")
+
+
+def _binds(subject: str, verb: str, *, alone: bool) -> bool:
+    """Return whether a rule's subject is whoever works here, or things of a kind that are worked with: not one thing
+    that is being built."""
+    if subject in ("you", "everyone", "agent", "agents", "claude"):
+        return True
+    if subject == "we":
+        return alone or verb in WORDS["work"]
+    words = subject.split()
+    return words[0] not in WORDS["pointing"] and words[-1] in WORDS["kinds"]
+
+
+# --- one line of it --------------------------------------------------------------------------------------------------
+
+_CUT = re.compile(r"(?:;|,? (?:because|since|so that|as otherwise|otherwise)|\s+\(|\s+[-–—]+|,)\s+", re.I)
+_GOES_ON = re.compile(r"(?:unless|except|if|when|but|and|or|not|only|instead|for|in|with|without|before|after)\b", re.I)
+
+
+def _title(words: str) -> str:
+    """Return a rule as one line of at most `TITLE_CHARS`; "" if it can't be cut without changing what it says."""
+    line = " ".join(words.split()).strip(" ,;:-–—*_").rstrip(".!?")
+    line = line[:1].upper() + line[1:] if re.match(r"[a-z']+\b", line) else line
+    if len(line) <= TITLE_CHARS:
+        return line
+    cuts = [cut.start() for cut in _CUT.finditer(line[: TITLE_CHARS - 1]) if not _GOES_ON.match(line[cut.end() :])]
+    whole = [
+        cut
+        for cut in cuts
+        if cut >= 20 and line[:cut].count("`") % 2 == 0 and line[:cut].count("(") <= line[:cut].count(")")
+    ]
+    return line[: whole[-1]].rstrip(" ,;:") + "…" if whole else ""

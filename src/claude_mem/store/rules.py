@@ -1,0 +1,86 @@
+"""Standing rules: which of a project's stand, and which later one took the place of an earlier one.
+
+The link (`observations.superseded_by`) follows from the rules that may be shown, in the order they were stated. It is
+made again, in the same transaction, whenever one of them is stated, corrected, judged, forgotten or brought back; so
+forgetting a rule brings back the one it had superseded.
+"""
+
+from __future__ import annotations
+
+from claude_mem import rule_topics
+from claude_mem.records import Draft, Turn, Type
+from claude_mem.store.database import Connection, Row, rows, value
+from claude_mem.store.observations import TELLABLE
+
+LINKED = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
+_RULES = f"o.project_id = ? and o.type = '{Type.RULE}' and not o.forgotten"
+
+
+def current(conn: Connection, project_ids: list[int]) -> list[Row]:
+    """Return the rules that stand and may be shown unasked, the latest first: id, title, trust and time."""
+    found: list[Row] = []
+    for project_id in project_ids:
+        found += rows(
+            conn,
+            f"""
+            select o.id, o.title, o.trust, o.created_at from observations o
+             where {_RULES} and o.superseded_by is null and {TELLABLE}
+            """,
+            (project_id,),
+        )
+    return sorted(found, key=lambda row: (row["created_at"], row["id"]), reverse=True)
+
+
+def is_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
+    """Return whether the same words stand as a rule already, by another turn or by hand; or were judged to be wrong."""
+    found = rows(
+        conn,
+        f"""
+        select o.title from observations o
+         where {_RULES} and coalesce(o.turn_id, -1) != ?
+           and (o.verdict = 'wrong' or (o.superseded_by is null and {TELLABLE}))
+        """,
+        (turn.project_id, turn.id),
+    )
+    words = rule_topics.normal(draft.title)
+    return any(rule_topics.normal(row["title"] or "") == words for row in found)
+
+
+def of_turn(conn: Connection, turn_id: int) -> bool:
+    """Return whether a turn has stated a rule."""
+    sql = f"select 1 from observations where turn_id = ? and type = '{Type.RULE}'"
+    return bool(value(conn, sql, (turn_id,)))
+
+
+def touches(conn: Connection, row_id: int) -> bool:
+    """Return whether an observation is a rule, or was one that links depend on."""
+    sql = f"""
+        select 1 from observations where id = ?1 and (type = '{Type.RULE}' or superseded_by is not null)
+        union all select 1 from observations where superseded_by = ?1
+    """
+    return bool(value(conn, sql, (row_id,)))
+
+
+def link_project_of(conn: Connection, row_id: int) -> None:
+    """Link the rules of an observation's project again."""
+    if project_id := value(conn, "select project_id from observations where id = ?", (row_id,)):
+        link(conn, int(project_id))
+
+
+def link(conn: Connection, project_id: int) -> None:
+    """Note for each rule of a project which later one has taken its place, and forget what was noted before."""
+    standing = rows(
+        conn,
+        f"select o.id, o.title from observations o where {_RULES} and {TELLABLE} order by o.created_at, o.id",
+        (project_id,),
+    )
+    links = rule_topics.superseded([(row["id"], row["title"] or "") for row in standing])
+    noted = rows(
+        conn,
+        "select id, superseded_by from observations where project_id = ? and superseded_by is not null",
+        (project_id,),
+    )
+    known = {row["id"]: row["superseded_by"] for row in noted}
+    for row_id in known.keys() | links.keys():
+        if known.get(row_id) != links.get(row_id):
+            conn.execute("update observations set superseded_by = ? where id = ?", (links.get(row_id), row_id))
