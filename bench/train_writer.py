@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import turns
+import turns
 from claude_mem.providers import kinds, ranking
 from claude_mem.providers.candidates import Candidate, Story, candidates, content_words
 from claude_mem.providers.local import story_of
@@ -71,7 +71,13 @@ class Row:
     def overlaps(self) -> Array:
         """Return how alike each candidate is to the best of the reference titles (F1 of words)."""
         wanted = [content_words(title) for title in self.titles]
-        return np.array([max((overlap(content_words(one.title), words) for words in wanted), default=np.nan) for one in self.candidates], float)
+        return np.array(
+            [
+                max((overlap(content_words(one.title), words) for words in wanted), default=np.nan)
+                for one in self.candidates
+            ],
+            float,
+        )
 
 
 def hashed(title: str) -> str:
@@ -224,7 +230,9 @@ def _judge(tally: dict[str, list[float]], row: Row, weights: Weights) -> None:
 
 
 def as_toml(weights: Weights) -> str:
-    lines = ["# Learned by bench/train_writer.py from judged turns; not written by hand. Names as in providers/ranking.py and kinds.py."]
+    lines = [
+        "# Learned by bench/train_writer.py from judged turns; not written by hand. Names as in providers/ranking.py and kinds.py."
+    ]
     for table, values in weights.items():
         lines += ["", f'["{table}"]' if " " in table else f"[{table}]"]
         lines += [f"{json.dumps(name)} = {value:.2f}" for name, value in sorted(values.items()) if abs(value) >= 0.005]

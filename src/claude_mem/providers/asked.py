@@ -31,7 +31,10 @@ _POLITE = re.compile(
 _QUESTION = re.compile(
     r"(?i)^\W*(?:what|why|how|where|when|which|who|is|are|does|do|did|was|were|has|have|isn't|aren't|doesn't|don't|explain|tell me|check|double check|see|look|show me|verify|review|investigate|find out|summari[sz]e|describe|understand)\b"
 )
-_PICK = re.compile(r"(?i)^\W*(?:(?:option|approach|number|#|let's (?:do|go with)|do|go with|pick|choose|yeah|yes|ok)\W*)*(?P<picks>(?:\d{1,2}|[a-e])(?:\W+(?:and|\+|&|,)?\W*(?:\d{1,2}|[a-e]))*)\b[.):]?\W*(?P<rest>.*)$", re.S)
+_PICK = re.compile(
+    r"(?i)^\W*(?:(?:option|approach|number|#|let's (?:do|go with)|do|go with|pick|choose|yeah|yes|ok)\W*)*(?P<picks>(?:\d{1,2}|[a-e])(?:\W+(?:and|\+|&|,)?\W*(?:\d{1,2}|[a-e]))*)\b[.):]?\W*(?P<rest>.*)$",
+    re.S,
+)
 _GO_AHEAD = re.compile(
     r"(?i)^\W*(?:(?:yes|yeah|yep|y|ok(?:ay)?|sure|please|do|it|that|this|go|ahead|continue|proceed|lgtm|perfect|great|good|looks|sounds|let's|lets|implement|approved?|correct|right|exactly|both|all|them|fix|comm?it|push|now|then|and|its|it's|so|for|me|works?|agreed?|fine|cool|thanks|thank|you|done|next|go on|keep going|resume|try again|retry|again)\W*){1,8}$"
 )

@@ -16,7 +16,6 @@ from claude_mem.providers import prose
 from claude_mem.providers.asked import Asked
 from claude_mem.providers.evidence import Commit, Evidence
 from claude_mem.providers.markdown import Statement
-from claude_mem.text import shorten
 
 MOST_STATEMENTS = 80
 NAME = re.compile(
@@ -28,9 +27,11 @@ _STOP = frozenset(
     "a an and are as at be been but by can could did do does for from had has have how i if in into is it its just let me more "
     "my no not now of on only or our out over should so some such than that the their them then there these they this those "
     "through to too up us use used uses using was we were what when where which while who why will with would you your yes "
-    "also all any both each other same very via per please".split()
+    "also all any both each other same very via per please".split()  # noqa: SIM905 -- a list of so many words can\'t be read
 )
-_DEFAULT_SECTIONS = re.compile(r"(?i)^(?:summary|changes?|overview|result|what|files?|details?|notes?|fix|solution|implementation)\b")
+_DEFAULT_SECTIONS = re.compile(
+    r"(?i)^(?:summary|changes?|overview|result|what|files?|details?|notes?|fix|solution|implementation)\b"
+)
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -85,7 +86,12 @@ class Story:
         """Return the position of the first statement that says something: not chat, a status, a heading or a lead-in."""
         for one in self.statements:
             bare = prose.without_chat(one.text)
-            if one.kind in ("prose", "item") and len(content_words(bare)) >= 3 and not prose.is_chat(bare) and not prose.is_status(bare):
+            if (
+                one.kind in ("prose", "item")
+                and len(content_words(bare)) >= 3
+                and not prose.is_chat(bare)
+                and not prose.is_status(bare)
+            ):
                 return one.position
         return 0
 
@@ -186,7 +192,10 @@ def is_test(path: str) -> bool:
 
 def added_title(evidence: Evidence) -> str:
     """Return which definitions were added where, if few were and in one file."""
-    added = {edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added] for edit in evidence.edits}
+    added = {
+        edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added]
+        for edit in evidence.edits
+    }
     filled = {path: list(dict.fromkeys(names)) for path, names in added.items() if names}
     if not filled:
         return ""
@@ -202,7 +211,9 @@ def added_title(evidence: Evidence) -> str:
 
 def edited_title(evidence: Evidence) -> str:
     """Return the plainest of titles: which symbols of which files were changed."""
-    symbols = list(dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed)))
+    symbols = list(
+        dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
+    )
     created = {edit.path for edit in evidence.edits if edit.created}
     files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited]
     verb = "Created" if created and created == set(evidence.edited) else "Edited"
@@ -232,14 +243,18 @@ _GENERIC_LEAD = re.compile(
     r"(?: (?:made|modified|changed|files?|added|created|updated|summary|found|fixed|coverage|to|from|includes?|covers?|covering|in|are|is|that|were|was|now|i|we|done|will|look|like|of|the|test|new|so|far|this|does|and|by|following|follows|as|here|below))*$"
 )
 _CAUSE_LABEL = re.compile(r"(?i)^(?:the )?(?:root cause|cause|problem|issue|bug|what was (?:wrong|happening)|why)\b")
-_FIX_LABEL = re.compile(r"(?i)^(?:the )?(?:fix|solution|change|resolution|what (?:i|was) (?:changed|fixed|did)|bug fixed)\b")
+_FIX_LABEL = re.compile(
+    r"(?i)^(?:the )?(?:fix|solution|change|resolution|what (?:i|was) (?:changed|fixed|did)|bug fixed)\b"
+)
 
 
 def _cause_and_fix(story: Story) -> Iterator[Candidate]:
     """Join the sentence that is labelled as the cause with the one labelled as the fix."""
     labelled = [one for one in story.statements if one.first and (one.label or one.section)]
     cause = next((one for one in labelled if _CAUSE_LABEL.match(one.label or one.section)), None)
-    fix = next((one for one in labelled if _FIX_LABEL.match(one.label or one.section) and not prose.is_lead_in(one.text)), None)
+    fix = next(
+        (one for one in labelled if _FIX_LABEL.match(one.label or one.section) and not prose.is_lead_in(one.text)), None
+    )
     if cause and fix and cause is not fix:
         first, second = prose.as_title(cause.text, 75), prose.as_title(fix.text, 65)
         if not prose.is_chat(first) and not prose.is_chat(second):
@@ -250,8 +265,12 @@ def _cause_and_fix(story: Story) -> Iterator[Candidate]:
 _POOR_START = re.compile(
     r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
 )
-_CHANGE_START = re.compile(r"(?i)^(?:\d+\.\s*)?(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|dropp?)\w*\b")
-_VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b")
+_CHANGE_START = re.compile(
+    r"(?i)^(?:\d+\.\s*)?(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|dropp?)\w*\b"
+)
+_VAGUE = re.compile(
+    r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b"
+)
 
 
 def is_generic_lead(lead: str) -> bool:
@@ -276,7 +295,11 @@ def _from_message(story: Story) -> Iterator[Candidate]:
             continue
         if one.kind == "heading":
             if _CHANGE_START.match(one.text) or (names(one.text) and len(content_words(one.text)) >= 4):
-                yield Candidate(prose.as_title(re.sub(r"(?i)^(?:summary|section \d+|\d+\.)\s*[:.-]\s*", "", one.text)), "heading", one)
+                yield Candidate(
+                    prose.as_title(re.sub(r"(?i)^(?:summary|section \d+|\d+\.)\s*[:.-]\s*", "", one.text)),
+                    "heading",
+                    one,
+                )
         elif not prose.is_lead_in(bare) and not prose.is_chat(bare):
             if one.label and one.kind != "row":
                 yield Candidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
@@ -293,7 +316,12 @@ def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate
         if len(pair) < 2 or pair[0] is not statements[index] or pair[0].depth:
             return
     first, second = pair
-    if first.kind != second.kind or first.section != second.section or prose.is_chat(first.text) or prose.is_lead_in(second.text):
+    if (
+        first.kind != second.kind
+        or first.section != second.section
+        or prose.is_chat(first.text)
+        or prose.is_lead_in(second.text)
+    ):
         return
     parts = [prose.as_title(f"{one.label}: {one.text}", 72) for one in pair]
     if all(len(part) > len(one.label) + 6 for part, one in zip(parts, pair, strict=True)):
@@ -308,9 +336,14 @@ def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
     parts = [prose.as_title(one.labelled, limit) for one, limit in zip(pair, (90, 65), strict=True)]
     claims = [prose.without_chat(one.text) for one in pair]
     if all(len(content_words(part)) >= 3 for part in parts) and not any(
-        prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or prose.is_lead_in(claim) for claim in claims
+        prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or prose.is_lead_in(claim)
+        for claim in claims
     ):
-        yield Candidate(f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}", "pair", pair[0])
+        yield Candidate(
+            f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}",
+            "pair",
+            pair[0],
+        )
 
 
 def _followed_by_list(statements: Sequence[Statement], index: int) -> bool:
@@ -353,14 +386,15 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
         yield Candidate(placed, source, candidate.statement, placed=True, commit=candidate.commit)
     topic = topic_of(story)
     if topic and source not in ("wish", "plan", "commit") and not content_words(topic) & content_words(title):
-        whole = f"{topic}: {title[:1].lower() + title[1:] if not title.startswith('`') else title}"
+        bare = re.sub(r"(?i)^(?:it|this|they|these)(?:'s| is| are)? ", "", title)
+        whole = f"{topic}: {bare[:1].lower() + bare[1:] if not bare[:2].isupper() else bare}"
         if len(whole) <= 140:
             yield Candidate(whole, source, candidate.statement, topical=True)
             if placed and len(whole) < 115:
                 yield Candidate(f"{whole} ({place})", source, candidate.statement, placed=True, topical=True)
 
 
-_TOPIC = re.compile(r"(?!Users/|home/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?")
+_TOPIC = re.compile(r"(?!Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?")
 
 
 def topic_of(story: Story) -> str:
@@ -371,5 +405,9 @@ def topic_of(story: Story) -> str:
     if story.asked.review:
         return story.asked.review
     spoken = story.message_words | story.work_words
-    named = [name for name in names(story.asked.text) if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name)]
-    return shorten(named[0], 45) if named else ""
+    named = [
+        name
+        for name in names(story.asked.text)
+        if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name)
+    ]
+    return next((name for name in named if len(name) <= 45), "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claude_mem import patches, shell
-from claude_mem.providers import symbols
+from claude_mem.providers import rules, symbols
 from claude_mem.providers.symbols import Change
 from claude_mem.records import Body, Stopped, SubagentStopped, ToolUsed, Turn
 from claude_mem.text import shorten
@@ -22,11 +22,15 @@ _SEARCHES = ("Grep", "Glob")
 _LOOKUPS = ("WebSearch", "WebFetch")
 _AGENTS = ("Task", "Agent")
 # A tool of an MCP server that changes something is no look-up.
-_CHANGES = re.compile(r"(?:^|_)(create|update|add|post|send|save|delete|remove|close|merge|set|write|publish)(?:_|$)", re.I)
-_SCRATCH = ("/tmp/",  # noqa: S108 -- read in commands, never written to
-            "/private/tmp/", "/var/folders/", "/private/var/folders/")
-# Claude Code says this in place of a result when the person did not let a tool run.
-_REJECTED = re.compile(r"The user doesn't want to (?:proceed with|take) this (?:tool use|action)|\[Request interrupted by user")
+_CHANGES = re.compile(
+    r"(?:^|_)(create|update|add|post|send|save|delete|remove|close|merge|set|write|publish)(?:_|$)", re.I
+)
+_SCRATCH = (
+    "/tmp/",  # noqa: S108 -- read in commands, never written to
+    "/private/tmp/",
+    "/var/folders/",
+    "/private/var/folders/",
+)
 
 _COMMITTED = re.compile(r"^\[(?P<branch>\S+)(?: \(root-commit\))? (?P<id>[0-9a-f]{7,40})\] (?P<subject>.+)$", re.M)
 # `git commit -q -m "…"` says nothing; then the command itself tells what was committed.
@@ -56,13 +60,15 @@ _CHECKS = re.compile(
 _STYLE = re.compile(r"\b(?:fmt|format|gofmt|prettier|lint|golangci-lint|eslint|ruff|black|clippy)\b")
 _PASSING = re.compile(
     r"\b\d+ passed\b|^ok\s+\S|^PASS\b|^OK\b|\b0 (?:issues|errors|failures|failed|problems)\b|\bRan \d+ tests|test result: ok|"
-    r"\bAll checks passed|^Success: |\bno issues found", re.M | re.I
+    r"\bAll checks passed|^Success: |\bno issues found",
+    re.M | re.I,
 )
 _PIPED = re.compile(r"(?<!\|)\|(?!\|)|\|\| *(?:true|echo|:)")
 # How the usual runners name a test that failed.
 _FAILED_TEST = re.compile(
     r"^\s*--- FAIL: (\S+)|^FAILED (\S+::\S+)|^\s*(?:●|✕|✗|×) (.{3,160})$|^test (\S+) \.\.\. FAILED|^not ok \d+ -? ?(.{3,160})$|"
-    r"^(?:FAIL|ERROR): (\w+ \([\w.]+\))", re.M
+    r"^(?:FAIL|ERROR): (\w+ \([\w.]+\))",
+    re.M,
 )
 _FAILING = re.compile(r"\b[1-9]\d* (?:failed|errors?\b)|^--- FAIL|^FAIL\b|\bFAILED\b|\berrors?=[1-9]|✗|✖", re.M)
 _COUNTED = re.compile(r"\b\d+ passed\b[^\n]{0,40}|\bRan \d+ tests\b|\bTests:\s+\d+ passed[^\n]{0,40}|^ok\s+\S+", re.M)
@@ -242,20 +248,9 @@ def closing_message(bodies: Sequence[Body]) -> str:
 
 def _without_rejected(tools: list[tuple[int, ToolUsed]]) -> tuple[list[tuple[int, ToolUsed]], tuple[Found, ...]]:
     """Split off the calls that the person did not let run: they did nothing, and they did not fail."""
-    rejected = {seq: rejection(body) for seq, body in tools}
+    rejected = {seq: rules.rejection(body) for seq, body in tools}
     ran = [(seq, body) for seq, body in tools if rejected[seq] is None]
     return ran, tuple(Found(words, seq) for seq, words in rejected.items() if words is not None)
-
-
-def rejection(body: ToolUsed) -> str | None:
-    """Return what the person said when they rejected the call, perhaps nothing; None if the call was not rejected."""
-    if not body.failed:
-        return None
-    text = output_text(body.output) or str(body.output or "")
-    if not _REJECTED.search(text[:400]):
-        return None
-    _, _, words = text.partition("the user said:")
-    return words.strip()
 
 
 def _moves(done: list[tuple[int, ToolUsed]], commands: Iterable[Command], turn: Turn) -> Iterator[Move]:
@@ -283,8 +278,12 @@ def _moved(command: Command, turn: Turn) -> Iterator[Move]:
             yield Move(paths[0], paths[1], command.seq)
 
 
+_PASSING_PATH = re.compile(r"^(?:/|~|\$|\.\.|\.git(?:/|$)|tmp/|build/|dist/|node_modules/)|[*?$`{}\s]")
+
+
 def _is_project_path(path: str) -> bool:
-    return bool(path) and not path.startswith(("/", "~", "$", "..")) and not re.search(r"[*?$`{}\s]", path)
+    """Return whether it is a file that people keep: inside the project, with an ending, and no lock or build product."""
+    return bool(path) and not _PASSING_PATH.search(path) and ("/" in path or "." in path[1:])
 
 
 def _in_scratch(text: str) -> bool:
@@ -346,8 +345,16 @@ def plan_heading(text: str) -> str:
     match = re.search(r"^#{1,3} +(?P<heading>\S.{3,200})$", text, re.M)
     if not match:
         return ""
-    bare = re.sub(r"(?i)^(?:(?:implementation|design|refactor(?:ing)?) )?plan\b[^:–—-]{0,30}[:–—-] *| *[-–—:]? *(?:implementation )?plan$", "", match["heading"].strip())
-    return "" if re.fullmatch(r"(?i)\W*(?:implementation plan|plan|summary|context|overview|goal|problem)\W*", bare or "plan") else bare
+    bare = re.sub(
+        r"(?i)^(?:(?:implementation|design|refactor(?:ing)?) )?plan\b[^:–—-]{0,30}[:–—-] *| *[-–—:]? *(?:implementation )?plan$",
+        "",
+        match["heading"].strip(),
+    )
+    return (
+        ""
+        if re.fullmatch(r"(?i)\W*(?:implementation plan|plan|summary|context|overview|goal|problem)\W*", bare or "plan")
+        else bare
+    )
 
 
 def _answers(done: list[tuple[int, ToolUsed]]) -> Iterator[Found]:

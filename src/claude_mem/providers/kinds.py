@@ -17,18 +17,36 @@ TYPES = (Type.BUGFIX, Type.FEATURE, Type.REFACTOR, Type.CHANGE, Type.DISCOVERY, 
 _DOCS = re.compile(r"(?i)\.(?:md|mdx|rst|txt|adoc)$|(?:^|/)(?:docs?|license|changelog|readme|codeowners)(?:[/.]|$)")
 _CONFIG = re.compile(r"(?i)\.(?:ya?ml|toml|json|ini|cfg|lock|env|properties)$|(?:^|/)(?:\.\w+|makefile|dockerfile)$")
 _WORDS = {
-    "fix": re.compile(r"(?i)\b(?:fix\w*|bug\w*|broken|crash\w*|regression|fail(?:s|ed|ing|ure)?|wrong\w*|incorrect\w*|error\w*|doesn't|does not|not work\w*|hang\w*|leak\w*|race|missing|panic\w*|prevent\w*|no longer|root cause|caused|issue)\b"),
-    "add": re.compile(r"(?i)\b(?:add\w*|implement\w*|creat\w*|introduc\w*|support\w*|new|build|allow\w*|feat\w*|enabl\w*|now (?:shows?|records?|has|supports?))\b"),
-    "refactor": re.compile(r"(?i)\b(?:refactor\w*|renam\w*|clean\w*|simplif\w*|restructur\w*|extract\w*|mov(?:e|ed|ing)|dedup\w*|duplicat\w*|consolidat\w*|dead code|unused|redundant|reuse\w*|unif\w*|typed?|instead of|replac\w*|split)\b"),
-    "change": re.compile(r"(?i)\b(?:updat\w*|chang\w*|bump\w*|set|document\w*|readme|changelog|comment\w*|text|wording|rename\w*|label\w*|message|delet\w*|remov\w*|timeout|config\w*|version|license|default\w*|hid(?:e|den)|increas\w*|rebas\w*|test\w*)\b"),
+    "fix": re.compile(
+        r"(?i)\b(?:fix\w*|bug\w*|broken|crash\w*|regression|fail(?:s|ed|ing|ure)?|wrong\w*|incorrect\w*|error\w*|doesn't|does not|not work\w*|hang\w*|leak\w*|race|missing|panic\w*|prevent\w*|no longer|root cause|caused|issue)\b"
+    ),
+    "add": re.compile(
+        r"(?i)\b(?:add\w*|implement\w*|creat\w*|introduc\w*|support\w*|new|build|allow\w*|feat\w*|enabl\w*|now (?:shows?|records?|has|supports?))\b"
+    ),
+    "refactor": re.compile(
+        r"(?i)\b(?:refactor\w*|renam\w*|clean\w*|simplif\w*|restructur\w*|extract\w*|mov(?:e|ed|ing)|dedup\w*|duplicat\w*|consolidat\w*|dead code|unused|redundant|reuse\w*|unif\w*|typed?|instead of|replac\w*|split)\b"
+    ),
+    "change": re.compile(
+        r"(?i)\b(?:updat\w*|chang\w*|bump\w*|set|document\w*|readme|changelog|comment\w*|text|wording|rename\w*|label\w*|message|delet\w*|remov\w*|timeout|config\w*|version|license|default\w*|hid(?:e|den)|increas\w*|rebas\w*|test\w*)\b"
+    ),
     "test": re.compile(r"(?i)\btests?\b"),
-    "decide": re.compile(r"(?i)\b(?:decid\w*|cho(?:se|ose|ice)|instead|prefer\w*|keep|kept|won't|trade-?offs?|reject\w*|propos\w*|recommend\w*|options?|approach|design|should we|plan)\b"),
+    "decide": re.compile(
+        r"(?i)\b(?:decid\w*|cho(?:se|ose|ice)|instead|prefer\w*|keep|kept|won't|trade-?offs?|reject\w*|propos\w*|recommend\w*|options?|approach|design|should we|plan)\b"
+    ),
 }
 _VERBS = {
-    "fix": re.compile(r"(?i)\W*(?:fix|resolv|correct|repair|prevent|handl|avoid|root cause|the (?:bug|issue|problem|fix))"),
-    "add": re.compile(r"(?i)\W*(?:add|creat|implement|introduc|support|allow|enabl|new\b|build|show|display|expos|propagat|highlight)"),
-    "refactor": re.compile(r"(?i)\W*(?:refactor|renam|mov|extract|simplif|consolidat|replac|convert|split|unif|dedup|clean|reus|switch|merg|import|us(?:e|ed|es)\b)"),
-    "change": re.compile(r"(?i)\W*(?:updat|chang|set\b|bump|increas|reduc|hid|mak|made|mark|rename|swap|wrap|prefix|document|clarif|improv|reword|disabl|default)"),
+    "fix": re.compile(
+        r"(?i)\W*(?:fix|resolv|correct|repair|prevent|handl|avoid|root cause|the (?:bug|issue|problem|fix))"
+    ),
+    "add": re.compile(
+        r"(?i)\W*(?:add|creat|implement|introduc|support|allow|enabl|new\b|build|show|display|expos|propagat|highlight)"
+    ),
+    "refactor": re.compile(
+        r"(?i)\W*(?:refactor|renam|mov|extract|simplif|consolidat|replac|convert|split|unif|dedup|clean|reus|switch|merg|import|us(?:e|ed|es)\b)"
+    ),
+    "change": re.compile(
+        r"(?i)\W*(?:updat|chang|set\b|bump|increas|reduc|hid|mak|made|mark|rename|swap|wrap|prefix|document|clarif|improv|reword|disabl|default)"
+    ),
     "remove": re.compile(r"(?i)\W*(?:remov|delet|drop)"),
     "test": re.compile(r"(?i)\W*(?:add\w* (?:\w+ ){0,4}tests?|tests?\b|cover)"),
 }
@@ -42,7 +60,9 @@ _ROUTINE = re.compile(
     r"(?:comm?it|push|merge|rebase|pull|stage|amend|squash|open|create|make|update|post|reply|respond)\b[^.]{0,60}"
     r"\b(?:it|this|these|that|all|now|again|changes?|pr|pull\ request|branch|everything|main|remote|upstream|comments?)?\W*$"
 )
-_COMMIT_ONLY = re.compile(r"(?i)^\W*(?:(?:ok(?:ay)?|yes|please|now|then|and|great|good|perfect|looks good|can you|let's|also)\W+)*(?:comm?it|push)\b.{0,50}$")
+_COMMIT_ONLY = re.compile(
+    r"(?i)^\W*(?:(?:ok(?:ay)?|yes|please|now|then|and|great|good|perfect|looks good|can you|let's|also)\W+)*(?:comm?it|push)\b.{0,50}$"
+)
 
 
 def features(story: Story, title: str) -> dict[str, float]:
@@ -65,7 +85,12 @@ def features(story: Story, title: str) -> dict[str, float]:
         "moved or deleted": float(bool(evidence.moves)),
         "many files": float(len(paths) > 4),
         "failed before": float(bool(evidence.fixes) and worked),
-        "names a cause": float(any(re.match(r"(?i)(?:the )?(?:root )?(?:cause|problem|bug|issue)", f"{one.label or one.section}") for one in story.statements)),
+        "names a cause": float(
+            any(
+                re.match(r"(?i)(?:the )?(?:root )?(?:cause|problem|bug|issue)", f"{one.label or one.section}")
+                for one in story.statements
+            )
+        ),
         "proposal": float(openings.is_proposal(story, ["open"])),
         "plan": float(bool(story.asked.plan or evidence.plan)),
         **({f"commit {commit}": 1.0} if commit else {}),
@@ -85,7 +110,9 @@ def features(story: Story, title: str) -> dict[str, float]:
         for name, pattern in _VERBS.items():
             found[f"wish begins: {name}"] = float(bool(pattern.match(story.asked.text)))
             found[f"title begins: {name}"] = float(bool(pattern.match(re.sub(r"^[\w./`-]{2,40}: ", "", title))))
-            found[f"claims begin: {name}"] = sum(bool(pattern.match(claim)) for claim in claims) / max(3, len(claims)) * 3
+            found[f"claims begin: {name}"] = (
+                sum(bool(pattern.match(claim)) for claim in claims) / max(3, len(claims)) * 3
+            )
     return found
 
 

@@ -49,9 +49,7 @@ def digest(turn: Turn) -> Digest:
     else:
         own, drafts = evidence, write(turn, evidence)
     drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
-    summary = replace(
-        summarize(turn, own), closing=clip(evidence.message, CLOSING_CHARS), closing_trust=closing_trust
-    )
+    summary = replace(summarize(turn, own), closing=clip(evidence.message, CLOSING_CHARS), closing_trust=closing_trust)
     weighed = trust.weigh_all(drafts, turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 
@@ -93,7 +91,9 @@ def _unrepeated(evidence: Evidence, team: Team) -> Evidence:
         bare,
         message=phrases.without_repeats(evidence.message, team.source),
         searched=tuple(item for item in evidence.searched if not repeats(item.text)),
-        reported=tuple(replace(item, text=phrases.without_repeats(item.text, team.source)) for item in evidence.reported),
+        reported=tuple(
+            replace(item, text=phrases.without_repeats(item.text, team.source)) for item in evidence.reported
+        ),
         made=tuple(item for item in evidence.made if not repeats(item.text)),
         tasks=tuple(task for task in evidence.tasks if not repeats(task.subject)),
         plan="" if repeats(evidence.plan) else evidence.plan,
@@ -145,7 +145,7 @@ def write(turn: Turn, evidence: Evidence) -> list[Draft]:
     """Return the record of the turn's work, or nothing if it leaves nothing behind."""
     story = story_of(turn, evidence)
     ranked = ranking.ranked(candidates.candidates(story), story)
-    best = next(((rank, item) for rank, item in ranked if presentable(item, story)), None)
+    best = next(((rank, item) for rank, item in ranked if presentable(item)), None)
     if best is None or not kinds.is_worth(story, best[1].title, best[0]):
         return []
     return [_record(turn, story, best[1])]
@@ -157,7 +157,10 @@ def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
     return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt)
 
 
-def presentable(candidate: Candidate, story: Story) -> bool:
+_PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there|you|your|i|my|we)(?:'\w+)?\b")
+
+
+def presentable(candidate: Candidate) -> bool:
     """Could this line stand alone at the next session's start?"""
     title = candidate.title
     return not (
@@ -165,6 +168,7 @@ def presentable(candidate: Candidate, story: Story) -> bool:
         or prose.is_fragment(title)
         or (prose.is_status(title) and candidate.source not in ("commit", "plan"))
         or prose.is_offer(title)
+        or _PRONOUN.match(title)
         or suspicion.rule(title)
     )
 
@@ -183,7 +187,9 @@ def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
         facts=tuple({fact.text: fact for fact in facts}.values())[:MOST_FACTS],
         concepts=_concepts(story),
         files_read=evidence.files_read[:20],
-        files_modified=tuple(dict.fromkeys([*evidence.edited, *(move.new or move.old for move in evidence.moves)]))[:20],
+        files_modified=tuple(dict.fromkeys([*evidence.edited, *(move.new or move.old for move in evidence.moves)]))[
+            :20
+        ],
         commit=commit.id if commit else next((one.id for one in evidence.commits if one.id and not one.scratch), ""),
     )
 
@@ -215,7 +221,9 @@ def _narrative(message: str) -> str:
 
 def _is_talk(block: Block) -> bool:
     line = prose.without_chat(" ".join(block.source.split()))
-    return "\n" not in block.source and (prose.is_chat(line) or (prose.is_status(line) and len(line) < 90) or prose.is_offer(line))
+    return "\n" not in block.source and (
+        prose.is_chat(line) or (prose.is_status(line) and len(line) < 90) or prose.is_offer(line)
+    )
 
 
 def _joined(found: Sequence[Block], limit: int) -> str:
@@ -290,9 +298,7 @@ def _file_fact(path: str, edits: list[Edit]) -> Fact:
         if names:
             parts.append(f"{verb} {_names(names, 5)}")
     done = "Created" if edits[0].created else "Edited"
-    return Fact(
-        f"{done} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits)
-    )
+    return Fact(f"{done} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits))
 
 
 # --- the summary -----------------------------------------------------------------------------------------------------
@@ -301,7 +307,9 @@ _LEARNED_BLOCK = re.compile(
     r"(?i)\b(?:root cause|causes?\b|why\b|findings?|insights?|learned|discover|problem|issue|bug\b|how it works|explanation|analysis|background|"
     r"what (?:happened|was happening|was wrong)|timeline|because|turns? out|due to|the reason)"
 )
-_NEXT_BLOCK = re.compile(r"(?i)^\W*(?:next|remaining|to.?do\b|follow.?up|left to|not (?:yet )?done|future|still (?:open|missing)|pending|open questions?|questions?)")
+_NEXT_BLOCK = re.compile(
+    r"(?i)^\W*(?:next|remaining|to.?do\b|follow.?up|left to|not (?:yet )?done|future|still (?:open|missing)|pending|open questions?|questions?)"
+)
 
 
 def summarize(turn: Turn, evidence: Evidence) -> Summary:

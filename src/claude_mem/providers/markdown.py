@@ -76,7 +76,11 @@ def blocks(message: str) -> list[Block]:
     section = lead = ""
     tokens = _PARSER.parse(text)
     for index, token in enumerate(tokens):
-        if token.level or token.map is None or token.type in ("fence", "code_block", "blockquote_open", "hr", "html_block"):
+        if (
+            token.level
+            or token.map is None
+            or token.type in ("fence", "code_block", "blockquote_open", "hr", "html_block")
+        ):
             continue
         source = "\n".join(lines[token.map[0] : token.map[1]]).strip()
         words = _plain(tokens[index + 1]) if token.type in ("heading_open", "paragraph_open") else ""
@@ -137,6 +141,11 @@ class _Reader:
                     yield from self._inline(token, self.tokens[index - 1].type == "heading_open")
 
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
+        """Read a paragraph, item or heading. A line of it that begins in bold is a statement of its own."""
+        for line in _lines(token):
+            yield from self._line(line, is_heading)
+
+    def _line(self, token: Token, is_heading: bool) -> Iterator[Statement]:
         text, bold = _plain(token), _bold_start(token)
         if not text:
             return
@@ -152,9 +161,7 @@ class _Reader:
         sentences = [part for part in _SENTENCE_END.split(rest) if part and part.strip()]
         kind: Kind = "item" if self.leads else "prose"
         for number, sentence in enumerate(sentences):
-            yield self._made(
-                sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, done=done
-            )
+            yield self._made(sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, done=done)
         self.last = sentences[-1].strip() if sentences else f"{label}:"
 
     def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
@@ -171,6 +178,18 @@ class _Reader:
         lead = next((lead for lead in reversed(self.leads) if lead), "")
         number = self.number or _numbered(label)
         return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, done, number)
+
+
+def _lines(token: Token) -> list[Token]:
+    """Split an inline where a new line begins in bold: `**Before:** …`, `**After:** …`."""
+    parts: list[list[Token]] = [[]]
+    children = token.children or []
+    for child, after in zip(children, [*children[1:], None], strict=True):
+        if child.type in ("softbreak", "hardbreak") and after is not None and after.type == "strong_open":
+            parts.append([])
+        else:
+            parts[-1].append(child)
+    return [Token("inline", "", 0, children=part) for part in parts if part]
 
 
 def _numbered(label: str) -> str:

@@ -41,7 +41,9 @@ def open_steps(story: Story) -> list[str]:
     kept: list[str] = []
     for step in steps:
         words = content_words(step)
-        if words and not any(len(words & content_words(other)) > 0.6 * min(len(words), len(content_words(other))) for other in kept):
+        if words and not any(
+            len(words & content_words(other)) > 0.6 * min(len(words), len(content_words(other))) for other in kept
+        ):
             kept.append(step)
     return kept[:MOST_STEPS]
 
@@ -77,12 +79,15 @@ def _announced(statements: Sequence[Statement]) -> Iterator[str]:
     for one in statements:
         if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text):
             continue
-        under = _NEXT.match(one.lead.rstrip(":")) if one.lead else one.depth == 0 and None
-        if (one.depth and one.first and (under or (one.section and not one.lead and _NEXT.match(one.section)))) or (
-            one.depth and one.first and _NEXT.match(one.section) and one.lead.rstrip(":") == one.section
-        ):
+        above = one.lead.rstrip(":： ") or one.section
+        if one.depth and one.first and _NEXT.match(above):
             yield prose.as_title(one.labelled, STEP_CHARS)
-        elif _STILL.search(one.text) and not prose.is_offer(one.text) and not prose.is_pointing(one.text) and not one.depth:
+        elif (
+            not one.depth
+            and _STILL.search(one.text)
+            and not prose.is_offer(one.text)
+            and not prose.is_pointing(one.text)
+        ):
             yield prose.as_title(one.text, STEP_CHARS)
 
 
@@ -95,9 +100,14 @@ def _awaited(story: Story) -> Iterator[str]:
     offers = [(one, offer) for one in statements if (offer := offered(one.text)) and not _TRIVIAL.search(one.text)]
     for one, offer in offers[-1:]:
         yield f"{prose.as_title(_resolved(offer, one, story), STEP_CHARS)} (awaiting go-ahead)"
-    if not offers and statements and (last := statements[-1]).text.endswith("?") and not _TRIVIAL.search(last.text):
-        if len(content_words(last.text)) >= 4 and not prose.is_pointing(last.text):
-            yield f"Question: {shorten(last.text, STEP_CHARS)}"
+    if not offers and statements and _is_question(statements[-1].text):
+        yield f"Question: {shorten(statements[-1].text, STEP_CHARS)}"
+
+
+def _is_question(sentence: str) -> bool:
+    """Is it a question that can be understood later?"""
+    telling = len(content_words(sentence)) >= 4 and not prose.is_pointing(sentence)
+    return sentence.endswith("?") and telling and not _TRIVIAL.search(sentence)
 
 
 def _options(statements: Sequence[Statement]) -> list[str]:
@@ -110,26 +120,42 @@ def _options(statements: Sequence[Statement]) -> list[str]:
         if asks or re.match(r"(?i)option \w", one.label):
             chosen = [*chosen, one] if chosen and chosen[-1].lead == one.lead else [one]
     asked = any(one.text.endswith("?") or _ASKS.search(one.text) for one in statements[-6:])
-    return [prose.as_title(one.label if len(one.label) > 8 else one.labelled, 90).rstrip("?") for one in chosen][:4] if asked and len(chosen) > 1 else []
+    return (
+        [prose.as_title(one.label if len(one.label) > 8 else one.labelled, 90).rstrip("?") for one in chosen][:4]
+        if asked and len(chosen) > 1
+        else []
+    )
 
 
-_ASKS = re.compile(r"(?i)\b(?:would you (?:like|prefer|rather)|do you (?:want|prefer)|should (?:i|we)|shall (?:i|we)|which (?:one|option|do|would|approach)|your (?:call|choice|preference)|a few options|options?(?: are)?:?$)\b|\boptions:$")
-_BEST = re.compile(r"(?i)\b(?:(?:real|proper|cleanest|cleaner|best|simplest|right|better) (?:fix|solution|approach|design|way)|recommend\w*|i'd suggest|the approach would be|proposed|proposal|should (?:generate|be|use|return|call|update))\b")
-_GENERIC = frozenset(content_words(
-    "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
-    "design plan idea refactoring file documentation check look run help write create start instead first next now one both either"
-))
+_ASKS = re.compile(
+    r"(?i)\b(?:would you (?:like|prefer|rather)|do you (?:want|prefer)|should (?:i|we)|shall (?:i|we)|which (?:one|option|do|would|approach)|your (?:call|choice|preference)|a few options|options?(?: are)?:?$)\b|\boptions:$"
+)
+_BEST = re.compile(
+    r"(?i)\b(?:(?:real|proper|cleanest|cleaner|best|simplest|right|better) (?:fix|solution|approach|design|way)|recommend\w*|i'd suggest|the approach would be|proposed|proposal|should (?:generate|be|use|return|call|update))\b"
+)
+_GENERIC = frozenset(
+    content_words(
+        "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
+        "design plan idea refactoring file documentation check look run help write create start instead first next now one both either"
+    )
+)
 
 
 def _resolved(offer: str, asking: Statement, story: Story) -> str:
     """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
     if len(content_words(offer) - _GENERIC) >= 2:
         return offer
-    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith(("?", ":"))]
+    telling = [
+        one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith(("?", ":"))
+    ]
     for pattern in (_BEST, _PROPOSES):
-        proposed = [one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)]
+        proposed = [
+            one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
+        ]
         before = [one for one in proposed if one.position < asking.position]
-        named = [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
+        named = (
+            [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
+        )
         if named:
             return f"{offer}: {prose.as_title(named[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
     return offer
@@ -142,7 +168,9 @@ def outcome(story: Story, steps: Sequence[str]) -> str:
         return "abandoned"
     if story.worked:
         if unsolved_check(story):
-            return "failed" if not any(command.is_check and command.passed for command in evidence.commands) else "partly"
+            return (
+                "failed" if not any(command.is_check and command.passed for command in evidence.commands) else "partly"
+            )
         unfinished = any(task.done for task in evidence.tasks) and not all(task.done for task in evidence.tasks)
         return "partly" if unfinished else "done"
     if not story.statements:

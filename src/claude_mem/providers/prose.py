@@ -55,20 +55,26 @@ _POINTING = re.compile(
 _FIRST_PERSON = re.compile(
     r"(?i)^(?:I|We)(?:'ve| have)?(?: (?:also|now|just|successfully|already|then))* (?=[a-z]+(?:ed|ilt|rote|et|ut|ade|an|lt|ent|ound|ew|ade)\b)"
 )
-_LEADING = re.compile(r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+")
+_LEADING = re.compile(
+    r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+"
+)
 _TRAILING_SUMMARY = re.compile(
     r"(?i)[.,;:—–-]*\s*(?:here(?:'s| is| are) (?:a |the )?(?:summary|what|how|breakdown)\b.*|(?:this|which) (?:ensures|means|makes)(?: sure)?(?: that)?)$"
 )
-_LINES = re.compile(r"(?P<file>\.[A-Za-z]{1,5}`?):\d+(?:[-–]\d+)?(?:, ?\d+(?:[-–]\d+)?)*|\s*\((?:at )?(?:lines?|L) ?~?\d+(?:[-–]\d+)?\)|\s*\(~?\d+ (?:LOC|lines) \w+\)")
+_LINES = re.compile(
+    r"(?P<file>\.[A-Za-z]{1,5}`?):\d+(?:[-–]\d+)?(?:, ?\d+(?:[-–]\d+)?)*|\s*\((?:at )?(?:lines?|L) ?~?\d+(?:[-–]\d+)?\)|\s*\(~?\d+ (?:LOC|lines) \w+\)"
+)
 _LONG_PATH = re.compile(r"(?:[\w.@-]+/){2,}(?=[\w.@-]+)")
-_PARENTHESES = re.compile(r"`[^`]*`|\s*\((?:[^()`]|`[^`]*`){3,200}\)")
+_PARENTHESES = re.compile(r"`[^`]*`|\"[^\"]*\"|\s+\((?:[^()`]|`[^`]*`){3,200}\)")
 _NUMBERING = re.compile(r"^(?:\d{1,2}[.)]|[-*•→]|[a-z]\))\s+")
-_CLAUSE = re.compile(r"(?:[;,]|\.(?=\s)| [-–—]|:(?=\s))\s+|\s+(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w+ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)")
+_CLAUSE = re.compile(
+    r"(?:[;,]|\.(?=\s)| [-–—]|:(?=\s))\s+|\s+(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w+ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)"
+)
 _DANGLING = re.compile(
     r"(?i)[\s,;:–—-]+(?:a|an|the|and|or|but|nor|of|in|on|at|to|for|from|with|by|as|that|which|when|where|while|if|because|since|so|than|like|into|via|using|its|their|this|is|are|was|were|be|not|no|e\.g\.?|i\.e\.?|such)$"
 )
 _DANGLING_END = re.compile(
-    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such))$"
+    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:adds|shows?|says?|returns|contains|includes|means|looks? like|becomes|gives|prints|a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such))$"
 )
 
 
@@ -122,8 +128,7 @@ def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
 
 _IRREGULAR = {
     "make": "made", "set": "set", "put": "put", "write": "wrote", "rewrite": "rewrote", "build": "built", "rebuild": "rebuilt", "split": "split",
-    "hide": "hid", "show": "showed", "keep": "kept", "get": "got", "let": "let", "run": "ran", "find": "found", "bring": "brought", "give": "gave",
-    "send": "sent", "make sure": "made sure", "cut": "cut", "read": "read", "take": "took", "undo": "undid", "redo": "redid", "do": "did",
+    "hide": "hid", "keep": "kept", "send": "sent", "cut": "cut", "undo": "undid",
 }  # fmt: skip
 _REGULAR = frozenset(
     "add allow apply auto-expand avoid bump cache capture change check clarify clean clear collapse commit compare condense consolidate convert copy correct "
@@ -132,12 +137,13 @@ _REGULAR = frozenset(
     "increase inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open optimize parse pass "
     "persist pin port prefix prevent print propagate publish raise record reduce refactor reformat refresh register reject release remove rename "
     "render reorder replace reset resolve restore restrict retry return reuse revert re-run save scope shorten simplify skip sort stop store strip support "
-    "suppress surface switch sync test tighten track translate trim truncate tweak unify update upgrade use validate verify warn wire wrap".split()
+    "suppress surface switch sync test tighten track translate trim truncate tweak unify update upgrade use validate verify warn wire wrap".split()  # noqa: SIM905 -- a list of so many words can't be read
 )
 
 
 def past(line: str) -> str:
     """Return a line that begins with a verb in the imperative as something that was done: `add X` → `Added X`."""
+    line = re.sub(r"(?i)^(?:bug ?)?fix: *", "Fixed: ", line)
     match = re.match(r"(?P<verb>[A-Za-z-]+)(?P<rest>\s.+)", line, re.S)
     verb = match["verb"].lower() if match else ""
     if not match or (verb not in _IRREGULAR and verb not in _REGULAR):
@@ -148,7 +154,21 @@ def past(line: str) -> str:
         done = f"{verb}d"
     elif re.search(r"[^aeiou]y$", verb):
         done = f"{verb[:-1]}ied"
-    elif verb in ("stop", "drop", "skip", "wrap", "trim", "strip", "pin", "log", "scan", "plan", "ship", "swap", "commit"):
+    elif verb in (
+        "stop",
+        "drop",
+        "skip",
+        "wrap",
+        "trim",
+        "strip",
+        "pin",
+        "log",
+        "scan",
+        "plan",
+        "ship",
+        "swap",
+        "commit",
+    ):
         done = f"{verb}{verb[-1]}ed"
     else:
         done = f"{verb}ed"
@@ -159,11 +179,15 @@ def fit(text: str, limit: int) -> str:
     """Cut a line to whole clauses: first its folders, then its parentheses, then its last clauses go."""
     if len(text) > limit:
         text = _LONG_PATH.sub("", text)
-    while len(text) > limit and (found := [match for match in _PARENTHESES.finditer(text) if match[0][0] != "`"]):
+    while len(text) > limit and (found := [match for match in _PARENTHESES.finditer(text) if match[0][-1] == ")"]):
         text = text[: found[-1].start()] + text[found[-1].end() :]
     if len(text) <= limit:
         return text
-    ends = [match.start() for match in _CLAUSE.finditer(text) if limit * 0.4 <= match.start() <= limit and text[: match.start()].count("`") % 2 == 0]
+    ends = [
+        match.start()
+        for match in _CLAUSE.finditer(text)
+        if limit * 0.4 <= match.start() <= limit and text[: match.start()].count("`") % 2 == 0
+    ]
     return undangled(text[: ends[-1]] if ends else shorten(text, limit).rstrip("…"))
 
 

@@ -19,14 +19,28 @@ _CHANGED = re.compile(
     r"(?i)^\W*(?:\S+: )?(?:add|creat|implement|introduc|support|enabl|allow|fix|resolv|correct|repair|prevent|handl|remov|delet|drop|renam|mov|extract|refactor|simplif|"
     r"consolidat|replac|chang|updat|switch|set|us|mak|made|convert|migrat|increas|reduc|improv|bump|upgrad|document|writ|wrote|test|mark|hid|show|pass|return|stor|track|expos|export|merg|rebas|revert|disabl|wrap|split|clean|unif|restor|validat|check|ensur|cover|rework|tighten)\w*\b"
 )
-_CAUSE = re.compile(r"(?i)\b(?:because|root cause|caused|causes|due to|the (?:issue|problem|bug|cause|reason)\b|turns? out|instead of|no longer|was missing|were missing|missing|never|doesn't|does not|didn't|only|was (?:not|never|being))\b")
-_OPEN = re.compile(r"(?i)\b(?:could|would|should|might|may|can be|option|recommend|suggest|propos|consider|next|todo|remaining|plan to|want)\w*\b")
-_STATE = re.compile(r"(?i)\b(?:is|are|was|were|now|has|have|will|uses?|returns?|shows?|stores?|works?|needs?|requires?|means?|contains?|creates?|calls?|runs?|reads?|writes?)\b")
-_NEXT_SECTION = re.compile(r"(?i)next|remaining|to.?do|follow.?up|option|recommend|question|future|alternativ|usage|example|how to|test plan|testing|verif|before\b|notes?$")
-_DONE_SECTION = re.compile(r"(?i)summary|changes?|done|fix|root cause|what (?:was|changed|i)|implement|solution|result|overview|findings?|conclusion|verdict|issue|problem")
-_CONDITIONAL = re.compile(r"(?i)^\W*(?:if|when|for|since|given|after|before|once|although|while|in (?:this|these|that|your|the)|at|on|as|without|with|to)\b")
+_CAUSE = re.compile(
+    r"(?i)\b(?:because|root cause|caused|causes|due to|the (?:issue|problem|bug|cause|reason)\b|turns? out|instead of|no longer|was missing|were missing|missing|never|doesn't|does not|didn't|only|was (?:not|never|being))\b"
+)
+_OPEN = re.compile(
+    r"(?i)\b(?:could|would|should|might|may|can be|option|recommend|suggest|propos|consider|next|todo|remaining|plan to|want)\w*\b"
+)
+_STATE = re.compile(
+    r"(?i)\b(?:is|are|was|were|now|has|have|will|uses?|returns?|shows?|stores?|works?|needs?|requires?|means?|contains?|creates?|calls?|runs?|reads?|writes?)\b"
+)
+_NEXT_SECTION = re.compile(
+    r"(?i)next|remaining|to.?do|follow.?up|option|recommend|question|future|alternativ|usage|example|how to|test plan|testing|verif|before\b|notes?$"
+)
+_DONE_SECTION = re.compile(
+    r"(?i)summary|changes?|done|fix|root cause|what (?:was|changed|i)|implement|solution|result|overview|findings?|conclusion|verdict|issue|problem"
+)
+_CONDITIONAL = re.compile(
+    r"(?i)^\W*(?:if|when|for|since|given|after|before|once|although|while|in (?:this|these|that|your|the)|at|on|as|without|with|to)\b"
+)
 _ADDRESSED = re.compile(r"(?i)\b(?:you|your|you're|i|i'd|i'm|me|my|let's|please)\b")
-_VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|above|same|such|something|everything|stuff|things?|the (?:fix|changes?|issue|problem|bug|code|tests?|file|comments?))\b")
+_VAGUE = re.compile(
+    r"(?i)\b(?:it|this|that|these|those|them|they|here|there|above|same|such|something|everything|stuff|things?|the (?:fix|changes?|issue|problem|bug|code|tests?|file|comments?))\b"
+)
 _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 
 
@@ -78,8 +92,14 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
     if one:
         found |= {
             "first claim": float(one.position == story.first_claim),
-            "first claim, a change after work": float(one.position == story.first_claim and worked and bool(_CHANGED.match(title))),
-            "begins the summary": float(one.kind == "prose" and one.first and bool(re.match(r"(?i)summary|overview|tl;dr|conclusion", one.section))),
+            "first claim, a change after work": float(
+                one.position == story.first_claim and worked and bool(_CHANGED.match(title))
+            ),
+            "begins the summary": float(
+                one.kind == "prose"
+                and one.first
+                and bool(re.match(r"(?i)summary|overview|tl;dr|conclusion", one.section))
+            ),
             "before any heading": float(not one.section and one.depth == 0),
             "first": float(one.position <= 2),
             "early": float(2 < one.position <= 6),

@@ -92,7 +92,9 @@ def _input_lines(given: dict[str, Any]) -> Iterator[str]:
         if isinstance(old, str) and isinstance(new, str):
             before, after = old.splitlines()[:_MOST_LINES], new.splitlines()[:_MOST_LINES]
             yield from (
-                line for line in difflib.unified_diff(before, after, n=len(before), lineterm="") if line[:3] not in ("+++", "---")
+                line
+                for line in difflib.unified_diff(before, after, n=len(before), lineterm="")
+                if line[:3] not in ("+++", "---")
             )
 
 
