@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import turns
+
 from claude_mem.providers import kinds, ranking
 from claude_mem.providers.candidates import Candidate, Story, candidates, content_words
 from claude_mem.providers.local import story_of

@@ -91,7 +91,7 @@ def _turn(message: str) -> Turn:
 def test_what_the_agent_said_is_summed_up_without_its_labels(label: str) -> None:
     made = local.digest(_turn(f"The fence is painted white now.\n\n{label} the gate still needs a second coat."))
     assert made.summary is not None
-    assert made.summary.next_steps == "the gate still needs a second coat."
+    assert made.summary.next_steps == "The gate still needs a second coat"
 
 
 def test_no_field_is_stored_with_a_label(lab: Lab) -> None:

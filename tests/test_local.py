@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claude_mem.origins import TRUSTED
-from claude_mem.providers import prose, symbols
+from claude_mem.providers import symbols
 from claude_mem.providers.evidence import error_line
 from claude_mem.providers.local import digest
 from claude_mem.records import Body, Prompted, Stopped, ToolUsed, Turn
@@ -52,17 +52,16 @@ def test_a_commit_becomes_an_observation_with_its_files() -> None:
         )
     )
     (found,) = made.observations
-    assert (found.type, found.title, found.commit) == ("bugfix", "total of an empty basket", "1a2b3c4")
+    assert (found.type, found.title, found.commit) == ("bugfix", "Fixed total of an empty basket", "1a2b3c4")
     assert found.files_modified == ("src/basket.py",)
-    assert [fact.text for fact in found.facts] == [
-        "Commit 1a2b3c4: fix: total of an empty basket",
-        "1 file changed, 2 insertions(+)",
-        "Edited src/basket.py",
+    assert [(fact.text, fact.events) for fact in found.facts] == [
+        ("The total of an empty basket is now 0.", (4,)),
+        ("Commit 1a2b3c4: fix: total of an empty basket (1 file changed, 2 insertions(+))", (3,)),
+        ("Edited src/basket.py", (2,)),
     ]
-    assert [fact.events for fact in found.facts] == [(3,), (3,), (2,)]
 
 
-def test_a_command_that_failed_and_then_passed_is_a_solved_problem() -> None:
+def test_what_failed_before_the_turn_changed_anything_is_a_fact_of_its_record() -> None:
     made = digest(
         _turn(
             _bash("cd /shop && pytest -q", "Exit code 1\nE   KeyError: 'total'\n1 failed", failed=True),
@@ -71,19 +70,32 @@ def test_a_command_that_failed_and_then_passed_is_a_solved_problem() -> None:
             Stopped("Fixed. The problem was that a missing key was not handled."),
         )
     )
-    fix = next(item for item in made.observations if item.key.startswith("fix:"))
-    assert fix.concepts == ("problem-solution",)
-    assert "KeyError" in fix.narrative or "1 failed" in fix.narrative
-    assert "basket.py" in fix.narrative
+    (record,) = made.observations
+    assert ("`pytest -q` failed before: E KeyError: 'total'", (2, 4)) in [
+        (fact.text, fact.events) for fact in record.facts
+    ]
     assert made.summary is not None
-    assert made.summary.notes == ""
+    assert (made.summary.outcome, made.summary.next_steps) == ("done", "")
 
 
-def test_a_failure_that_stays_is_noted() -> None:
+def test_a_failure_that_the_turn_itself_caused_and_mended_is_not_kept() -> None:
+    made = digest(
+        _turn(
+            _edit("/shop/basket.py"),
+            _bash("pytest -q", "Exit code 1\nE   NameError: totl\n1 failed", failed=True),
+            _edit("/shop/basket.py"),
+            _bash("pytest -q", {"stdout": "4 passed"}),
+            Stopped("The total of an empty basket is 0 now."),
+        )
+    )
+    assert "NameError" not in repr(made)
+
+
+def test_a_failure_that_stays_is_open() -> None:
     made = digest(_turn(_edit("/shop/a.py"), _bash("make", "cc: fatal error: no input files", failed=True)))
     assert made.summary is not None
-    assert "no input files" in made.summary.notes
-    assert any("still fails" in item.title for item in made.observations)
+    assert made.summary.outcome == "failed"
+    assert made.summary.next_steps == "`make` fails: cc: fatal error: no input files"
 
 
 def test_the_summary_is_the_agents_own_account_split_by_its_headings() -> None:
@@ -102,9 +114,11 @@ def test_the_summary_is_the_agents_own_account_split_by_its_headings() -> None:
     assert summary is not None
     assert summary.request == "Fix the empty basket"
     assert summary.investigated == "Read basket.py; searched for total"
-    assert summary.learned == "The sum started at None."
-    assert summary.completed == "Baskets without items have a total of 0 now."
-    assert summary.next_steps == "Add a test for vouchers; Deploy"
+    assert summary.learned == "## Root cause\n\nThe sum started at None."
+    assert summary.completed == "Baskets without items have a total of **0** now."
+    assert summary.next_steps == "- Add a test for vouchers\n- Deploy"
+    assert (summary.outcome, summary.closing_trust) == ("done", "agent")
+    assert summary.closing.startswith("Baskets without items") and summary.closing.endswith("- Deploy")
     assert (summary.files_read, summary.files_edited) == (("basket.py",), ("basket.py",))
 
 
@@ -169,7 +183,7 @@ def test_an_edit_tells_which_definitions_it_touched() -> None:
             Stopped("Renamed sum to total everywhere."),
         )
     )
-    assert made.observations[0].facts[0].text == "Edited a.py (+2 −1): added total, count; removed sum; changed Basket"
+    assert made.observations[0].facts[-1].text == "Edited a.py (+2 −1): added total, count; removed sum; changed Basket"
 
 
 def test_a_failure_behind_a_pipe_is_a_failure() -> None:
@@ -180,43 +194,64 @@ def test_a_failure_behind_a_pipe_is_a_failure() -> None:
             _bash("cd /shop && timeout 60 pytest -q | tail -2", {"stdout": "4 passed in 0.1s"}),
         )
     )
-    fix = next(item for item in made.observations if item.key.startswith("fix:"))
-    assert "ValueError: no total" in fix.title
-    edits = next(item for item in made.observations if item.key == "edits")
-    assert "`pytest -q` passes: 4 passed in 0.1s" in [fact.text for fact in edits.facts]
+    (record,) = made.observations
+    facts = [fact.text for fact in record.facts]
+    assert "`pytest -q` failed before: E ValueError: no total" in facts
+    assert "`pytest -q` passes: 4 passed in 0.1s" in facts
 
 
-def test_decisions_and_corrections_are_kept() -> None:
+def test_behind_a_pipe_silence_is_no_success() -> None:
+    made = digest(
+        _turn(_edit("/shop/a.py"), _bash("make test | grep Total", {"stdout": "Total 12"}), Stopped("Totals are kept."))
+    )
+    assert "passes" not in repr(made)
+
+
+def test_a_decision_is_a_fact_of_its_record_and_a_rule_a_record_of_its_own() -> None:
     made = digest(
         _turn(
             _edit("/shop/a.py"),
-            Stopped(
-                "The basket module was rewritten. Totals are kept in cents instead of floats, because floats drift."
-            ),
+            Stopped("I rewrote the `basket` module. Totals are kept in cents instead of floats, because floats drift."),
             prompt="No, don't store floats. We always use cents.",
         )
     )
-    kinds = {item.key: item for item in made.observations}
-    assert kinds["edits"].title == "The basket module was rewritten"
-    assert kinds["decision"].title == "Totals are kept in cents instead of floats, because floats drift"
-    assert [item.title for item in made.observations if item.type == "rule"] == ["We always use cents"]
+    rule, record = made.observations
+    assert (rule.type, rule.title) == ("rule", "We always use cents")
+    assert "Totals are kept in cents instead of floats, because floats drift." in [fact.text for fact in record.facts]
 
 
-def test_filler_is_left_out_of_titles_and_summaries() -> None:
-    said = prose.read(
-        "Perfect! All tests pass and lint is clean.\n\nI've moved the basket into its own module.\n\nWant me to commit it?"
+def test_chat_status_and_offers_are_left_out_of_titles_facts_and_summaries() -> None:
+    made = digest(
+        _turn(
+            _edit("/shop/basket.py"),
+            Stopped(
+                "Perfect! All tests pass and lint is clean.\n\nI've moved the basket into its own module.\n\n"
+                "Want me to commit it?"
+            ),
+            prompt="tidy up",
+        )
     )
-    assert prose.as_title(said.lead) == "Moved the basket into its own module"
-    assert said.asked == ("Want me to commit it?",)
-    assert said.next == ()
+    (record,) = made.observations
+    assert record.title.startswith("Moved the basket into its own module")
+    assert made.summary is not None
+    assert made.summary.completed == "I've moved the basket into its own module."
+    assert made.summary.next_steps == "Commit it (awaiting go-ahead)"
+    assert "Perfect" not in repr((record.title, record.facts, record.narrative))
 
 
-def test_code_and_tables_are_not_prose() -> None:
-    said = prose.read(
-        "Done.\n\n```py\nx = because_of()\n```\n\n| a | b |\n|---|---|\n\nThe total is kept in cents now, as an integer."
+def test_code_is_not_prose_and_a_table_keeps_its_heads() -> None:
+    made = digest(
+        _turn(
+            _edit("/shop/basket.py"),
+            Stopped(
+                "Done.\n\n```py\nx = because_of()\n```\n\n| strategy | total |\n|---|---|\n| eager | in cents |\n\n"
+                "The total is kept in cents now, as an integer."
+            ),
+        )
     )
-    assert said.lead == "The total is kept in cents now, as an integer."
-    assert said.learned == ()
+    (record,) = made.observations
+    assert "because_of" not in repr((record.title, record.facts))
+    assert "eager: in cents" in [fact.text for fact in record.facts] or "in cents" in record.narrative
 
 
 _json = st.recursive(
@@ -253,7 +288,9 @@ def test_in_a_turn_that_read_something_from_outside_the_agents_own_words_wait_wh
     told = [item for item in made.observations if item.trust in TRUSTED]
     assert made.summary is not None
     assert "osprey" not in repr((told, made.summary))
-    assert "Commit 1a2b3c4: src/basket.py" in [item.title for item in told]
+    (record,) = told
+    assert record.title == "Edited `basket.py`"
+    assert "Commit 1a2b3c4 (1 file changed, 2 insertions(+))" in [fact.text for fact in record.facts]
     assert "Committed 1a2b3c4" in made.summary.completed
     held = [item for item in made.observations if item.trust == "external"]
     assert lie in [item.title for item in held], "it is found, and told once someone approves"

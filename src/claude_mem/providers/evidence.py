@@ -491,13 +491,16 @@ def unique(items: Iterable[str]) -> tuple[str, ...]:
 
 
 def error_line(output: str) -> str:
-    """The line that says what went wrong: a named exception, else a place in a file, else what sounds like an error."""
+    """Return what went wrong: a named exception, else the test that failed, else a place in a file, else what sounds like
+    an error. A line of a log is none of these."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not _NOISE.match(line.strip())]
+    if named := [line for line in lines if _NAMED_ERROR.match(line)]:
+        return shorten(named[-1], 160)
     if test := _FAILED_TEST.search(output):
         return shorten(next(name for name in test.groups() if name), 160)
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not _NOISE.match(line.strip())]
-    for fits in (_NAMED_ERROR.match, _AT_LINE.search, _ERROR.search):
+    for fits in (_AT_LINE.search, _ERROR.search):
         if telling := [line for line in lines if fits(line)]:
-            return shorten(telling[-1] if fits is _NAMED_ERROR.match else telling[0], 160)
+            return shorten(telling[0], 160)
     return shorten((lines or [""])[-1], 160)
 
 

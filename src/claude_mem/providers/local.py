@@ -271,6 +271,12 @@ def _shown(story: Story) -> Iterator[Fact]:
 
 
 def _checked(evidence: Evidence) -> Iterator[Fact]:
+    """Return how the last checks went, and what was broken before the turn changed anything."""
+    first_edit = min((edit.seq for edit in evidence.edits), default=0)
+    for fix in evidence.fixes:
+        if fix.failed.is_check and not fix.failed.is_style and fix.failed.seq < first_edit < fix.passed.seq:
+            failed = f"`{shorten(fix.failed.key, 80)}` failed before: {error_line(fix.failed.output)}"
+            yield Fact(failed.rstrip(": "), (fix.failed.seq, fix.passed.seq))
     for check in evidence.checks[-4:]:
         if check.passed:
             counted = count(check)

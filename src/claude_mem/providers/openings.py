@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from claude_mem.labels import unlabelled
 from claude_mem.providers import prose
 from claude_mem.providers.asked import offered
 from claude_mem.providers.candidates import Story, content_words, names
@@ -54,7 +55,7 @@ def _unfinished(story: Story) -> Iterator[str]:
         yield from (shorten(task.subject, STEP_CHARS) for task in tasks if not task.done)
     for one in story.statements:
         if one.done is False:
-            yield prose.as_title(one.labelled, STEP_CHARS)
+            yield prose.as_title(unlabelled("next_steps", one.labelled), STEP_CHARS)
 
 
 def unsolved_check(story: Story) -> Command | None:
@@ -80,7 +81,9 @@ def _announced(statements: Sequence[Statement]) -> Iterator[str]:
         if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text):
             continue
         above = one.lead.rstrip(":： ") or one.section
-        if one.depth and one.first and _NEXT.match(above):
+        if (bare := unlabelled("next_steps", one.labelled)) != one.labelled:
+            yield prose.as_title(bare, STEP_CHARS)
+        elif (one.depth or one.section) and one.first and _NEXT.match(above):
             yield prose.as_title(one.labelled, STEP_CHARS)
         elif (
             not one.depth

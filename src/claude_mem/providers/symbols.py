@@ -68,10 +68,10 @@ def _touched(lines: Sequence[str]) -> Iterator[str]:
         depth = len(text) - len(text.lstrip())
         if (match := _DEFINITION.match(text) or _ARROW.match(text)) or text.strip()[0] not in "})]":
             inside = [(other, name) for other, name in inside if other < depth]
+        if line[0] in "+-" and inside and inside[-1][0] < depth:
+            yield inside[-1][1]
         if match:
             inside.append((depth, match["name"]))
-        elif line[0] in "+-" and inside and inside[-1][0] < depth:
-            yield inside[-1][1]
 
 
 def _patch_lines(output: Any) -> Iterator[str]:
