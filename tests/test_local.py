@@ -293,4 +293,4 @@ def test_in_a_turn_that_read_something_from_outside_the_agents_own_words_wait_wh
     assert "Commit 1a2b3c4 (1 file changed, 2 insertions(+))" in [fact.text for fact in record.facts]
     assert "Committed 1a2b3c4" in made.summary.completed
     held = [item for item in made.observations if item.trust == "external"]
-    assert lie in [item.title for item in held], "it is found, and told once someone approves"
+    assert any(lie in item.title for item in held), "it is found, and told once someone approves"
