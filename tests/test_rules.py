@@ -417,19 +417,34 @@ def test_a_rule_goes_from_the_prompt_into_memory_once_and_is_superseded_by_a_lat
     assert stored(lab) == [("We use npm here", "agent", None)]
 
 
-def test_forgetting_a_session_between_two_others_leaves_the_last_rule_standing(lab: Lab) -> None:
+@pytest.mark.parametrize("scope", [{"session": "b"}, {"matching": "zanzibar"}], ids=str)
+def test_forgetting_what_was_said_between_two_others_leaves_the_last_rule_standing(
+    lab: Lab, scope: dict[str, str]
+) -> None:
+    """By its session the rule itself is put away; by a word of the prompt it is removed, since it was made of that."""
     words = ("Always run the tests before committing", "Never run the tests before committing")
     for number, session in enumerate("abc"):
-        say(lab, session, words[number % 2], at=NOW + number * 10_000)
+        say(lab, session, words[number % 2] + ". zanzibar" * (session == "b"), at=NOW + number * 10_000)
         digest(lab)
     first, second, third = (row[0] for row in Home(lab.data).rows("select id from observations where type = 'rule'"))
     linked = [(words[0], "agent", second), (words[1], "agent", third), (words[0], "agent", None)]
     assert stored(lab) == linked
-    done = forget(lab, session="b")
+    done = forget(lab, **scope)
     assert stored(lab) == [(words[0], "agent", third), (words[0], "agent", None)]
     work(lab, lambda service: service.forgetter.undo(done.number))
     assert sorted(stored(lab), key=str) == sorted(linked, key=str)
     assert first < second < third
+
+
+def test_a_rule_comes_back_though_the_one_that_superseded_it_is_gone(lab: Lab) -> None:
+    say(lab, "a", "We use npm here. zanzibar", at=NOW)
+    say(lab, "b", "Use pnpm instead of npm", at=NOW + 10_000)
+    digest(lab)
+    done = forget(lab, matching="zanzibar")
+    delete = "delete from observations where title like 'Use pnpm%'"
+    work(lab, lambda service: service.db.write(lambda conn: conn.execute(delete) and None))
+    work(lab, lambda service: service.forgetter.undo(done.number))
+    assert stored(lab) == [("We use npm here", "agent", None)]
 
 
 def test_a_prompt_that_pretends_to_be_someone_else_gets_no_rule_shown(lab: Lab) -> None:
