@@ -419,7 +419,7 @@ def test_a_rule_goes_from_the_prompt_into_memory_once_and_is_superseded_by_a_lat
 
 @pytest.mark.parametrize("scope", [{"session": "b"}, {"matching": "zanzibar"}], ids=str)
 def test_forgetting_what_was_said_between_two_others_leaves_the_last_rule_standing(
-    lab: Lab, scope: dict[str, str]
+    lab: Lab, scope: dict[str, Any]
 ) -> None:
     """By its session the rule itself is put away; by a word of the prompt it is removed, since it was made of that."""
     words = ("Always run the tests before committing", "Never run the tests before committing")
