@@ -110,6 +110,11 @@ def test_what_the_user_insists_on_is_a_rule_in_the_users_words(text: str, title:
         "it should never create a branch without a base",
         "the button should always be visible",
         "don't touch the parser for now",
+        "never push for now",
+        "always use tabs in this file",
+        "please stop adding comments to that function",
+        "From now on use the approach above",
+        'use "from now on" as the label',
         "do not add tests for this",
         "We use git hooks to add the trailer to the commits",
         "we use a map here",
@@ -170,7 +175,13 @@ def test_a_long_rule_is_cut_only_where_its_meaning_stays() -> None:
     assert titles(f"Always use absolute imports, never relative ones {reason}") == [
         "Always use absolute imports, never relative ones…"
     ]
-    assert titles("Never push to main unless " + "one of the people who own the release has said so " * 4) == []
+    assert (
+        titles(
+            "Never push to the main branch of the shop, unless "
+            + "one of the people who own the release has said so " * 4
+        )
+        == []
+    )
     assert all(len(title) <= rule_words.TITLE_CHARS for title in titles("Never push, " * 30))
 
 
@@ -249,7 +260,7 @@ def test_the_words_of_a_rejection_are_a_rule_if_they_are_general() -> None:
 @pytest.mark.parametrize(
     ("body", "host"),
     [
-        (rejected(f"{SAID}Never push", name="mcp__tracker__create_issue"), "claude"),
+        (ToolUsed("mcp__tracker__create_issue", {"body": f"{SAID}Never push"}, f"{SAID}Never push", True), "claude"),
         (rejected(f"{SAID}Never push", name="WebFetch"), "claude"),
         (rejected(f"{SAID}Never push"), "cursor"),
         (rejected(f"Exit code 1\n{SAID}Never push"), "claude"),
@@ -403,6 +414,36 @@ def test_a_rule_goes_from_the_prompt_into_memory_once_and_is_superseded_by_a_lat
     (old, _, later), (new, _, last) = stored(lab)
     assert (old, new, bool(later), last) == ("We use npm here", "Use pnpm instead of npm", True, None)
     forget(lab, session="d")
+    assert stored(lab) == [("We use npm here", "agent", None)]
+
+
+@pytest.mark.parametrize("scope", [{"session": "b"}, {"matching": "zanzibar"}], ids=str)
+def test_forgetting_what_was_said_between_two_others_leaves_the_last_rule_standing(
+    lab: Lab, scope: dict[str, Any]
+) -> None:
+    """By its session the rule itself is put away; by a word of the prompt it is removed, since it was made of that."""
+    words = ("Always run the tests before committing", "Never run the tests before committing")
+    for number, session in enumerate("abc"):
+        say(lab, session, words[number % 2] + ". zanzibar" * (session == "b"), at=NOW + number * 10_000)
+        digest(lab)
+    first, second, third = (row[0] for row in Home(lab.data).rows("select id from observations where type = 'rule'"))
+    linked = [(words[0], "agent", second), (words[1], "agent", third), (words[0], "agent", None)]
+    assert stored(lab) == linked
+    done = forget(lab, **scope)
+    assert stored(lab) == [(words[0], "agent", third), (words[0], "agent", None)]
+    work(lab, lambda service: service.forgetter.undo(done.number))
+    assert sorted(stored(lab), key=str) == sorted(linked, key=str)
+    assert first < second < third
+
+
+def test_a_rule_comes_back_though_the_one_that_superseded_it_is_gone(lab: Lab) -> None:
+    say(lab, "a", "We use npm here. zanzibar", at=NOW)
+    say(lab, "b", "Use pnpm instead of npm", at=NOW + 10_000)
+    digest(lab)
+    done = forget(lab, matching="zanzibar")
+    delete = "delete from observations where title like 'Use pnpm%'"
+    work(lab, lambda service: service.db.write(lambda conn: conn.execute(delete) and None))
+    work(lab, lambda service: service.forgetter.undo(done.number))
     assert stored(lab) == [("We use npm here", "agent", None)]
 
 

@@ -58,7 +58,7 @@ def _replaces(new: _Topic, old: _Topic) -> bool:
     if is_reversed and new.scope <= old.scope:
         return True
     contains = shared in (new.words, old.words)
-    return contains and len(shared) >= 2 and len(shared) / len(new.words | old.words) >= LEAST_ALIKE
+    return contains and len(shared) / len(new.words | old.words) >= LEAST_ALIKE
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,9 +405,8 @@ def _set(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
 def _update(conn: Connection, row_id: int, values: Row) -> None:
     """Some columns as they are given. Which rules stand may follow from them."""
     names = ", ".join(f"{name} = :{name}" for name in values)
-    was_rule = rules.touches(conn, row_id)
     conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
-    if not values.keys().isdisjoint(rules.LINKED) and (was_rule or rules.touches(conn, row_id)):
+    if not values.keys().isdisjoint(rules.LINKED) and rules.touches(conn, row_id):
         rules.link_project_of(conn, row_id)
 
 

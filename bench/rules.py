@@ -1,0 +1,71 @@
+"""Which rules are found in real sessions, to be read by a person: nothing but reading says whether one is true.
+
+Writes them to `build/rules.md`, with the other sentences that have a cue word. The data is not part of this project
+(`CLAUDE_MEM_BENCH_DATA`, or `../shared/data`); without it this says so and measures nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from memories import DATA, HERE, _turns
+
+from claude_mem.hosts import claude_transcript
+from claude_mem.providers.rules import rejection, rules
+from claude_mem.records import Prompted, ToolUsed, Turn
+
+READING = HERE.parent / "build" / "rules.md"  # made of other people's words, so never committed
+PROJECTS = ("sessions", "evaluator")
+LONGEST = 4_000  # characters of a prompt whose sentences are listed; a longer one is a document
+CUE = re.compile(
+    r"\b(?:always|never|don'?t|do not|from now on|going forward|in (?:the )?future|stop \w+ing|we use|prefer|must not|"
+    r"avoid|whenever|every time|convention|remember)\b",
+    re.I,
+)
+
+
+def turns(project: str) -> Iterator[Turn]:
+    for path in sorted((DATA / project / "transcripts").glob("*.jsonl.gz")):
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+            file.write(gzip.decompress(path.read_bytes()))
+            file.flush()
+            yield from _turns(claude_transcript.read(Path(file.name), host="claude"))
+
+
+def texts(turn: Turn) -> Iterator[str]:
+    """What the user said in a turn: prompts, and the words of rejected calls."""
+    for body in turn.bodies:
+        if isinstance(body, Prompted):
+            yield body.text
+        elif isinstance(body, ToolUsed) and (words := rejection(body)):
+            yield words
+
+
+def report(project: str) -> str:
+    known = list(turns(project))
+    said = [text for turn in known for text in texts(turn)]
+    found = [draft.title for turn in known for draft in rules(turn)]
+    sentences = [part for text in said if len(text) <= LONGEST for part in re.split(r"\n+|(?<=[.!?])\s+", text)]
+    others = [part.strip() for part in sentences if CUE.search(part) and not any(title in part for title in found)]
+    print(f"{project}: {len(said)} texts of users, {len(found)} rules, {len(others)} other sentences with a cue word")
+    lines = [f"# {project}", "", *(f"- **{title}**" for title in found), "", *(f"- {part}" for part in others)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    if not all((DATA / project / "transcripts").is_dir() for project in PROJECTS):
+        print(f"no transcripts in {DATA.name}: nothing measured (set CLAUDE_MEM_BENCH_DATA)")
+        return 0
+    READING.parent.mkdir(exist_ok=True)
+    READING.write_text("\n".join(map(report, PROJECTS)), "utf-8")
+    print(f"to be read: {READING.relative_to(HERE.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
