@@ -18,6 +18,8 @@ PROMPT_CHARS = 6_000
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.M | re.S)
 _PASTED = re.compile(r"^(?:[>│|+@$#❯%]|[-+]\s{2,}|\s{4,}|\t|at \S+\(|\[[\w:.-]+\]|\d{2,4}[-:/]\d{2}).*$", re.M)
 _TAG = re.compile(r"<([a-zA-Z][\w-]*)\b[^>]*>.*?(?:</\1>|\Z)", re.S)
+# A plan to carry out, not just any text with headings.
+_PLAN = re.compile(r"(?i)\bplan\b[^\n]{0,60}\n+#{1,3} |\A\s*#{1,3} |\bimplement\b[^\n]{0,80}\n+#{1,3} ")
 _ADDRESS = re.compile(r"https?://\S+")
 _POLITE = re.compile(
     r"""(?ix)^(?:\W*(?:
@@ -92,7 +94,7 @@ def plain(prompt: str) -> str:
 def _wish(prompt: str) -> Asked:
     """Return what a prompt asks for by itself; a mere go-ahead asks for nothing."""
     prompt = prompt[:PROMPT_CHARS]
-    if plan := plan_heading(prompt) if re.search(r"^#{1,3} ", prompt, re.M) else "":
+    if plan := plan_heading(prompt) if _PLAN.search(prompt[:300]) else "":
         return Asked(plan, plan=plan)
     text = plain(prompt)
     if not text or _GO_AHEAD.match(text):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 
 from claude_mem.providers import prose
@@ -17,7 +17,7 @@ from claude_mem.providers.asked import Asked
 from claude_mem.providers.evidence import Commit, Evidence
 from claude_mem.providers.markdown import Statement
 
-MOST_STATEMENTS = 80
+MOST_STATEMENTS = 60
 NAME = re.compile(
     r"`[^`\n]{2,80}`|\b[\w-]+(?:[./][\w-]+)+\b|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*|\b\w+_\w+|(?<!\w)--[a-z][\w-]+|#\d+|\b[A-Z][A-Z0-9]{1,}(?:-\d+)?\b|\b\w+\(\)"
 )
@@ -126,6 +126,7 @@ _DEFAULT_SECTIONS = re.compile(
 )
 
 
+@lru_cache(maxsize=2_048)
 def content_words(text: str) -> frozenset[str]:
     """Return the words that carry meaning, identifiers taken apart, roughly stemmed."""
     words = _WORD.findall(_PART.sub(" ", text).lower())
@@ -139,9 +140,10 @@ def _stem(word: str) -> str:
     return word
 
 
-def names(text: str) -> list[str]:
+@lru_cache(maxsize=2_048)
+def names(text: str) -> tuple[str, ...]:
     """Return the identifiers, paths, options and other names in a text, each once, without backticks."""
-    return list(dict.fromkeys(found.strip("`") for found in NAME.findall(text)))
+    return tuple(dict.fromkeys(found.strip("`") for found in NAME.findall(text)))
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,14 @@ class Candidate:
     topical: bool = False  # what was asked about was added
     commit: Commit | None = None
 
+    @property
+    def is_cut(self) -> bool:
+        """Does it lack the end of the sentence it was made of?"""
+        if self.statement is None:
+            return False
+        whole, last = content_words(self.statement.text), content_words(self.title)
+        return self.source in ("prose", "item", "row", "lead") and len(whole - last) > max(2, 0.3 * len(whole))
+
 
 def candidates(story: Story) -> list[Candidate]:
     """Return every line that could title the turn's record, repaired, each once."""
@@ -264,7 +274,7 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     if evidence.moves:
         yield Candidate(moved_title(evidence), "moved")
     if evidence.edits:
-        if added := added_title(evidence):
+        if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited):
             yield Candidate(added, "added")
         yield Candidate(edited_title(evidence), "edited")
 
@@ -322,8 +332,10 @@ def _listed(items: Sequence[str], most: int = 3) -> str:
 
 def _from_wish(story: Story) -> Iterator[Candidate]:
     asked = story.asked
-    wish = prose.as_title(asked.text, 110)
+    wish = prose.as_title(asked.text)
     done = prose.past(wish)
+    if len(content_words(asked.text) - content_words(wish)) > 2:
+        return
     telling = len(content_words(wish)) >= 4 and (names(wish) or not _VAGUE.search(wish))
     if story.worked and not asked.plan and done != wish and telling:
         yield Candidate(done, "wish")
@@ -367,6 +379,17 @@ _VAGUE = re.compile(
 )
 
 
+_OPTION = re.compile(
+    r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
+)
+
+
+def is_option(one: Statement) -> bool:
+    """Is it one of several that the agent offers to choose from?"""
+    listed = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
+    return listed or bool(re.match(r"(?i)(?:option|approach) \w\b", one.label or one.text)) or one.text.endswith("?")
+
+
 def is_generic_lead(lead: str) -> bool:
     """Does a lead-in say nothing by itself: "Changes made:", "Files modified:"?"""
     bare = prose.without_chat(lead).rstrip(": ")
@@ -378,6 +401,8 @@ def _from_message(story: Story) -> Iterator[Candidate]:
     yield from _cause_and_fix(story)
     for index, one in enumerate(statements):
         bare = prose.without_chat(one.text)
+        if is_option(one):
+            continue
         if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
             yield from _with_items(statements, index)
         if prose.is_lead_in(bare) and not is_generic_lead(bare) and len(content_words(bare)) >= 3:
@@ -417,8 +442,8 @@ def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate
         or prose.is_lead_in(second.text)
     ):
         return
-    parts = [prose.as_title(f"{one.label}: {one.text}", 72) for one in pair]
-    if all(len(part) > len(one.label) + 6 for part, one in zip(parts, pair, strict=True)):
+    parts = [prose.as_title(f"{one.label}: {one.text}") for one in pair]
+    if sum(map(len, parts)) <= 170:
         yield Candidate("; ".join(parts), "contrast", first)
 
 
@@ -427,7 +452,9 @@ def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
     pair = statements[index : index + 2]
     if len(pair) < 2 or pair[1].first or pair[0].kind != pair[1].kind or pair[0].kind not in ("prose", "item"):
         return
-    parts = [prose.as_title(one.labelled, limit) for one, limit in zip(pair, (90, 65), strict=True)]
+    parts = [prose.as_title(one.labelled) for one in pair]
+    if sum(map(len, parts)) > 160:
+        return
     claims = [prose.without_chat(one.text) for one in pair]
     if all(len(content_words(part)) >= 3 for part in parts) and not any(
         prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or prose.is_lead_in(claim)
@@ -473,6 +500,12 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     """Return the line with what it does not name: the file, and what was asked about."""
     title, source = candidate.title, candidate.source
     if source in ("edited", "moved", "made", "added"):
+        return
+    if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
+        plan = prose.past(prose.as_title(story.asked.plan))
+        whole = f"{plan}: {title[:1].lower() if not title[:2].isupper() else title[:1]}{title[1:]}"
+        if len(whole) <= 170 and not candidate.is_cut:
+            yield Candidate(whole, "planned", candidate.statement)
         return
     place = story.place
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""

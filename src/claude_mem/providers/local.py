@@ -41,13 +41,14 @@ def digest(turn: Turn) -> Digest:
     evidence = gather(turn)
     closing_trust = "agent"
     if taint := trust.of(turn):
-        own = replace(_own(evidence, taint), message="")
+        own = story_of(turn, replace(_own(evidence, taint), message=""))
         drafts, closing_trust = [*write(turn, own), *_held(turn, evidence, taint)], taint.trust
     elif team := trust.of_team(turn):
-        own = _unrepeated(evidence, team)
+        own = story_of(turn, _unrepeated(evidence, team))
         drafts, closing_trust = [*write(turn, own), *_repeated(turn, evidence, own, team)], EXTERNAL
     else:
-        own, drafts = evidence, write(turn, evidence)
+        own = story_of(turn, evidence)
+        drafts = write(turn, own)
     drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
     summary = replace(summarize(turn, own), closing=clip(evidence.message, CLOSING_CHARS), closing_trust=closing_trust)
     weighed = trust.weigh_all(drafts, turn)
@@ -115,16 +116,16 @@ def _bare(command: Command) -> Command:
 
 def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
     """Return the record with all that was said: it can be found, and is shown unasked once a person approves it."""
-    for draft in write(turn, evidence):
+    for draft in write(turn, story_of(turn, evidence)):
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
-def _repeated(turn: Turn, evidence: Evidence, own: Evidence, team: Team) -> Iterator[Draft]:
+def _repeated(turn: Turn, evidence: Evidence, own: Story, team: Team) -> Iterator[Draft]:
     """Return the record with what repeats the source, where the record without it lacks something."""
-    if own.message == evidence.message and own.commits == evidence.commits:
+    if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
         return
     told = {draft.title for draft in write(turn, own)}
-    for draft in write(turn, evidence):
+    for draft in write(turn, story_of(turn, evidence)):
         if draft.title not in told:
             yield replace(draft, key="said", trust=EXTERNAL, why=team.why)
 
@@ -141,11 +142,11 @@ def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator
 # --- the record ------------------------------------------------------------------------------------------------------
 
 
-def write(turn: Turn, evidence: Evidence) -> list[Draft]:
+def write(turn: Turn, story: Story) -> list[Draft]:
     """Return the record of the turn's work, or nothing if it leaves nothing behind."""
-    story = story_of(turn, evidence)
     ranked = ranking.ranked(candidates.candidates(story), story)
-    best = next(((rank, item) for rank, item in ranked if presentable(item)), None)
+    best = next((pair for pair in ranked if presentable(pair[1]) and not pair[1].is_cut), None)
+    best = best or next((pair for pair in ranked if presentable(pair[1])), None)
     if best is None or not kinds.is_worth(story, best[1].title, best[0]):
         return []
     return [_record(turn, story, best[1])]
@@ -160,6 +161,9 @@ def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
 _PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there|you|your|i|my|we)(?:'\w+)?\b")
 
 
+_SPOKEN = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|[Yy]ou|[Yy]our|[Yy]ou're|[Ll]et's)\b")
+
+
 def presentable(candidate: Candidate) -> bool:
     """Could this line stand alone at the next session's start?"""
     title = candidate.title
@@ -169,6 +173,7 @@ def presentable(candidate: Candidate) -> bool:
         or (prose.is_status(title) and candidate.source not in ("commit", "plan"))
         or prose.is_offer(title)
         or _PRONOUN.match(title)
+        or _SPOKEN.search(title)
         or suspicion.rule(title)
     )
 
@@ -318,9 +323,9 @@ _NEXT_BLOCK = re.compile(
 )
 
 
-def summarize(turn: Turn, evidence: Evidence) -> Summary:
+def summarize(turn: Turn, story: Story) -> Summary:
     """Return the turn's summary. Its fields are parts of the closing message, in order and as they were written."""
-    story = story_of(turn, evidence)
+    evidence = story.evidence
     steps = openings.open_steps(story)
     outcome = openings.outcome(story, steps)
     done, learned = _parts(evidence.message, worked=story.worked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from markdown_it import MarkdownIt
@@ -64,8 +65,13 @@ class Block:
 
 def read(message: str) -> list[Statement]:
     """Return the statements of a message in order, without code blocks and quotations."""
-    statements = _Reader(_PARSER.parse(_bounded(message))).read()
-    return list(statements)[:MOST_STATEMENTS]
+    return list(_Reader(_parsed(_bounded(message))).read())[:MOST_STATEMENTS]
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> list[Token]:
+    """Parse a message once: its statements and its blocks are asked for one after the other."""
+    return _PARSER.parse(text)
 
 
 def blocks(message: str) -> list[Block]:
@@ -74,7 +80,7 @@ def blocks(message: str) -> list[Block]:
     lines = text.splitlines()
     found: list[Block] = []
     section = lead = ""
-    tokens = _PARSER.parse(text)
+    tokens = _parsed(text)
     for index, token in enumerate(tokens):
         if (
             token.level

@@ -38,7 +38,14 @@ _PROPOSES = re.compile(
 
 def open_steps(story: Story) -> list[str]:
     """Return what is left to do, each complete in itself, the surest first."""
-    steps = [*_unfinished(story), *_failing(story), *_announced(story.statements), *_awaited(story)]
+    steps = [
+        *_unfinished(story),
+        *_failing(story),
+        *_announced(story.statements),
+        *_awaited(story),
+        *_unchecked(story),
+        *_undone(story),
+    ]
     kept: list[str] = []
     for step in steps:
         words = content_words(step)
@@ -68,6 +75,26 @@ def unsolved_check(story: Story) -> Command | None:
     later = {command.seq for command in evidence.commands if command.is_check and command.passed}
     failing = [command for command in failing if not any(seq > command.seq for seq in later)]
     return failing[-1] if failing else None
+
+
+def _unchecked(story: Story) -> Iterator[str]:
+    """Return what the plan wants a person to try out by hand, if nobody says that it was."""
+    if not story.asked.plan or story.asked.pointed or any(_TRIED.search(one.text) for one in story.statements):
+        return
+    for line in re.findall(
+        r"^\s*(?:[-*]|\d+\.)\s+(?:\[ \] )?(.*\bmanual\w*\b.{4,200})$", story.prompt[:40_000], re.M | re.I
+    )[:1]:
+        yield f"Not tried by hand yet: {prose.as_title(re.sub(r'[*]{2}', '', line), 140)}"
+
+
+_TRIED = re.compile(r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually)")
+
+
+def _undone(story: Story) -> Iterator[str]:
+    """Return the wish of a turn that ended without an answer and without any work."""
+    wished = story.asked.is_wish and not story.asked.pointed and len(story.asked_words) >= 3
+    if wished and not story.statements and not story.worked:
+        yield f"{prose.as_title(story.asked.text, STEP_CHARS)} (asked, not done)"
 
 
 def _failing(story: Story) -> Iterator[str]:
@@ -103,13 +130,14 @@ def _awaited(story: Story) -> Iterator[str]:
     offers = [(one, offer) for one in statements if (offer := offered(one.text)) and not _TRIVIAL.search(one.text)]
     for one, offer in offers[-1:]:
         yield f"{prose.as_title(_resolved(offer, one, story), STEP_CHARS)} (awaiting go-ahead)"
-    if not offers and statements and _is_question(statements[-1].text):
-        yield f"Question: {shorten(statements[-1].text, STEP_CHARS)}"
+    questions = [one.text for one in statements[-4:] if _is_question(one.text)]
+    if not offers and questions:
+        yield f"Question: {shorten(questions[-1], STEP_CHARS)}"
 
 
 def _is_question(sentence: str) -> bool:
     """Is it a question that can be understood later?"""
-    telling = len(content_words(sentence)) >= 4 and not prose.is_pointing(sentence)
+    telling = len(content_words(sentence)) >= 3
     return sentence.endswith("?") and telling and not _TRIVIAL.search(sentence)
 
 

@@ -7,10 +7,11 @@ which is the safe side: it is judged by what it names and where it stands.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from claude_mem.text import shorten
 
-TITLE_CHARS = 120
+TITLE_CHARS = 150
 
 _OPENER = re.compile(
     r"""(?ix)^\W{0,3}(?:
@@ -26,6 +27,7 @@ _CHAT = re.compile(
         (?:all\ )?(?:done|set|good|clean|fixed|perfect|great|excellent|sure|ok(?:ay)?|yes|no|right|exactly|got\ it|i\ see|understood|interesting|sorry|updated|committed|pushed|success|complete|ready)\b\W*$
       | (?:all\ |both\ )?(?:the\ )?(?:changes?|fix(?:es)?|implementation|work|refactoring|task|everything|plan|pr|branch|document(?:ation)?)\ (?:is|are|looks?|has\ been|have\ been|was|were)\ (?:now\ )?(?:complete\w*|done|ready|good|finished|in\ place|committed|pushed|verified|updated|correct|clean)\b[^.]{0,50}\W*$
       | (?:implementation|refactoring|work|fix|task)\ (?:complete|done|finished)\W*$
+      | (?:i've\ |i\ )?found\ and\ fixed\ (?:the|one|an|a)\b[^`]{0,40}$ | (?:the\ )?commit\ went\ through\b | (?:i've\ |i\ )?(?:successfully\ )?implemented\ the\ (?:feature|plan|changes?|fix)\b[^`]{0,40}$
       | (?:now\ )?let\ (?:me|us)\b | (?:now\ )?i'?ll\b | i\ will\b | i'm\ (?:going|now|using|about)\b | now\ i\b | i\ (?:can\ )?(?:now\ )?(?:see|understand|have\ (?:enough|a\ clear|all))\b
       | (?:here(?:'s|\ is|\ are)|this\ is|below\ (?:is|are)|the\ following\ (?:is|are))\b[^.`]{0,90}\W*$
       | (?:looking\ (?:at|into)|based\ on|checking|to\ answer|to\ summarize|in\ summary|summary|tl;?dr|good\ news|bad\ news)\b[^.]{0,90}:?\W*$
@@ -64,7 +66,7 @@ _TRAILING_SUMMARY = re.compile(
 _LINES = re.compile(
     r"(?P<file>\.[A-Za-z]{1,5}`?):\d+(?:[-–]\d+)?(?:, ?\d+(?:[-–]\d+)?)*|\s*\((?:at )?(?:lines?|L) ?~?\d+(?:[-–]\d+)?\)|\s*\(~?\d+ (?:LOC|lines) \w+\)"
 )
-_LONG_PATH = re.compile(r"(?:[\w.@-]+/){2,}(?=[\w.@-]+)")
+_LONG_PATH = re.compile(r"(?:[\w.@-]+/){2,}(?=[\w@-]+\.\w{1,5}\b)")
 _PARENTHESES = re.compile(r"`[^`]*`|\"[^\"]*\"|\s+\((?:[^()`]|`[^`]*`){3,200}\)")
 _NUMBERING = re.compile(r"^(?:\d{1,2}[.)]|[-*•→]|[a-z]\))\s+")
 _CLAUSE = re.compile(
@@ -78,6 +80,7 @@ _DANGLING_END = re.compile(
 )
 
 
+@lru_cache(maxsize=1_024)  # a title is weighed in several variants
 def without_chat(sentence: str) -> str:
     """Return the sentence without what is said to the person before it: "Perfect! …", "You're right - …"."""
     bare = sentence.strip()
@@ -89,15 +92,18 @@ def without_chat(sentence: str) -> str:
     return bare
 
 
+@lru_cache(maxsize=1_024)
 def is_chat(sentence: str) -> bool:
     return len(sentence) < 4 or bool(_CHAT.match(sentence))
 
 
+@lru_cache(maxsize=1_024)
 def is_status(sentence: str) -> bool:
     """Does it only say how things are at the moment: tests pass, ready to commit?"""
     return bool(_STATUS.search(sentence))
 
 
+@lru_cache(maxsize=1_024)
 def is_offer(sentence: str) -> bool:
     """Does it ask or offer something?"""
     return bool(_OFFER.search(sentence))

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from claude_mem.providers import prose
-from claude_mem.providers.candidates import Candidate, Story, content_words, names
+from claude_mem.providers.candidates import Candidate, Story, content_words, is_test, names
 
 WEIGHTS = Path(__file__).parents[1] / "data" / "writer.toml"
 _CHANGED = re.compile(
@@ -41,6 +41,8 @@ _ADDRESSED = re.compile(r"(?i)\b(?:you|your|you're|i|i'd|i'm|me|my|let's|please)
 _VAGUE = re.compile(
     r"(?i)\b(?:it|this|that|these|those|them|they|here|there|above|same|such|something|everything|stuff|things?|the (?:fix|changes?|issue|problem|bug|code|tests?|file|comments?))\b"
 )
+_TEST = re.compile(r"(?i)\btests?\b|Test[A-Z_]\w+|test_\w+")
+_ABOUT_FIX = re.compile(r"(?i)^\W*(?:the (?:fix|solution|change|problem|issue|bug)|fixed by|finding)\b")
 _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 
 
@@ -57,7 +59,8 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
         "no name": float(not names(title)),
         "words": min(count, 16) / 10,
         "short": float(count < 5),
-        "long": float(len(title) > 100),
+        "long": float(len(title) > 110),
+        "very long": float(len(title) > 140),
         "asked about": len(words & story.asked_words) / max(3, min(len(story.asked_words), 8)),
         "asked about, share": len(words & story.asked_words) / count,
         "worked on": min(len(words & story.work_words), 6) / 4,
@@ -85,6 +88,11 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
         "vague wish": float(candidate.source == "wish" and bool(_VAGUE.search(title) or not names(title))),
         "long wish": float(candidate.source == "wish" and len(title) > 90),
         "joined": float("; " in title),
+        "cut": float(candidate.is_cut),
+        "about tests only": float(
+            worked and bool(_TEST.search(title)) and not all(is_test(path) for path in story.evidence.edited)
+        ),
+        "about the fix": float(bool(_ABOUT_FIX.match(title))),
         "question": float(title.endswith("?")),
         "pointed prompt": float(candidate.source == "wish" and story.asked.pointed),
         "question prompt": float(candidate.source == "wish" and story.asked.is_question),
@@ -137,7 +145,7 @@ def sureness(candidate: Candidate, story: Story) -> int:
     evidence = story.evidence
     if candidate.source == "moved":
         return int(not evidence.edits and not evidence.commits)
-    if candidate.source == "plan":
+    if candidate.source in ("plan", "planned"):
         return _SURE["plan"] if evidence.edits and story.asked.plan and not story.asked.pointed else 0
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0
 

@@ -14,7 +14,8 @@ _DEFINITION = re.compile(
     r"""(?x)^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|async\s+|abstract\s+|final\s+|pub(?:\([a-z]+\))?\s+|unsafe\s+)*
     (?:def|class|func|function|fn|type|interface|struct|enum|trait|impl|module|protocol|record|object)\s+
     (?:\([^)]{0,80}\)\s*)?                      # the receiver of a method in Go
-    (?P<name>[A-Za-z_$][\w$]*)"""
+    (?P<name>[A-Za-z_$][\w$]*)(?!\w|\s*,)     # a name before a comma is one of a list that is imported
+    """
 )
 _ARROW = re.compile(
     r"^\s*(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*(?::[^=]{1,80})?=\s*(?:async\s*)?(?:\([^)]{0,200}\)|\w+)\s*=>"
