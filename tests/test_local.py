@@ -217,7 +217,8 @@ def test_a_decision_is_a_fact_of_its_record_and_a_rule_a_record_of_its_own() -> 
     )
     rule, record = made.observations
     assert (rule.type, rule.title) == ("rule", "We always use cents")
-    assert "Totals are kept in cents instead of floats, because floats drift." in [fact.text for fact in record.facts]
+    assert "in cents instead of floats, because floats drift" in repr((record.title, record.facts))
+    assert record.type != "decision", "a sub-item of a change"
 
 
 def test_chat_status_and_offers_are_left_out_of_titles_facts_and_summaries() -> None:

@@ -205,9 +205,9 @@ def _claims(story: Story) -> Iterator[Fact]:
         if one.kind == "heading" or prose.is_lead_in(one.text) or one.depth > 2:
             continue
         bare = prose.without_chat(one.text)
-        if prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare) or len(bare) < 20:
-            continue
-        yield Fact(shorten(_whole(one, bare), 280), (story.evidence.message_seq,))
+        whole = _whole(one, bare)
+        if len(whole) >= 20 and not (prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare)):
+            yield Fact(shorten(whole, 280), (story.evidence.message_seq,))
 
 
 def _whole(one: Statement, bare: str) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Literal
 
 from markdown_it import MarkdownIt
@@ -190,7 +191,7 @@ def _lines(token: Token) -> list[Token]:
     """Split an inline where a new line begins in bold: `**Before:** …`, `**After:** …`."""
     parts: list[list[Token]] = [[]]
     children = token.children or []
-    for child, after in zip(children, [*children[1:], None], strict=True):
+    for child, after in zip_longest(children, children[1:]):
         if child.type in ("softbreak", "hardbreak") and after is not None and after.type == "strong_open":
             parts.append([])
         else:
