@@ -1,217 +1,172 @@
-"""What the local compressor's memories are worth, on real sessions, by measures that need no model.
+"""What the local writer's memories are worth, on real turns.
 
-For each turn the transcript itself says what should be there: the subjects of its commits, the files it edited, the
-commands that failed and then passed. How much of that do the turn's observations carry? The data is not part of this
-project (`CLAUDE_MEM_BENCH_DATA`, or `../shared/data`); without it this says so and measures nothing.
+Two kinds of figures. From all sessions of both projects: how long a turn takes, and how much of what a transcript itself
+proves (commits, edited files) its records carry. From the 100 judged turns (`memories/dev.jsonl`): the proxies of
+`score_memories.py`, each turn decided by weights that were learned without its session. The judges' own verdicts stand in
+`results/judges.json` and come from `bench/judge.py`'s protocol. The data is not part of this project; without it this
+says so and measures nothing.
 """
 
 from __future__ import annotations
 
-import gzip
+import importlib.util
 import json
-import os
-import random
 import re
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from claude_mem.hosts import claude_transcript
-from claude_mem.hosts.dialect import Found
+import train_writer
+import turns
+
+from claude_mem.providers import ranking
 from claude_mem.providers.local import digest
-from claude_mem.records import Body, Digest, Prompted, ToolUsed, Turn
+from claude_mem.records import Digest, ToolUsed, Turn
 from claude_mem.text import normal_title
 
 HERE = Path(__file__).parent
-DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", HERE.parent.parent / "shared" / "data"))
-ROOT = "/home/dev/cli"  # the folder that all sessions of the data set were renamed to
-SAMPLE = HERE.parent / "build" / "memories.md"  # for reading; made of other people's words, so never committed
+RESULTS = HERE / "results"
+SCORER = turns.DATA.parent / "tools" / "score_memories.py"
+GOALS = {"title": 0.50, "facts": 0.82, "type": 0.80, "named": 0.85, "missed": 0.03, "open": 0.75}
+P95_MS = 10
 COMMITTED = re.compile(r"^\[\S+(?: \(root-commit\))? [0-9a-f]{7,40}\] (.+)$", re.M)
 
 
-@dataclass
-class Tally:
-    hit: int = 0
-    all: int = 0
-
-    def add(self, ok: bool) -> None:
-        self.hit += ok
-        self.all += 1
-
-    @property
-    def share(self) -> float:
-        return self.hit / self.all if self.all else 0.0
+def scorer() -> ModuleType | None:
+    if not SCORER.is_file():
+        return None
+    spec = importlib.util.spec_from_file_location("score_memories", SCORER)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@dataclass
-class Figures:
-    commits: Tally = field(default_factory=Tally)
-    files: Tally = field(default_factory=Tally)
-    fixes: Tally = field(default_factory=Tally)
-    repeats: Tally = field(default_factory=Tally)
-    counts: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    milliseconds: list[float] = field(default_factory=list)
-    kinds: dict[str, int] = field(default_factory=dict)
+def as_scored(made: Digest) -> dict[str, Any]:
+    """Return a digest as the scorer reads it. The closing message is kept for good, so it counts."""
+    assert made.summary is not None
+    fields = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
+    return {
+        "observations": [
+            {
+                "type": str(draft.type),
+                "title": draft.title,
+                "subtitle": draft.subtitle,
+                "narrative": draft.narrative,
+                "facts": [fact.text for fact in draft.facts],
+            }
+            for draft in made.observations
+        ],
+        "summary": {name: getattr(made.summary, name) for name in fields},
+    }
 
 
-def sessions() -> Iterator[list[Turn]]:
-    """Each session of the data set as its turns, in order."""
-    for path in sorted((DATA / "sessions" / "transcripts").glob("*.jsonl.gz")):
-        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-            file.write(gzip.decompress(path.read_bytes()))
-            file.flush()
-            yield list(_turns(claude_transcript.read(Path(file.name), host="claude")))
+def proxies(score: ModuleType) -> dict[str, float]:
+    """Return the proxies for the judged turns, cross-validated by session."""
+    rows = train_writer.load()
+    fold = train_writer.folds(rows)
+    known = dict(turns.sessions("sessions"))
+    judged = [json.loads(line) for line in (turns.DATA / "memories" / "dev.jsonl").read_text("utf-8").splitlines()]
+    scores: list[dict[str, float | None]] = []
+    for number in range(train_writer.FOLDS):
+        weights = train_writer.learn([row for row in rows if fold[row.session] != number])
+        ranking.weights = lambda weights=weights: weights  # type: ignore[assignment]
+        for reference in judged:
+            if fold[reference["session"]] == number:
+                made = digest(known[reference["session"]][reference["number"] - 1])
+                scores.append(score.score(reference, as_scored(made)))
+    return {name: score.mean([row[name] for row in scores]) for name in (*GOALS, "extra")}
 
 
-def _turns(found: Found) -> Iterator[Turn]:
-    by_prompt: dict[str, list[Body]] = {}
-    for event in found.events:
-        by_prompt.setdefault(event.prompt_id, []).append(event.body)
-    for number, (prompt_id, bodies) in enumerate(by_prompt.items(), start=1):
-        if prompt_id in found.closings:
-            bodies.append(found.closings[prompt_id].body)
-        yield Turn(
-            id=number,
-            session_id=1,
-            project_id=1,
-            number=number,
-            prompt=next((body.text for body in bodies if isinstance(body, Prompted)), ""),
-            root=ROOT,
-            started_at=0,
-            ended_at=0,
-            bodies=tuple(bodies),
-            seqs=tuple(range(1, len(bodies) + 1)),
-        )
-
-
-def measure() -> tuple[Figures, list[tuple[Turn, Digest]]]:
-    figures, kept = Figures(), []
-    for turns in sessions():
-        known: set[str] = set()
-        for turn in turns:
-            turn = Turn(**{**_fields(turn), "known": frozenset(known)})  # noqa: PLW2901 -- the same turn, knowing more
+def measure(project: str) -> dict[str, float]:
+    """Return what every turn of a project shows by itself."""
+    times: list[float] = []
+    carried: Counter[str] = Counter()
+    all_: Counter[str] = Counter()
+    records = worked = repeats = 0
+    for _, session in turns.sessions(project):
+        seen: set[str] = set()
+        for turn in session:
             begin = time.process_time()
             made = digest(turn)
-            figures.milliseconds.append((time.process_time() - begin) * 1000)
-            _judge(figures, turn, made, known)
-            known |= {normal_title(draft.title) for draft in made.observations}
-            kept.append((turn, made))
-    return figures, kept
+            times.append((time.process_time() - begin) * 1000)
+            records += len(made.observations)
+            worked += any(isinstance(body, ToolUsed) for body in turn.bodies)
+            names = {normal_title(draft.title) for draft in made.observations}
+            repeats += len(names & seen)
+            seen |= names
+            _count(turn, made, carried, all_)
+    slow = sorted(times)
+    return {
+        "turns": len(times),
+        "records": records,
+        "milliseconds a turn, p50": statistics.median(slow),
+        "milliseconds a turn, p95": slow[int(len(slow) * 0.95)],
+        "commits whose subject is kept": carried["commit"] / max(1, all_["commit"]),
+        "edited files named": carried["file"] / max(1, all_["file"]),
+        "records that repeat a title of their session": repeats / max(1, records),
+    }
 
 
-def _fields(turn: Turn) -> dict[str, Any]:
-    return {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
+def _count(turn: Turn, made: Digest, carried: Counter[str], all_: Counter[str]) -> None:
+    text = json.dumps(as_scored(made), ensure_ascii=False)
+    words = set(re.findall(r"\w+", text.lower()))
+    files = {path for draft in made.observations for path in draft.files_modified} | set(
+        made.summary.files_edited if made.summary else ()
+    )
+    for body in turn.bodies:
+        if isinstance(body, ToolUsed) and not body.failed:
+            output = body.output.get("stdout", "") if isinstance(body.output, dict) else ""
+            for subject in COMMITTED.findall(str(output)) if body.name == "Bash" else ():
+                all_["commit"] += 1
+                carried["commit"] += set(re.findall(r"\w+", subject.lower())) <= words
+            if body.name in ("Edit", "Write", "MultiEdit"):
+                all_["file"] += 1
+                carried["file"] += str(body.input.get("file_path", "")).removeprefix(f"{turns.ROOT}/") in files
 
 
-def _judge(figures: Figures, turn: Turn, made: Digest, known: set[str]) -> None:
-    text = "\n".join(_text(draft) for draft in made.observations)
-    tools = [body for body in turn.bodies if isinstance(body, ToolUsed)]
-    for subject in _subjects(tools):
-        figures.commits.add(_words(subject) <= _words(text))
-    for path in _edited(tools):
-        figures.files.add(path in text)
-    for command in _fixed(tools):
-        figures.fixes.add(" ".join(command.split())[:40] in " ".join(text.split()))
-    for draft in made.observations:
-        figures.repeats.add(normal_title(draft.title) in known)
-        figures.lengths.append(len(_text(draft)))
-        figures.kinds[str(draft.type)] = figures.kinds.get(str(draft.type), 0) + 1
-    if tools:
-        figures.counts.append(len(made.observations))
-
-
-def _text(draft: Any) -> str:
-    return "\n".join([draft.title, draft.narrative, *(fact.text for fact in draft.facts), *draft.files_modified])
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
-
-
-def _subjects(tools: list[ToolUsed]) -> Iterator[str]:
-    for body in tools:
-        if body.name == "Bash" and not body.failed and isinstance(body.output, dict):
-            yield from COMMITTED.findall(str(body.output.get("stdout", "")))
-
-
-def _edited(tools: list[ToolUsed]) -> set[str]:
-    done = [body for body in tools if body.name in ("Edit", "Write", "MultiEdit") and not body.failed]
-    return {str(body.input.get("file_path", "")).removeprefix(ROOT + "/") for body in done}
-
-
-def _fixed(tools: list[ToolUsed]) -> set[str]:
-    """The very same command, refused by the shell and later not."""
-    failed: set[str] = set()
-    fixed: set[str] = set()
-    for body in tools:
-        command = body.input.get("command")
-        if body.name == "Bash" and isinstance(command, str):
-            if body.failed:
-                failed.add(command)
-            elif command in failed:
-                fixed.add(re.sub(r"^cd \S+ *(?:&&|;) *", "", command).split(" 2>&1")[0].split(" |")[0].strip())
-    return fixed
-
-
-def rows(figures: Figures) -> list[tuple[str, float, str]]:
-    slow = sorted(figures.milliseconds)
-    return [
-        ("turns", len(slow), ""),
-        ("observations", len(figures.lengths), ""),
-        ("milliseconds a turn, p50", statistics.median(slow), "≤ 50"),
-        ("milliseconds a turn, p95", slow[int(len(slow) * 0.95)], "≤ 50"),
-        (f"commits whose subject is in the turn's observations (of {figures.commits.all})", figures.commits.share, ""),
-        (f"edited files named (of {figures.files.all})", figures.files.share, ""),
-        (f"commands failed and then passed, recorded (of {figures.fixes.all})", figures.fixes.share, ""),
-        ("observations a turn with tools, median", statistics.median(figures.counts), "1–4"),
-        ("share of observations that repeat an earlier title of the session", figures.repeats.share, "≤ 0.02"),
-        ("characters an observation, median", statistics.median(figures.lengths), ""),
-        *((f"of the kind {kind}", number, "") for kind, number in sorted(figures.kinds.items())),
-    ]
-
-
-def _sample(kept: list[tuple[Turn, Digest]]) -> str:
-    worked = [(turn, made) for turn, made in kept if any(isinstance(body, ToolUsed) for body in turn.bodies)]
-    parts = []
-    for turn, made in random.Random(7).sample(worked, 20):
-        parts.append(f"## {turn.prompt[:300]}\n\ndone: {made.summary.completed if made.summary else ''}\n")
-        parts += [
-            f"- **{draft.type}** {draft.title}\n" + "".join(f"    - {fact.text}\n" for fact in draft.facts)
-            for draft in made.observations
-        ]
-    return "\n".join(parts)
-
-
-def main() -> int:
-    if not (DATA / "sessions" / "transcripts").is_dir():
-        print(f"no transcripts in {DATA.name}/sessions: nothing measured (set CLAUDE_MEM_BENCH_DATA)")
-        return 0
-    figures, kept = measure()
-    SAMPLE.parent.mkdir(exist_ok=True)
-    SAMPLE.write_text(_sample(kept), "utf-8")
-    table = rows(figures)
+def page(figures: dict[str, dict[str, float]], found: dict[str, float]) -> list[str]:
     lines = [
         "# What the memories are worth",
         "",
-        "Written by `make bench`, on 115 real sessions.",
+        "Written by `make bench`, on the real sessions of two projects; rules only, no model.",
         "",
-        "| figure | value | goal |",
-        "|---|--:|---|",
     ]
-    lines += [f"| {name} | {value:,.3g} | {goal} |" for name, value, goal in table]
-    (HERE / "results" / "memories.md").write_text("\n".join(lines) + "\n", "utf-8")
-    (HERE / "results" / "memories.json").write_text(
-        json.dumps({name: value for name, value, _ in table}, indent=1) + "\n"
-    )
+    if found:
+        lines += [
+            "## Proxies on the judged turns, cross-validated by session",
+            "",
+            "| figure | value | goal |",
+            "|---|--:|---|",
+        ]
+        lines += [f"| {name} | {value:.3f} | {_goal(name)} |" for name, value in found.items()]
+    lines += ["", "## All turns", "", "| figure | " + " | ".join(figures) + " |", "|---|" + "--:|" * len(figures)]
+    for name in next(iter(figures.values())):
+        lines.append(f"| {name} | " + " | ".join(f"{values[name]:,.3g}" for values in figures.values()) + " |")
+    judges = RESULTS / "judges.md"
+    return [*lines, "", *judges.read_text("utf-8").splitlines()] if judges.is_file() else lines
+
+
+def _goal(name: str) -> str:
+    return f"{'≤' if name == 'missed' else '≥'} {GOALS[name]}" if name in GOALS else ""
+
+
+def main() -> int:
+    if why := turns.missing():
+        print(why)
+        return 0
+    figures = {project: measure(project) for project in turns.PROJECTS}
+    score = scorer()
+    found = proxies(score) if score else {}
+    lines = page(figures, found)
+    (RESULTS / "memories.md").write_text("\n".join(lines) + "\n", "utf-8")
+    (RESULTS / "memories.json").write_text(json.dumps({"proxies": found, **figures}, indent=1) + "\n")
     print("\n".join(lines))
-    slow = sorted(figures.milliseconds)[int(len(figures.milliseconds) * 0.95)]
-    return 0 if slow <= 50 and figures.repeats.share <= 0.02 else 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -63,6 +63,9 @@ class Chain:
 
     parts: tuple[tuple[Word, ...], ...]
     gaps: tuple[int, ...]
+    rarest: tuple[
+        str, ...
+    ]  # the words of its smallest part: almost always none is there, and nothing more is looked for
 
 
 def _load(name: str) -> dict[str, tuple[Chain, ...]]:
@@ -74,7 +77,8 @@ def _chain(line: str) -> Chain:
     pieces = [part.partition(" @") for part in line.split(" > ")]
     usual = int(pieces[-1][2] or GAP)
     parts = tuple(tuple(map(_word, words.split("|"))) for words, _, _ in pieces)
-    return Chain(parts, tuple(int(gap or usual) for _, _, gap in pieces))
+    rarest = min(parts, key=lambda words: (len(words), -min(len(word.text) for word in words)))
+    return Chain(parts, tuple(int(gap or usual) for _, _, gap in pieces), tuple(word.text for word in rarest))
 
 
 def _word(given: str) -> Word:
@@ -239,11 +243,16 @@ def _has(text: str, name: str, rules: dict[str, tuple[Chain, ...]]) -> bool:
 
 def _fits(chain: Chain, text: str, *, negatable: bool) -> bool:
     """Every part in its order, each near the one before."""
+    for word in chain.rarest:
+        if word in text:
+            break
+    else:
+        return False
     there: list[list[Word]] = []
     for part in chain.parts:
         there.append([word for word in part if word.text in text])
         if not there[-1]:
-            return False  # as almost always
+            return False
     ends: list[int] = []
     for number, words in enumerate(there):
         found = [place for word in words for place in _places(word, text)]

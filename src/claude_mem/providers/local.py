@@ -334,7 +334,7 @@ def summarize(turn: Turn, story: Story) -> Summary:
         request=clip(f"{wish} (“{turn.prompt.strip()}”)" if wish else turn.prompt.strip(), 600),
         investigated=_investigated(evidence),
         learned=_joined(learned, FIELD_CHARS),
-        completed=_joined(done, FIELD_CHARS) or _seen(evidence),
+        completed=_with_commits(_joined(done, FIELD_CHARS), evidence) or _seen(evidence),
         next_steps="\n".join(f"- {step}" for step in steps) if len(steps) > 1 else "".join(steps),
         files_read=evidence.files_read[:50],
         files_edited=evidence.edited[:50],
@@ -364,6 +364,13 @@ def _investigated(evidence: Evidence) -> str:
         parts.append("looked up " + _names([item.text for item in evidence.looked_up], 4))
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]
+
+
+def _with_commits(text: str, evidence: Evidence) -> str:
+    """Return what the agent says was done, and the commits that it does not name."""
+    own = [one for one in evidence.commits if not one.scratch and one.subject and one.subject not in text]
+    lines = [f"Committed {one.id[:9]}: {one.subject}" for one in own]
+    return "\n\n".join([text, *lines]) if text else ""
 
 
 def _seen(evidence: Evidence) -> str:
