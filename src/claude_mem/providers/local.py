@@ -65,6 +65,7 @@ def digest(turn: Turn) -> Digest:
         summary = summarise(turn, own, heard)
     else:
         drafts, summary = list(observe(turn, found, said)), summarise(turn, found, said)
+    summary = replace(summary, closing=found.message, closing_trust=trust.of_closing(turn))
     weighed = trust.weigh_all(_without_repeats(_once(drafts), turn.known), turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 

@@ -720,7 +720,7 @@ _SAYS = {
     "event": "body",
     "prompt": "text",
     "observation": "coalesce(title, '') || ' ' || coalesce(narrative, '') || ' ' || facts",
-    "summary": "coalesce(request, '') || ' ' || coalesce(completed, '') || ' ' || coalesce(learned, '')",
+    "summary": "concat_ws(' ', request, completed, learned, closing)",
 }
 
 

@@ -296,12 +296,13 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
 
 
 def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
-    """Return the last few turns of the session before this one, the nearest last. Private turns are left out."""
+    """Return the last few turns of the session before this one, the nearest last. Private turns are left out, and so
+    are closing messages that may repeat something from outside."""
     found = rows(
         conn,
-        """
+        f"""
         select p.text, coalesce(s.closing, '') as closing from turns t join user_prompts p on p.turn_id = t.id
-          left join session_summaries s on s.turn_id = t.id
+          left join session_summaries s on s.turn_id = t.id and s.closing_trust in {origins.TRUSTED}
          where t.session_id = ? and t.number < ? and not t.private order by t.number desc limit ?
         """,
         (session_id, before, MOST_PREVIOUS),
