@@ -8,7 +8,7 @@ import msgspec
 
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import Body, Exchange, Prompted, Turn
+from claude_mem.records import WRITER, Body, Exchange, Prompted, Turn
 from claude_mem.store import arrival, jobs, sessions, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
@@ -150,9 +150,9 @@ def more_past(conn: Connection, project_id: int) -> bool:
             """
             select 1 from jobs j join turns t on t.id = cast(j.subject as integer)
               join sdk_sessions s on s.id = t.session_id
-             where j.kind = ? and not j.dead and s.project_id = ? limit 1
+             where j.kind in (?, ?) and not j.dead and s.project_id = ? limit 1
             """,
-            (jobs.PAST, project_id),
+            (jobs.PAST, jobs.REWRITE, project_id),
         )
     )
 
@@ -160,8 +160,9 @@ def more_past(conn: Connection, project_id: int) -> bool:
 def digested(conn: Connection, turn: Turn, *, now: int) -> None:
     """Unless something came in meanwhile: then the turn stays undigested, and another job will see to it."""
     conn.execute(
-        "update turns set digested_at = ?1 where id = ?2 and ?3 = (select max(seq) from events where turn_id = ?2)",
-        (now, turn.id, turn.newest_seq),
+        "update turns set digested_at = ?1, writer = ?4"
+        " where id = ?2 and ?3 = (select max(seq) from events where turn_id = ?2)",
+        (now, turn.id, turn.newest_seq, WRITER),
     )
     failpoint("store.digested")
 
