@@ -855,7 +855,7 @@ CREATE TABLE trusted_sources (
 ) strict, without rowid;
 
 CREATE INDEX turns_to_rewrite on turns (writer, id)
- where digested_at is not null and not events_gone and not private;
+ where digested_at is not null and not private;
 
 CREATE TRIGGER session_summaries_seal_broken after update of
     session_id, project_id, turn_id, prompt_number, request, investigated, learned, completed, next_steps, notes,

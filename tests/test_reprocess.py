@@ -25,6 +25,7 @@ from claude_mem.worker.service import Service
 from tests import upgrading, wounds
 from tests.lab import Lab
 from tests.moving import Home
+from tests.test_reconcile import Transcript
 
 VERSION = 18  # of the tables that 0.1.0 had
 COMMIT = "[main abc1234] Round totals once\n 1 file changed, 2 insertions(+)"
@@ -137,6 +138,16 @@ def test_what_a_person_touched_stays_as_it_is(old: Lab) -> None:
     assert {writer for _, writer, *_ in after["turns"]} == {WRITER}
 
 
+@pytest.mark.parametrize(
+    "said", ["pinned = 1", "forgotten = 1, title = null", "trust = 'user'", "verdict = 'approved'"]
+)
+def test_what_an_import_says_is_a_persons_is_theirs(old: Lab, said: str) -> None:
+    """It has no history here."""
+    write(old, f"update observations set {said} where turn_id = 1")
+    before = [row for row in state(old)["observations"] if row[1] == 1]
+    assert [row for row in rewritten(old)["observations"] if row[1] == 1] == before
+
+
 def test_what_a_model_put_into_words_keeps_them_and_gets_the_closing_message(old: Lab) -> None:
     write(
         old,
@@ -161,7 +172,8 @@ def test_where_the_events_are_gone_it_stays_and_is_counted(old: Lab) -> None:
     assert counted == {"rewritable": 4, "events_gone": 1, "a_persons": 0, "a_models": 0}
     after = rewritten(old)
     assert all(row[3].startswith("Old words") for row in after["observations"] if row[1] == 1)
-    assert [writer for _, writer, *_ in after["turns"]] == [0, *[WRITER] * 4]
+    assert [writer for _, writer, *_ in after["turns"]] == [-WRITER, *[WRITER] * 4]
+    assert Home(old.data).work(lambda service: service.rewritable(rewrites.ALL))["events_gone"] == 1
 
 
 def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
@@ -195,6 +207,16 @@ def test_no_model_is_asked(old: Lab) -> None:
     assert home.rows("select count(*) from ledger") == [(0,)]
 
 
+def test_nothing_is_rewritten_while_something_is_forgotten(old: Lab) -> None:
+    async def inside(service: Service) -> list[bool]:
+        await service.sweep()
+        async with service.forgetter.lock:
+            locked = await service.rewriting.step()
+        return [locked, await service.rewriting.step()]
+
+    assert Home(old.data).work(inside) == [False, True]
+
+
 def test_a_few_at_a_time(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrites, "FEW", 2)
 
@@ -206,6 +228,98 @@ def test_a_few_at_a_time(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         return seen
 
     assert Home(old.data).work(counts) == [2, 1, 2, 1, 1, 0]
+
+
+# --- from a transcript -----------------------------------------------------------------------------------------------
+
+KEY = "ghp_" + "Zq8wErTyUiOpAsDfGhJkLzXcVbNm1234QwEr"
+
+
+@pytest.fixture
+def faded(lab: Lab, tmp_path: Path) -> Lab:
+    """A session of two turns whose raw events are no longer kept; in the second one a page was read."""
+    talk = Transcript(tmp_path / "talk.jsonl")
+    for prompt_id, web in (("p1", False), ("p2", True)):
+        said = {"prompt_id": prompt_id, "transcript_path": str(talk.path)}
+        lab.spool("UserPromptSubmit", prompt="Round totals once", **said)
+        talk.prompt("Round totals once", prompt_id)
+        edit: dict[str, Any] = {
+            "file_path": f"{lab.project}/{prompt_id}.py",
+            "old_string": "a",
+            "new_string": f"def total_{prompt_id}(): ...",
+        }
+        lab.spool("PostToolUse", tool_name="Edit", tool_use_id=prompt_id, tool_input=edit, tool_response={}, **said)
+        talk.call(prompt_id, "Edit", prompt=prompt_id, **edit)
+        if web:
+            page = {"url": "https://x.example"}
+            lab.spool("PostToolUse", tool_name="WebFetch", tool_use_id="w", tool_input=page, tool_response="x", **said)
+        lab.spool("Stop", last_assistant_message=f"Totals of {prompt_id} are rounded once. {KEY}", **said)
+        talk.say(f"Totals of {prompt_id} are rounded once. {KEY}")
+
+    async def fade(service: Service) -> None:
+        await service.work_off()
+        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        assert await service.db.read(value, "select count(*) from events where turn_id is not null") == 0
+        await service.db.write(as_it_was)
+        old_ = "update turns set writer = 0; update session_summaries set closing = '', outcome = ''"
+        await service.db.write(lambda conn: list(conn.execute(old_)))
+
+    Home(lab.data).work(fade)
+    return lab
+
+
+def counted(lab: Lab) -> Row:
+    return Home(lab.data).work(lambda service: service.rewritable(rewrites.ALL))
+
+
+def test_where_the_events_are_gone_the_transcript_tells(faded: Lab) -> None:
+    before = state(faded)
+    assert counted(faded) == {"rewritable": 1, "events_gone": 1, "a_persons": 0, "a_models": 0}
+    after = rewritten(faded)
+    assert [row[2] for row in after["summaries"] if row[1] == 1] != ["Old summary"]
+    ((closing,),) = [(row[3],) for row in after["summaries"] if row[1] == 1]
+    assert closing.startswith("Totals of p1 are rounded once. [redacted")
+    assert min(row[0] for row in after["observations"]) == min(row[0] for row in before["observations"])
+    assert "total_p1" in str([row[5] for row in after["observations"] if row[1] == 1])
+    found = Home(faded.data).rows("select sources from observations where turn_id = 1")
+    assert all(
+        set(map(tuple, json.loads(sources))) <= {()} for (sources,) in found
+    )  # no event is named that is not there
+    assert Home(faded.data).rows("select count(*) from events where turn_id is not null") == [(0,)]
+
+
+def test_a_turn_in_which_something_came_from_outside_is_not_told_again(faded: Lab) -> None:
+    """What a subagent read is not in the file."""
+    before = state(faded)
+    after = rewritten(faded)
+    for kind in ("observations", "summaries"):
+        assert [row for row in after[kind] if row[1] == 2] == [row for row in before[kind] if row[1] == 2]
+    assert [writer for _, writer, *_ in after["turns"]] == [WRITER, -WRITER]
+    assert counted(faded) == {"rewritable": 0, "events_gone": 1, "a_persons": 0, "a_models": 0}
+
+
+@pytest.mark.parametrize("how", ["gone", "off", "cut", "private", "forgotten", "last words forgotten"])
+def test_a_transcript_that_may_not_be_used_is_not(faded: Lab, tmp_path: Path, how: str) -> None:
+    talk = tmp_path / "talk.jsonl"
+    if how == "gone":
+        talk.unlink()
+    if how == "off":
+        (faded.project / ".claude-mem.toml").write_text("enabled = false\n")
+    if how == "cut":
+        talk.write_text("".join(talk.read_text().splitlines(keepends=True)[:2]))
+    if how == "private":
+        talk.write_text(talk.read_text().replace("Round totals once", "<private>Round totals once</private>"))
+    if how == "forgotten":
+        faded.mem("forget", "--matching", "Round totals once", "--now", "--yes")
+        faded.mem("stop")
+    if how == "last words forgotten":
+        faded.mem("forget", "--matching", "are rounded once", "--now", "--yes")
+        faded.mem("stop")
+    before = state(faded)
+    after = rewritten(faded)
+    for kind in ("observations", "summaries"):
+        assert after[kind] == before[kind]
+    assert "rounded once" not in json.dumps(after)
 
 
 # --- IDs -------------------------------------------------------------------------------------------------------------
@@ -269,9 +383,11 @@ class Failing(LocalCompressor):
 
 def test_a_turn_that_fails_is_given_up_and_the_others_go_on(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(rewrites, "FEW", 1)  # it must not be asked for instead of the others
 
     async def tried(service: Service) -> Row:
         await service.work_off()
+        await service.work_off()  # a sweep goes on after one that was given up
         await service.sweep()
         assert await service.db.read(jobs.count, jobs.REWRITE) == 0  # nobody asks for it again and again
         return await service.db.read(rewrites.progress)

@@ -17,7 +17,7 @@ from claude_mem.config import Config, load_forgiving
 ROUTE = "/api/reprocess"
 GOES_ON = "the rest is rewritten in the background; `claude-mem status` shows how much is left"
 KEPT = {
-    "events_gone": "their raw events are no longer kept",
+    "events_gone": "their raw events are no longer kept, and no transcript tells of them",
     "a_persons": "a person has edited, judged, pinned or forgotten something in them",
     "a_models": "a model has put them into words",
 }
@@ -43,13 +43,16 @@ def reprocess(options: argparse.Namespace) -> int:
     client = Client(process.start(config.data_dir), seconds=60)
     found = client.post(ROUTE, {**wanted, "dry_run": options.dry_run})
     failed: list[dict[str, Any]] = []
+    gone = found["events_gone"]
     if found["asked"]:
         try:
             failed = _watch(client, config, wanted, found["asked"])
+            gone = client.post(ROUTE, {**wanted, "dry_run": True})["events_gone"]
         except KeyboardInterrupt:
             output.say(f"\n{GOES_ON}")
             return 130
-    _report(found, failed, options)
+    rewritable = found["rewritable"] - max(0, gone - found["events_gone"])  # a transcript may tell less than it seems
+    _report({**found, "rewritable": rewritable, "events_gone": gone}, failed, options)
     return 1 if failed else 0
 
 

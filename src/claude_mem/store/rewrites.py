@@ -16,19 +16,38 @@ MOST_NAMED = 100
 
 PERSON, MODEL = "person", "model"
 
-_OUTDATED = f"t.writer < {WRITER} and t.digested_at is not null and not t.private"
+_BEHIND = f"t.writer < {WRITER} and t.digested_at is not null and not t.private"
+_OUTDATED = f"{_BEHIND} and t.writer > -{WRITER}"  # without those of which the present writer found nothing left
 _HAS_EVENTS = "not t.events_gone and exists (select 1 from events e where e.turn_id = t.id)"
 _GIVEN_UP = "select cast(subject as integer) from jobs where kind = :kind and dead"
-_SUBJECTS = "select t.id || '.' || (select max(seq) from events e where e.turn_id = t.id) as subject from turns t"
-# Whatever a person or, at their word, an agent did to an observation is in its history.
+_SUBJECTS = (
+    "select t.id || '.' || coalesce((select max(seq) from events where turn_id = t.id), 0) as subject from turns t"
+)
+# Whatever a person or, at their word, an agent did to an observation is in its history; what was imported has none.
 _A_PERSONS = """(
-    exists (select 1 from session_summaries s where s.turn_id = t.id and s.verdict != '')
+    exists (select 1 from session_summaries y where y.turn_id = t.id and y.verdict != '')
     or exists (select 1 from observations o where o.turn_id = t.id
                   and (o.forgotten or o.pinned or o.verdict != '' or o.trust = 'user'
                        or exists (select 1 from history h where h.observation_id = o.id))))"""
 _A_MODELS = """(
     exists (select 1 from observations o where o.turn_id = t.id and o.provider not in ('local', 'user'))
-    or exists (select 1 from session_summaries s where s.turn_id = t.id and s.provider != 'local'))"""
+    or exists (select 1 from session_summaries y where y.turn_id = t.id and y.provider != 'local'))"""
+# The file that may still tell of a turn. Not of one in which something came from outside: a subagent may have read it,
+# and what subagents did is in other files.
+_TRANSCRIPT = """coalesce(nullif(s.transcript_path, ''),
+    (select f.path from backfill_files f where f.session_id = s.id order by f.id desc limit 1), '')"""
+_MAY_BE_TOLD = """(t.prompt_id is not null and exists (
+    select 1 from documents d where d.kind = 'turn' and d.row_id = t.id and d.trust = ''))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A session's transcript."""
+
+    path: str
+    host: str
+    content_session_id: str
+    cwd: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +61,8 @@ class Wanted:
 ALL = Wanted()
 
 
-def _where(wanted: Wanted) -> tuple[str, Row]:
-    parts = [_OUTDATED]
+def _where(wanted: Wanted, turns: str = _OUTDATED) -> tuple[str, Row]:
+    parts = [turns]
     if wanted.project_ids is not None:
         in_projects = "select id from sdk_sessions where project_id in (select value from json_each(:projects))"
         parts.append(f"t.session_id in ({in_projects})")
@@ -52,10 +71,13 @@ def _where(wanted: Wanted) -> tuple[str, Row]:
     return " and ".join(parts), {"projects": dump(wanted.project_ids or ()), "since": wanted.since}
 
 
+# --- which and how many ----------------------------------------------------------------------------------------------
+
+
 def counts(conn: Connection, wanted: Wanted = ALL) -> Row:
-    """How many turns can be rewritten, and how many stay as they are: for lack of events, or because they are a
-    person's or a model's."""
-    where, given = _where(wanted)
+    """How many turns can be rewritten from their events, and how many stay as they are: because they are a person's or
+    a model's, or for lack of events."""
+    where, given = _where(wanted, _BEHIND)
     found = one(
         conn,
         f"""
@@ -63,9 +85,9 @@ def counts(conn: Connection, wanted: Wanted = ALL) -> Row:
             select {_HAS_EVENTS} as has_events, {_A_PERSONS} as persons, {_A_MODELS} as models
               from turns t where {where})
         select count(*) filter (where has_events and not persons and not models) as rewritable,
-               count(*) filter (where not has_events) as events_gone,
-               count(*) filter (where has_events and persons) as a_persons,
-               count(*) filter (where has_events and models and not persons) as a_models
+               count(*) filter (where not has_events and not persons and not models) as events_gone,
+               count(*) filter (where persons) as a_persons,
+               count(*) filter (where models and not persons) as a_models
           from those
         """,
         given,
@@ -74,43 +96,47 @@ def counts(conn: Connection, wanted: Wanted = ALL) -> Row:
     return found
 
 
+def sources(conn: Connection, wanted: Wanted = ALL) -> list[tuple[Source, int]]:
+    """Transcripts that may tell of turns whose events are gone, each with how many turns that are."""
+    where, given = _where(wanted)
+    found = rows(
+        conn,
+        f"""
+        select {_TRANSCRIPT} as path, s.host, s.content_session_id, s.cwd, count(*) as turns
+          from turns t join sdk_sessions s on s.id = t.session_id
+         where {where} and not ({_HAS_EVENTS}) and {_MAY_BE_TOLD} and not {_A_PERSONS} and not {_A_MODELS}
+         group by s.id having path != ''
+        """,
+        given,
+    )
+    return [(Source(row["path"], row["host"], row["content_session_id"], row["cwd"]), row["turns"]) for row in found]
+
+
+def source(conn: Connection, turn_id: int) -> tuple[Source, str] | None:
+    """The transcript that may tell of a turn whose events are gone, and the turn's prompt id in it."""
+    row = one(
+        conn,
+        f"""
+        select {_TRANSCRIPT} as path, s.host, s.content_session_id, s.cwd, t.prompt_id
+          from turns t join sdk_sessions s on s.id = t.session_id where t.id = ? and {_MAY_BE_TOLD}
+        """,
+        (turn_id,),
+    )
+    if row is None or not row["path"]:
+        return None
+    return Source(row["path"], row["host"], row["content_session_id"], row["cwd"]), row["prompt_id"]
+
+
 def is_any(conn: Connection) -> bool:
     """Whether there is a turn that the present writer has not looked at."""
-    return bool(value(conn, f"select 1 from turns t where {_OUTDATED} and {_HAS_EVENTS} limit 1"))
+    return bool(value(conn, f"select 1 from turns t where {_OUTDATED} limit 1"))
 
 
 def left(conn: Connection, wanted: Wanted = ALL) -> int:
     """How many turns are still to be looked at; not those that were given up."""
     where, given = _where(wanted)
-    sql = f"select count(*) from turns t where {where} and {_HAS_EVENTS} and t.id not in ({_GIVEN_UP})"
+    sql = f"select count(*) from turns t where {where} and t.id not in ({_GIVEN_UP})"
     return int(value(conn, sql, {**given, "kind": jobs.REWRITE}))
-
-
-def ask(conn: Connection, wanted: Wanted, *, now: int) -> int:
-    """Have all of these digested again, those that failed before too; return how many jobs that makes."""
-    where, given = _where(wanted)
-    conn.execute(
-        "update jobs set dead = 0, attempts = 0, due_at = :now, error = null where dead and kind = :kind",
-        {"now": now, "kind": jobs.REWRITE},
-    )
-    found = rows(conn, f"{_SUBJECTS} where {where} and {_HAS_EVENTS}", given)
-    for row in found:
-        jobs.ask(conn, jobs.REWRITE, row["subject"], now=now)
-    return len(found)
-
-
-def ask_few(conn: Connection, *, now: int) -> int:
-    """Have the next few digested again, unless some are under way; return how many. One that was given up is left."""
-    if jobs.count(conn, jobs.REWRITE):
-        return 0
-    found = rows(
-        conn,
-        f"{_SUBJECTS} where {_OUTDATED} and {_HAS_EVENTS} and t.id not in ({_GIVEN_UP}) order by t.writer, t.id limit :few",
-        {"kind": jobs.REWRITE, "few": FEW},
-    )
-    for row in found:
-        jobs.ask(conn, jobs.REWRITE, row["subject"], now=now)
-    return len(found)
 
 
 def progress(conn: Connection, wanted: Wanted = ALL) -> Row:
@@ -127,6 +153,36 @@ def progress(conn: Connection, wanted: Wanted = ALL) -> Row:
     return {"left": left(conn, wanted), "failed": failed}
 
 
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def ask(conn: Connection, wanted: Wanted, *, now: int) -> int:
+    """Have all of these digested again, those that failed before too; return how many jobs that makes."""
+    where, given = _where(wanted)
+    conn.execute(
+        "update jobs set dead = 0, attempts = 0, due_at = :now, error = null where dead and kind = :kind",
+        {"now": now, "kind": jobs.REWRITE},
+    )
+    found = rows(conn, f"{_SUBJECTS} where {where}", given)
+    for row in found:
+        jobs.ask(conn, jobs.REWRITE, row["subject"], now=now)
+    return len(found)
+
+
+def ask_few(conn: Connection, *, now: int) -> int:
+    """Have the next few digested again, unless some are under way; return how many. Those given up are left alone."""
+    if jobs.count(conn, jobs.REWRITE):
+        return 0
+    found = rows(
+        conn,
+        f"{_SUBJECTS} where {_OUTDATED} and t.id not in ({_GIVEN_UP}) order by t.writer, t.id limit :few",
+        {"kind": jobs.REWRITE, "few": FEW},
+    )
+    for row in found:
+        jobs.ask(conn, jobs.REWRITE, row["subject"], now=now)
+    return len(found)
+
+
 # --- one turn --------------------------------------------------------------------------------------------------------
 
 
@@ -138,9 +194,16 @@ def owner(conn: Connection, turn_id: int) -> str:
     return PERSON if found["persons"] else MODEL
 
 
-def settle(conn: Connection, turn_id: int) -> None:
-    """The turn has what the present writer can give it. When it was digested stays: its events are kept no longer."""
-    conn.execute("update turns set writer = ? where id = ?", (WRITER, turn_id))
+def settle(conn: Connection, turn_id: int, *, found: bool = True) -> None:
+    """The turn has what the present writer can give it, or (not `found`) there is nothing left to write from. When it
+    was digested stays: its events are kept no longer."""
+    conn.execute("update turns set writer = ? where id = ?", (WRITER if found else -WRITER, turn_id))
+
+
+def is_bare(conn: Connection, turn_id: int) -> bool:
+    """Whether a turn that may be kept has no events."""
+    no_events = "not exists (select 1 from events where turn_id = t.id)"
+    return bool(value(conn, f"select 1 from turns t where t.id = ? and not t.private and {no_events}", (turn_id,)))
 
 
 def add_ending(conn: Connection, turn_id: int, *, closing: str, closing_trust: str, outcome: str) -> None:
@@ -155,19 +218,10 @@ def add_ending(conn: Connection, turn_id: int, *, closing: str, closing_trust: s
 def take_over(conn: Connection, turn_id: int, drafts: Sequence[Draft]) -> None:
     """Give observations that a new digest makes the rows of those that it no longer makes, so that their IDs, which
     were told and linked, still lead somewhere: the row of the same commit, else the first."""
-    known = rows(conn, "select key from observations where turn_id = ?", (turn_id,))
-    there = {row["key"] for row in known}
     kept = {draft.key for draft in drafts}
-    free = [
-        row
-        for row in rows(
-            conn,
-            f"select id, key, commit_id, trust from observations where turn_id = ? and {NOBODYS} and not pinned"
-            " order by id",
-            (turn_id,),
-        )
-        if row["key"] not in kept
-    ]
+    there = {row["key"] for row in rows(conn, "select key from observations where turn_id = ?", (turn_id,))}
+    nobodys = f"select id, key, commit_id, trust from observations where turn_id = ? and {NOBODYS} and not pinned"
+    free = [row for row in rows(conn, f"{nobodys} order by id", (turn_id,)) if row["key"] not in kept]
     for draft in drafts:
         if free and draft.key not in there:
             best = min(free, key=lambda row: (_differs(draft.commit, row["commit_id"]), row["trust"] != draft.trust))

@@ -75,7 +75,7 @@ async def ask_reprocess(service: Service, request: Request) -> Any:
     body = await body_of(request)
     wanted = await _rewritten(service, body)
     if body.get("dry_run") is True:
-        return {**await service.db.read(rewrites.counts, wanted), "asked": 0}
+        return {**await service.rewritable(wanted), "asked": 0}
     return await service.reprocess(wanted)
 
 

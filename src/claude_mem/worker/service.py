@@ -27,6 +27,7 @@ from claude_mem.pipeline.index import Indexer
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
+from claude_mem.pipeline.reread import Transcripts, is_there
 from claude_mem.pipeline.rewrite import rewrite
 from claude_mem.pipeline.scrub import Scrubber
 from claude_mem.projects import Project
@@ -159,8 +160,16 @@ class Service:
                 (jobs.PAST, partial(digest, past=True)),
             )
         )
-        again = {jobs.REWRITE: partial(rewrite, db=self.db, compressor=compressor)}
-        self.rewriting = Runner(self.db, again, self._tell_past, order=Order.SUBJECT, gate=self._everyone_first)
+        again = partial(rewrite, db=self.db, compressor=compressor, transcripts=Transcripts(self.config))
+        # Not while something is forgotten: the rows that go must be those that were found.
+        self.rewriting = Runner(
+            self.db,
+            {jobs.REWRITE: again},
+            self._tell_past,
+            order=Order.SUBJECT,
+            gate=self._everyone_first,
+            lock=self.forgetter.lock,
+        )
 
     def close(self) -> None:
         self.stream.close()
@@ -463,9 +472,16 @@ class Service:
             lane.wake.set()
         return told
 
+    async def rewritable(self, wanted: rewrites.Wanted) -> Row:
+        """How many turns can be rewritten, from their events or from a transcript, and how many stay as they are."""
+        found = await self.db.read(rewrites.counts, wanted)
+        sources = await self.db.read(rewrites.sources, wanted)
+        told = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_there(source)))
+        return {**found, "rewritable": found["rewritable"] + told, "events_gone": found["events_gone"] - told}
+
     async def reprocess(self, wanted: rewrites.Wanted) -> Row:
         """Have memories of earlier versions written again; how many can be, how many stay as they are, and why."""
-        found = await self.db.read(rewrites.counts, wanted)
+        found = await self.rewritable(wanted)
         asked = await self.db.write(rewrites.ask, wanted, now=ids.now())
         self.rewriting.wake.set()
         return {**found, "asked": asked}

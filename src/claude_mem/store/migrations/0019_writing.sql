@@ -8,9 +8,10 @@ alter table session_summaries add column outcome text not null default ''
 alter table observations add column superseded_by integer references observations (id) on delete set null;
 
 -- The version of the writer that last digested the turn. 0: up to 0.1.0; such turns are digested again in the background.
+-- Negative: that version found nothing left to digest.
 alter table turns add column writer integer not null default 0;
 create index turns_to_rewrite on turns (writer, id)
- where digested_at is not null and not events_gone and not private;
+ where digested_at is not null and not private;
 
 -- Seals vouch for the closing message too (store/seals.py).
 drop trigger session_summaries_seal_broken;
