@@ -138,6 +138,17 @@ def test_what_a_person_touched_stays_as_it_is(old: Lab) -> None:
     assert {writer for _, writer, *_ in after["turns"]} == {WRITER}
 
 
+def test_what_an_agent_changed_at_a_persons_word_stays(old: Lab) -> None:
+    async def change(service: Service) -> None:
+        (row,) = await service.db.read(rows, "select min(id) as id from observations where turn_id = 1")
+        given = {"narrative": "As asked"}
+        await service.db.write(corrections.change, row["id"], given, now=ids.now(), by="agent", trust="agent")
+
+    Home(old.data).work(change)
+    before = [row for row in state(old)["observations"] if row[1] == 1]
+    assert [row for row in rewritten(old)["observations"] if row[1] == 1] == before
+
+
 @pytest.mark.parametrize(
     "said", ["pinned = 1", "forgotten = 1, title = null", "trust = 'user'", "verdict = 'approved'"]
 )
