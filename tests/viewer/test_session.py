@@ -226,8 +226,17 @@ def test_a_closing_message_that_may_repeat_a_page_says_so(page: Page, closed_ses
 
 def test_an_odd_closing_message_is_shown_at_once(page: Page, closed_session: int) -> None:
     """However it is made up, nobody waits for it."""
-    odd = ["`" * 60_000, "[" * 60_000, "**a" * 20_000, "|" * 60_000, " " * 60_000 + "x", "- " * 30_000, "#" * 60_000]
-    odd += ["\n".join(f"{' ' * (2 * n % 40)}- item {n}" for n in range(3_000)), "*a " * 20_000, "a |\n" + " " * 60_000]
+    odd = [
+        "`" * 240_000,
+        "[" * 240_000,
+        "**a" * 80_000,
+        "|" * 240_000,
+        " " * 240_000 + "x",
+        "- " * 120_000,
+        "#" * 240_000,
+        "# a" + " " * 240_000 + "x",
+    ]
+    odd += ["\n".join(f"{' ' * (2 * n % 40)}- item {n}" for n in range(3_000)), "*a " * 80_000, "a |\n" + " " * 240_000]
     page.goto(f"/session/{closed_session}")
     slowest = page.evaluate(
         """async (texts) => {
