@@ -659,18 +659,6 @@ CREATE TRIGGER session_summaries_seal_added after insert on session_summaries be
     insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
 end;
 
-CREATE TRIGGER session_summaries_seal_broken after update of
-    session_id, project_id, turn_id, prompt_number, request, investigated, learned, completed, next_steps, notes,
-    files_read, files_edited, provider, trust, verdict, created_at on session_summaries
-    when (old.session_id, old.project_id, old.turn_id, old.prompt_number, old.request, old.investigated, old.learned,
-        old.completed, old.next_steps, old.notes, old.files_read, old.files_edited, old.provider, old.trust,
-        old.verdict, old.created_at) is not (new.session_id, new.project_id, new.turn_id, new.prompt_number,
-        new.request, new.investigated, new.learned, new.completed, new.next_steps, new.notes, new.files_read,
-        new.files_edited, new.provider, new.trust, new.verdict, new.created_at) begin
-    delete from seals where id = new.id * 16 + 3;
-    insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
-end;
-
 CREATE TRIGGER session_summaries_seal_gone after delete on session_summaries begin
     delete from seals where id = old.id * 16 + 3;
     delete from unsealed where id = old.id * 16 + 3;
@@ -869,3 +857,19 @@ CREATE TABLE trusted_sources (
 CREATE INDEX observations_superseded on observations (superseded_by) where superseded_by is not null;
 
 CREATE INDEX observations_rules on observations (project_id, created_at) where type = 'rule';
+
+CREATE INDEX turns_to_rewrite on turns (writer, id)
+ where digested_at is not null and not private;
+
+CREATE TRIGGER session_summaries_seal_broken after update of
+    session_id, project_id, turn_id, prompt_number, request, investigated, learned, completed, next_steps, notes,
+    files_read, files_edited, closing, closing_trust, outcome, provider, trust, verdict, created_at on session_summaries
+    when (old.session_id, old.project_id, old.turn_id, old.prompt_number, old.request, old.investigated, old.learned,
+        old.completed, old.next_steps, old.notes, old.files_read, old.files_edited, old.closing, old.closing_trust,
+        old.outcome, old.provider, old.trust, old.verdict, old.created_at) is not (new.session_id, new.project_id,
+        new.turn_id, new.prompt_number, new.request, new.investigated, new.learned, new.completed, new.next_steps,
+        new.notes, new.files_read, new.files_edited, new.closing, new.closing_trust, new.outcome, new.provider,
+        new.trust, new.verdict, new.created_at) begin
+    delete from seals where id = new.id * 16 + 3;
+    insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
+end;

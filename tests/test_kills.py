@@ -45,6 +45,7 @@ ELSEWHERE = {
     **dict.fromkeys(("checkpoint.done", "backup.step", "backup.copied", "backup.made"), "test_chores.py"),
     **dict.fromkeys(("repair.moved", "repair.salvaged"), "test_damage.py"),
     "retention.faded": "test_keeping.py",
+    **dict.fromkeys(("rewrite.drafted", "rewrite.kept"), "test_reprocess.py"),
     **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
 WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]

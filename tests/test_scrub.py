@@ -30,6 +30,7 @@ NOT_TEXT = {
         " observations.memory_session_id observations.commit_id receipts.event_id receipts.outcome receipts.rule"
         " sdk_sessions.host sdk_sessions.status sdk_sessions.content_session_id sdk_sessions.memory_session_id"
         " session_summaries.provider session_summaries.trust session_summaries.verdict session_summaries.memory_session_id"
+        " session_summaries.closing_trust session_summaries.outcome"
         " tellings.host tellings.content_session_id tellings.moment tellings.names told.host told.content_session_id told.what"
         " told.moment turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
         " backfill_files.agent backfill_files.mark breakers.provider breakers.verdict breakers.settings notices.key documents.kind documents.trust"

@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from claude_mem.config import Config
-from claude_mem.store import backup, corrections, database, examine, migrate
+from claude_mem.store import backup, corrections, database, examine, migrate, seals
 from claude_mem.store.database import Connection, Database
 from claude_mem.worker.service import Service
 from tests import wounds
@@ -26,7 +26,7 @@ from tests.lab import Lab
 
 NEWEST = migrate.scripts()[-1][0]
 DERIVED = ("words", "words_data", "words_idx", "words_docsize", "words_config")  # of `passages`, and made again
-OWED = ("stale",)  # what is still to be indexed: an upgrade may ask for more
+OWED = ("stale", "seals", "unsealed")  # what is still to be indexed or sealed: an upgrade may ask for more
 # What a history of a few sessions leaves empty.
 MORE = """
 insert into ledger (at, ended_at, purpose, turn_id, provider, model, input_tokens, output_tokens, cost, verdict)
@@ -94,9 +94,10 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
             conn.execute(sql)
             conn.pragma("user_version", each)
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    tables_ = tables(conn)
     conn.execute("attach ? as newest", (str(newest),))
     with conn:
-        for table in [*tables(conn), "sqlite_sequence"]:
+        for table in [*tables_, "sqlite_sequence"]:
             names = ", ".join(columns(conn, table))
             conn.execute(f"delete from main.{table}")
             conn.execute(f"insert into main.{table} ({names}) select {names} from newest.{table}")
@@ -104,8 +105,18 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
             conn.execute("insert into main.words (words) values ('rebuild')")
         migrate._note_schema(conn, number)
     conn.execute("detach newest")
+    conn.row_trace = lambda cursor, row: dict(zip((name for name, *_ in cursor.get_description()), row, strict=True))
+    if "seals" in tables_:
+        with conn:
+            _seal_again(conn)
     conn.close()
     return path
+
+
+def _seal_again(conn: Connection) -> None:
+    """As the program of that version sealed its rows: it knew fewer columns."""
+    known = [row["id"] for row in conn.execute("select id from seals")]
+    conn.executemany("update seals set sum = ?2 where id = ?1", list(seals.sums(conn, known).items()))
 
 
 def said(path: Path, *, like: dict[str, list[str]] | None = None) -> tuple[dict[str, list[str]], dict[str, str]]:

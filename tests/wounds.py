@@ -128,6 +128,7 @@ def flip_in_what_is_kept(path: Path, chance: random.Random) -> None:
                 "select body from events",
                 "select text from user_prompts",
                 "select completed from session_summaries where completed is not null",
+                "select closing from session_summaries where closing != ''",
                 "select narrative from observations where narrative is not null",
                 "select title from observations where title is not null",
             )

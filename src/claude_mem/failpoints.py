@@ -35,6 +35,8 @@ POINTS = (
     "backfill.added",
     "compress.loaded",
     "compress.drafted",
+    "rewrite.drafted",
+    "rewrite.kept",
     "store.summary",
     "store.observation",
     "store.swept",

@@ -120,6 +120,13 @@ def is_held(row: Mapping[str, Any]) -> bool:
     return bool(row.get("trust")) and row["trust"] not in TRUSTED and row.get("verdict") != "approved"
 
 
+def closing_trust(row: Mapping[str, Any]) -> str:
+    """Return where a summary's closing message comes from if it is not told unasked; empty if it may be, or if there is
+    none. Its words are kept as they were said, so they may be held where the rest of the summary is not."""
+    trust = str(row.get("closing_trust") or "") if row.get("closing") else ""
+    return "" if trust in TRUSTED or row.get("verdict") == "approved" else trust
+
+
 def lowest(origins: Iterable[str]) -> str:
     """The least trusted of them; of nothing at all, the agent's. What we do not know is below everything."""
     known = list(origins)

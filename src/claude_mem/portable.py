@@ -24,6 +24,7 @@ Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 Verdict = Literal["", "approved", "wrong"]
+Outcome = Literal["", "done", "partly", "failed", "abandoned", "answered", "proposed"]
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)]
 
 
@@ -116,6 +117,9 @@ class Summary(Record, frozen=True, kw_only=True, tag="summary"):
     notes: str | None = None
     files_read: Names = ()
     files_edited: Names = ()
+    closing: str = ""
+    closing_trust: Name = "agent"
+    outcome: Outcome = ""
     memory_session_id: str | None = None
     provider: Name
     trust: Name = "agent"

@@ -20,6 +20,16 @@ LATEST = (
 )
 
 
+CLOSING_CHARS = 64_000  # kept of an agent's closing message
+_MARK_CHARS = 60  # the longest mark that `clip` leaves
+
+
+def clip_closing(text: str) -> str:
+    """A closing message as it is kept: whole, or its head and tail where it is too long. Clipping twice is clipping
+    once."""
+    return clip(text, CLOSING_CHARS) if len(text) > CLOSING_CHARS + _MARK_CHARS else text
+
+
 def clip(text: str, limit: int) -> str:
     """At most about `limit` characters: the head and the tail, and in between how much was left out."""
     if len(text) <= limit:

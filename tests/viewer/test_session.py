@@ -159,3 +159,96 @@ def test_it_fits_a_narrow_window(memory: Lab, long_session: int, open_page: Open
         expect(page.locator(".turn, article.session").first).to_be_visible()
         widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1], json.dumps(widths)
+
+
+CLOSING = """# Vouchers work now
+
+The field takes **one `code`** a basket, *never two*. See [the page](https://x.example/a) and <img src=x onerror=alert(1)>.
+
+| check | result |
+|---|---|
+| unit | 4 passed |
+
+1. Deploy it
+   - on Monday
+2. Tell Ann
+
+```sh
+make <b>deploy</b>
+```
+
+> It is done.
+"""
+
+
+@pytest.fixture(scope="module")
+def closed_session(memory: Lab) -> int:
+    """One whose agent ended with a message in Markdown; in its second turn it had read a page."""
+    for turn in (1, 2):
+        who = {"session_id": "closed", "prompt_id": f"c{turn}"}
+        memory.spool("UserPromptSubmit", prompt=f"Vouchers, part {turn}", **who)
+        if turn == 2:
+            page = {"tool_name": "WebFetch", "tool_input": {"url": "https://x.example"}, "tool_response": "x"}
+            memory.spool("PostToolUse", tool_use_id="cw", **page, **who)
+        edit = {"file_path": str(memory.project / "shop/field.py"), "old_string": "a", "new_string": "b"}
+        memory.spool("PostToolUse", tool_name="Edit", tool_use_id=f"ce{turn}", tool_input=edit, tool_response={}, **who)
+        memory.spool("Stop", last_assistant_message=CLOSING, **who)
+    memory.spool("SessionEnd", session_id="closed", reason="other")
+    hook.nudge(str(memory.data))
+    settled(memory.client())
+    return number(memory, "closed")
+
+
+def test_a_closing_message_is_shown_as_the_markdown_it_is(page: Page, closed_session: int) -> None:
+    page.goto(f"/session/{closed_session}")
+    closing = page.locator("#turn-1 details.closing")
+    closing.locator("summary").first.click()
+    shown = closing.locator(".markdown")
+    expect(shown.locator("h3")).to_have_text("Vouchers work now")
+    expect(shown.locator("strong")).to_have_text("one code")
+    expect(shown.locator("strong code")).to_have_text("code")
+    expect(shown.locator("em")).to_have_text("never two")
+    expect(shown.locator("table td")).to_have_text(["unit", "4 passed"])
+    expect(shown.locator("ol > li")).to_have_count(2)
+    expect(shown.locator("ol > li ul > li")).to_have_text("on Monday")
+    expect(shown.locator("pre code")).to_have_text("make <b>deploy</b>")
+    expect(shown.locator("blockquote")).to_have_text("It is done.")
+    expect(shown).to_contain_text("the page (https://x.example/a)")
+    expect(shown).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(shown.locator("a, img, b")).to_have_count(0)  # data never chooses where a link leads
+    expect(closing.locator(".badge")).to_have_count(0)
+
+
+def test_a_closing_message_that_may_repeat_a_page_says_so(page: Page, closed_session: int) -> None:
+    page.goto(f"/session/{closed_session}")
+    expect(page.locator("#turn-2 details.closing > summary .badge")).to_contain_text("external")
+
+
+def test_an_odd_closing_message_is_shown_at_once(page: Page, closed_session: int) -> None:
+    """However it is made up, nobody waits for it."""
+    odd = [
+        "`" * 240_000,
+        "[" * 240_000,
+        "**a" * 80_000,
+        "|" * 240_000,
+        " " * 240_000 + "x",
+        "- " * 120_000,
+        "#" * 240_000,
+        "# a" + " " * 240_000 + "x",
+    ]
+    odd += ["\n".join(f"{' ' * (2 * n % 40)}- item {n}" for n in range(3_000)), "*a " * 80_000, "a |\n" + " " * 240_000]
+    page.goto(f"/session/{closed_session}")
+    slowest = page.evaluate(
+        """async (texts) => {
+             const { markdown } = await import("/static/markdown.js");
+             let slowest = 0;
+             for (const text of texts) {
+               const begun = performance.now();
+               document.createElement("div").append(...markdown(text));
+               slowest = Math.max(slowest, performance.now() - begun);
+             }
+             return slowest;
+           }""",
+        odd,
+    )
+    assert slowest < 2_000, slowest  # linear takes tens of milliseconds, quadratic many seconds

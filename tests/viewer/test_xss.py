@@ -23,7 +23,7 @@ EACH = 5  # payloads a session, and so pages of each kind that need to be opened
 # What the worker has to be able to read itself; everything else that is text is poisoned.
 OWN = {
     ("sdk_sessions", "status"), ("sdk_sessions", "content_session_id"), ("observations", "key"),
-    ("observations", "hash"), ("observations", "sources"), ("observations", "verdict"), ("session_summaries", "verdict"),
+    ("observations", "hash"), ("observations", "sources"), ("observations", "verdict"), ("session_summaries", "verdict"), ("session_summaries", "outcome"),
     ("turns", "prompt_id"), ("events", "event_id"), ("events", "tool_use_id"), ("events", "body"), ("events", "kind"),
     ("jobs", "kind"), ("jobs", "subject"), ("history", "what"), ("tellings", "moment"), ("tellings", "host"),
     ("tellings", "content_session_id"), ("sdk_sessions", "host"), ("sdk_sessions", "transcript_path"),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from claude_mem.cli import output
-from claude_mem.origins import HELD_NOTE, is_held
+from claude_mem.origins import HELD_NOTE, closing_trust, is_held
 from claude_mem.rule_topics import superseded_mark
 
 Item = dict[str, Any]
@@ -21,9 +21,18 @@ def mark(item: Item) -> str:
     return (f" ⟨{item['trust']}⟩" if is_held(item) else "") + superseded_mark(item)
 
 
+def closing_mark(item: Item) -> str:
+    return f" ⟨{trust}⟩" if (trust := closing_trust(item)) else ""
+
+
+def _is_any(item: Item) -> bool:
+    """Whether the record or the closing message in it is held."""
+    return is_held(item) or bool(closing_trust(item))
+
+
 def warn(items: Sequence[Item]) -> None:
     """Before they are printed: who reads only the beginning should have it."""
-    warn_of(HELD_NOTE if any(map(is_held, items)) else "")
+    warn_of(HELD_NOTE if any(map(_is_any, items)) else "")
 
 
 def warn_of(text: str) -> None:
@@ -35,10 +44,10 @@ def warn_of(text: str) -> None:
 
 def note(items: Sequence[Item]) -> None:
     """Below them."""
-    if any(map(is_held, items)):
+    if any(map(_is_any, items)):
         output.line(HELD_NOTE)
 
 
 def json_lines(items: Sequence[Item]) -> None:
     warn(items)
-    output.json_lines({**item, "held": HELD_NOTE} if is_held(item) else item for item in items)
+    output.json_lines({**item, "held": HELD_NOTE} if _is_any(item) else item for item in items)

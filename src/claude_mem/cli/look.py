@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from claude_mem.cli import held, output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import Misuse, NotFound
+from claude_mem.text import plain
 
 GROUPS = ("day", "month", "project", "model", "session", "verdict")
 COMPRESS_SECONDS = 90.0
@@ -25,8 +29,14 @@ def add_commands(commands: Any) -> None:
     listing.add_argument("-n", "--limit", type=int, default=20, help="how many (default: 20, at most 100)")
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
     listing.set_defaults(run=list_)
-    show_ = commands.add_parser("show", help="observations in full")
-    show_.add_argument("ids", nargs="+", type=int, metavar="ID", help="as in `claude-mem list`")
+    show_ = commands.add_parser(
+        "show",
+        help="observations in full, and what the agent said at the end of a turn",
+        epilog="A summary (S12) is printed with the agent's closing message, word for word, as Markdown.",
+    )
+    show_.add_argument(
+        "ids", nargs="+", type=_identity, metavar="ID", help="12 an observation, S12 a summary, P12 a prompt"
+    )
     show_.add_argument("--json", action="store_true", help="one JSON object a line")
     show_.set_defaults(run=show)
     cost_ = commands.add_parser("cost", help="what models were asked to refine, and what it cost")
@@ -43,6 +53,14 @@ def add_commands(commands: Any) -> None:
     compress_.add_argument("--dry-run", action="store_true", help="send nothing, only show what would be sent")
     compress_.add_argument("--json", action="store_true", help="one JSON object")
     compress_.set_defaults(run=compress)
+
+
+def _identity(text: str) -> tuple[str, int]:
+    """The kind and the number that an ID names."""
+    match = re.fullmatch(r"([#SP]?)([0-9]{1,15})", text.upper())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ID: use 12, S12 or P12")
+    return _MARKED[match[1]], int(match[2])
 
 
 def _client() -> Client:
@@ -78,9 +96,10 @@ _DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
         lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["type"], _marked(row, "title")),
     ),
     "summaries": (
-        ("id", "when", "project", "asked", "done"),
+        ("id", "when", "project", "asked", "outcome", "done"),
         lambda row: (
-            row["id"], output.when(row["created_at"]), row["project"], row["request"] or "", _marked(row, "completed")
+            row["id"], output.when(row["created_at"]), row["project"], row["request"] or "", row["outcome"],
+            _marked(row, "completed"),
         ),
     ),
     "prompts": (
@@ -104,21 +123,33 @@ _DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
 
 
 def show(options: argparse.Namespace) -> int:
-    items = _client().post("/api/observations/batch", {"ids": options.ids})["items"]
-    missing = sorted(set(options.ids) - {item["id"] for item in items})
+    found = _fetch(_client(), options.ids)
+    items = list(found.values())
     if options.json:
         held.json_lines(items)
     else:
         held.warn(items)
         for item in items:
-            _show_one(item)
+            _SHOW[item["kind"]](item)
         held.note(items)
-    if missing:
-        raise NotFound(f"no observation {', '.join(map(str, missing))}", hint="`claude-mem list` shows what there is")
+    if missing := [_NAMES[kind].format(number) for kind, number in options.ids if (kind, number) not in found]:
+        raise NotFound(f"no {', no '.join(missing)}", hint="`claude-mem list` shows what there is")
     return 0
 
 
-def _show_one(item: dict[str, Any]) -> None:
+def _fetch(client: Client, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows that exist, in the order asked for."""
+    numbers = [number for kind, number in wanted if kind == "observation"]
+    rows = client.post("/api/observations/batch", {"ids": numbers})["items"] if numbers else []
+    found = {("observation", row["id"]): row for row in rows}
+    for kind, number in wanted:
+        if kind != "observation":
+            with suppress(NotFound):
+                found[kind, number] = client.get(f"/api/{kind}/{number}")
+    return {name: found[name] for name in wanted if name in found}
+
+
+def _show_observation(item: dict[str, Any]) -> None:
     output.line(f"#{item['id']} {item['title']}{held.mark(item)}")
     output.line(f"   {item['type']} · {item['project']} · {output.when(item['created_at'])}")
     for name in ("subtitle", "narrative"):
@@ -129,7 +160,32 @@ def _show_one(item: dict[str, Any]) -> None:
     for name in ("files_read", "files_modified", "concepts"):
         if item[name]:
             output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
+    if item["summary_id"]:
+        output.line(f"   closing message of its turn: claude-mem show S{item['summary_id']}")
     output.line()
+
+
+def _show_summary(item: dict[str, Any]) -> None:
+    """With the closing message last and unindented, so that it can be read or rendered as the Markdown it is."""
+    output.line(f"S{item['id']} {item['request'] or 'What a turn did'}{held.mark(item)}")
+    outcome = [item["outcome"]] if item["outcome"] else []
+    output.line("   " + " · ".join(["summary", *outcome, item["project"], output.when(item["created_at"])]))
+    for name in ("completed", "investigated", "learned", "next_steps", "notes"):
+        if item[name]:
+            output.line(f"   {name.replace('_', ' ')}: {item[name]}")
+    if item["closing"]:
+        output.line(f"\nclosing message{held.closing_mark(item)}:\n\n{plain(item['closing'])}")
+    output.line()
+
+
+def _show_prompt(item: dict[str, Any]) -> None:
+    output.line(f"P{item['id']} prompt {item['prompt_number']} · {item['project']} · {output.when(item['created_at'])}")
+    output.line(f"\n{plain(item['text'])}\n")
+
+
+_MARKED = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
+_NAMES = {"observation": "observation {}", "summary": "summary S{}", "prompt": "prompt P{}"}
+_SHOW = {"observation": _show_observation, "summary": _show_summary, "prompt": _show_prompt}
 
 
 def cost(options: argparse.Namespace) -> int:

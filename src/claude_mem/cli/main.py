@@ -81,6 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
         move,
         past,
         project,
+        reprocess,
         run,
         scrub,
         settings,
@@ -97,6 +98,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for family in (setup, past, run, view, find, look, keep, trust, project, move, settings, audit, scrub, care):
+    for family in (
+        setup,
+        past,
+        reprocess,
+        run,
+        view,
+        find,
+        look,
+        keep,
+        trust,
+        project,
+        move,
+        settings,
+        audit,
+        scrub,
+        care,
+    ):
         family.add_commands(commands)
     return parser

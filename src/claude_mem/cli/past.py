@@ -132,7 +132,7 @@ def _is_one_file(path: Path | None) -> bool:
 
 
 def _chosen(options: argparse.Namespace, config: Config, left_out: LeftOut) -> Iterator[Chosen]:
-    since, until = _moment(options.since), _moment(options.until, end=True)
+    since, until = moment(options.since), moment(options.until, end=True)
     wanted = _project(options.project, config) if options.project else None
     looks = options.dry_run or options.project or since is not None or until is not None
     for path, host in _candidates(options.path, left_out):
@@ -150,7 +150,7 @@ def _chosen(options: argparse.Namespace, config: Config, left_out: LeftOut) -> I
                 yield item
 
 
-def _moment(given: str | None, *, end: bool = False) -> int | None:
+def moment(given: str | None, *, end: bool = False) -> int | None:
     try:
         return milliseconds(given or "", end=end)
     except ValueError as error:
@@ -310,13 +310,13 @@ def _ask(client: Client, paths: Sequence[str]) -> int:
 def _watch(client: Client, config: Config) -> dict[str, Any]:
     """Until all is read and digested: first the files, then the turns that are still left of them."""
     with output.progress(count=output.size) as advance:
-        for found in _looks(client, config):
+        for found in looks(client, config, "/api/backfill"):
             done = found["read"] + found["skipped"]
             advance("reading", found["bytes_done"], found["bytes"], f"{done:,} of {found['files']:,} files")
             if not found["waiting"]:
                 break
     with output.progress() as advance:
-        for found in _looks(client, config):
+        for found in looks(client, config, "/api/backfill"):
             made = max(found["new"]["turns"], found["digesting"])
             advance("digesting turns", made - found["digesting"], made)
             if not found["busy"]:
@@ -324,12 +324,12 @@ def _watch(client: Client, config: Config) -> dict[str, Any]:
     return found
 
 
-def _looks(client: Client, config: Config) -> Iterator[dict[str, Any]]:
+def looks(client: Client, config: Config, path: str) -> Iterator[dict[str, Any]]:
     """How far it is, again and again. A worker that dies is started again: it goes on where it was."""
     restarts = 0
     while True:
         try:
-            yield client.get("/api/backfill")
+            yield client.get(path)
             time.sleep(POLL_SECONDS)
         except WorkerDown:
             restarts += 1

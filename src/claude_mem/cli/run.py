@@ -190,6 +190,7 @@ def gather_status(config: Config) -> dict[str, Any]:
         "started_at": worker.started_at if worker else None,
         "data_dir": str(config.data_dir),
         **{name: totals[name] for name in names},
+        "to_rewrite": totals.get("to_rewrite", 0),
         "audit": audit,
         "problem": problem,
         "damage": _set_aside(config),
@@ -276,6 +277,8 @@ def _show_status(found: dict[str, Any]) -> None:
         output.line(f"  {name.replace('_', ' '):<10}{found[name]:>8,}  {meaning}")
         for rule, count in sorted((found.get(f"{name}_by") or {}).items()):
             output.line(f"    {rule:<14}{count:>6,}")
+    if found["to_rewrite"]:
+        output.line(f"rewriting   {found['to_rewrite']:>8,}  turns of an earlier version, in the background")
     if found["audit"] and found["audit"]["at"]:
         wrong = "; ".join(f"{item['name']}: {item['found']}" for item in found["audit"]["wrong"])
         output.line(f"audit       {wrong or 'what it can check of itself is right'}")

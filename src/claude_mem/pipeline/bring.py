@@ -27,7 +27,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.origins import SUSPECT, TRUSTED
 from claude_mem.pipeline import older
 from claude_mem.pipeline.stage import Commit, nothing
-from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt
+from claude_mem.portable import IMPORTED, Batch, End, Header, Item, Observation, Project, Prompt, Summary
 from claude_mem.projects import resolve
 from claude_mem.records import Job, News
 from claude_mem.redact import redact, redact_lines
@@ -36,7 +36,7 @@ from claude_mem.store import portable as rows
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.imports import Import
 from claude_mem.store.savepoint import savepoint
-from claude_mem.text import clip, storable
+from claude_mem.text import CLOSING_CHARS, clip, storable
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,9 @@ def read(found: Import, config: Config) -> Batch:
     else:
         batch = _read_lines(path, found)
     change = partial(_clean_text, config=config)
+    longer = partial(_clean_text, config=config, most=max(config.event_chars, CLOSING_CHARS))
     options = {"untrusted": found.untrusted, "redacts": config.redact_secrets}
-    cleaned = [clean(record, change, **options) for record in batch.records]
+    cleaned = [clean(record, change, clean_closing=longer, **options) for record in batch.records]
     batch.records = [record for record in cleaned if _is_left(record, batch.aside)]
     return batch
 
@@ -175,21 +176,42 @@ _EMPTY = {
 }  # of the others nothing at all is left
 
 
-def clean(record: Item, change: Callable[[str], str], *, untrusted: bool, redacts: bool = False) -> Item:
+def clean(
+    record: Item,
+    change: Callable[[str], str],
+    *,
+    untrusted: bool,
+    redacts: bool = False,
+    clean_closing: Callable[[str], str] | None = None,
+) -> Item:
     """Prose and names of files without private parts and secrets; everything else without what can't be stored.
-    `redacts`: `change` replaces secrets, and the texts of a list are looked at together too."""
+    `redacts`: `change` replaces secrets, and the texts of a list are looked at together too. `clean_closing` does for
+    a closing message, which may be longer, what `change` does for the rest."""
     fields = {name: value for name in record.__struct_fields__ if (value := getattr(record, name)) is not None}
     texts = {name: storable(value) for name, value in fields.items() if isinstance(value, str)}
     if "key" in texts:
         texts["key"] = _clean_key(texts["key"], change)
     prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
+    closing: dict[str, str] = {}
+    if isinstance(record, Summary):
+        closing = _clean_closing(record, clean_closing or change, untrusted=untrusted)
     lists = {name: _clean_list(fields[name], change, redacts=redacts) for name in portable.LISTS if name in fields}
     strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
     words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
     if not strange and _is_believed(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
         strange = _held(fields)
-    changed = {**texts, **prose, **lists, **{name: value for name, value in strange.items() if name in fields}}
-    return msgspec.structs.replace(record, **changed)
+    strange = {name: value for name, value in strange.items() if name in fields}
+    return msgspec.structs.replace(record, **{**texts, **prose, **lists, **closing, **strange})
+
+
+def _clean_closing(record: Summary, change: Callable[[str], str], *, untrusted: bool) -> dict[str, str]:
+    """The closing message, cleaned, and its trust: it is weighed by itself, as it is when it is captured."""
+    text, trust = change(storable(record.closing)), storable(record.closing_trust)
+    if untrusted:
+        trust = IMPORTED
+    elif trust in TRUSTED and suspicion.rule(text):
+        trust = SUSPECT
+    return {"closing": text, "closing_trust": trust}
 
 
 def _is_believed(fields: Mapping[str, Any]) -> bool:
@@ -214,14 +236,15 @@ def _clean_list(items: Sequence[str], change: Callable[[str], str], *, redacts: 
     return tuple(text for item in texts if (text := change(item)).strip())
 
 
-def _clean_text(text: str, *, config: Config) -> str:
-    """As ingest does it, and so that doing it again changes nothing."""
+def _clean_text(text: str, *, config: Config, most: int = 0) -> str:
+    """As ingest does it, and so that doing it again changes nothing. `most`: characters, if not `event_chars`."""
+    most = most or config.event_chars
     for _ in range(ROUNDS):
         text, before = privacy.strip(text), text
         if text == before:
             break  # what was cut out has not left another tag behind
-    text = _clip(text, config.event_chars * 10)
-    return _clip(redact(text) if config.redact_secrets else text, config.event_chars)
+    text = _clip(text, max(config.event_chars * 10, most * 2))
+    return _clip(redact(text) if config.redact_secrets else text, most)
 
 
 def _clip(text: str, limit: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from claude_mem import modes, suspicion
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.labels import as_line
-from claude_mem.origins import HELD_NOTE, is_held
+from claude_mem.origins import HELD_NOTE, closing_trust, is_held
 from claude_mem.pipeline import choose
 from claude_mem.rule_topics import superseded_mark
 from claude_mem.store import observations, projects, timeline
@@ -270,7 +270,7 @@ def held_mark(row: Mapping[str, Any]) -> str:
 def noted(text: str, rows: Iterable[Mapping[str, Any]]) -> str:
     """With the note below it, outside any fence, where it is captured: from then on the session's words rest on
     something from outside."""
-    return f"{text}\n{HELD_NOTE}" if any(map(is_held, rows)) else text
+    return f"{text}\n{HELD_NOTE}" if any(is_held(row) or closing_trust(row) for row in rows) else text
 
 
 def timeline_text(found: Sequence[dict[str, Any]], middle: Anchor, icons: Icons = ICONS) -> str:

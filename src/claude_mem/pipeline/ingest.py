@@ -50,7 +50,7 @@ from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.store.savepoint import savepoint
-from claude_mem.text import clip, map_strings, shorten, storable, strings
+from claude_mem.text import CLOSING_CHARS, clip, map_strings, shorten, storable, strings
 
 log = logging.getLogger(__name__)
 
@@ -203,9 +203,10 @@ def clean(event: Event, config: Config) -> Event:
     this order: half a secret would not be recognised."""
     origin = event.origin or origins.of(event.body, cwd=event.cwd)  # before anything is cut out of it
     team = isinstance(event.body, ToolUsed) and origin == EXTERNAL and sources.may_be_team(event.body)
-    most = config.event_chars * (TEAM_TIMES if team else 1)
+    most = _most_chars(event.body, config, team=team)
     shown = _without_hidden(event.body, config, withhold=config.redact_secrets)
-    parts = map_strings(msgspec.to_builtins(shown), lambda text: clip(storable(text), config.event_chars * 10))
+    looked_at = max(config.event_chars * 10, most * 2)
+    parts = map_strings(msgspec.to_builtins(shown), lambda text: clip(storable(text), looked_at))
     parts = redact_all(parts) if config.redact_secrets else parts
     body = msgspec.convert(map_strings(parts, lambda text: clip(text, most)), Body)
     bounded = _bounded(body)
@@ -221,6 +222,13 @@ def clean(event: Event, config: Config) -> Event:
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
     )
+
+
+def _most_chars(body: Body, config: Config, *, team: bool) -> int:
+    """Return how many characters are kept of each text of an event."""
+    if isinstance(body, Stopped):
+        return max(config.event_chars, CLOSING_CHARS)
+    return config.event_chars * (TEAM_TIMES if team else 1)
 
 
 def _is_cut(body: Body, most: int) -> bool:

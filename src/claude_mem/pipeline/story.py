@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from claude_mem.origins import closing_trust
 from claude_mem.pipeline.documents import FRAGMENT
 from claude_mem.providers import evidence
 from claude_mem.providers.evidence import Command, Evidence
@@ -107,7 +108,11 @@ def _shown(
 
 
 def _words(summary: Row | None) -> Row | None:
-    return summary and {name: item for name, item in summary.items() if not name.startswith("files_")}
+    """What a summary says. `closing_held`: where a closing message that is not told unasked comes from."""
+    if summary is None:
+        return None
+    words = {name: item for name, item in summary.items() if not name.startswith("files_")}
+    return {**words, "closing_held": closing_trust(summary)}
 
 
 def _files(found: Evidence, summary: Row | None) -> list[Row]:

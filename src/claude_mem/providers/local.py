@@ -26,7 +26,6 @@ from claude_mem.text import clip, normal_title, shorten
 MOST_FACTS = 14
 MOST_CLAIMS = 7  # facts from the agent's words
 FIELD_CHARS = 1_500  # of a summary's field
-CLOSING_CHARS = 64_000
 
 _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
@@ -50,7 +49,7 @@ def digest(turn: Turn) -> Digest:
         own = story_of(turn, evidence)
         drafts = write(turn, own)
     drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
-    summary = replace(summarize(turn, own), closing=clip(evidence.message, CLOSING_CHARS), closing_trust=closing_trust)
+    summary = replace(summarize(turn, own), closing=whole_closing(evidence.message), closing_trust=closing_trust)
     weighed = trust.weigh_all(drafts, turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 

@@ -11,7 +11,7 @@ from claude_mem.store.database import Connection, Row, one, rows, value
 RECENT_MS = 5 * 60_000  # who did something since then is at work
 MOST_SESSIONS, MOST_ERRORS = 50, 20
 
-_ABOUT_TURN = ("compress", jobs.PAST, jobs.REFINE)
+_ABOUT_TURN = ("compress", jobs.PAST, jobs.REFINE, jobs.REWRITE)
 
 
 def sessions(conn: Connection, *, now: int) -> list[Row]:

@@ -25,7 +25,7 @@ from claude_mem.store.stones import ALL, ITEMS, KNOWN_BY, NUMBER, SESSION, TIME,
 from claude_mem.text import first_sentence, shorten
 
 FORGOTTEN = "forgotten"  # the rule by which an event that was forgotten counts as left out
-_DIGESTING = ("compress", jobs.PAST, jobs.REFINE)
+_DIGESTING = ("compress", jobs.PAST, jobs.REFINE, jobs.REWRITE)
 
 
 # --- stones ----------------------------------------------------------------------------------------------------------
@@ -727,7 +727,7 @@ _SAYS = {
     "event": "body",
     "prompt": "text",
     "observation": "coalesce(title, '') || ' ' || coalesce(narrative, '') || ' ' || facts",
-    "summary": "coalesce(request, '') || ' ' || coalesce(completed, '') || ' ' || coalesce(learned, '')",
+    "summary": "concat_ws(' ', request, completed, learned, closing)",
 }
 
 

@@ -16,7 +16,8 @@ MAX_ATTEMPTS = 3
 REFINE = "refine"  # its attempts are counted by the ledger
 IMPORT = "import"
 BACKFILL, PAST = "backfill", "past"  # a part of an old transcript; the digest of a turn that was in one
-IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST)  # nobody waits for these but whoever asked
+REWRITE = "rewrite"  # the digest of a turn that an earlier version of the writer digested
+IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST, REWRITE)  # nobody waits for these but whoever asked
 
 
 class Order(StrEnum):
@@ -113,8 +114,8 @@ def retry_dead(conn: Connection, *, now: int) -> int:
 
 def waiting(conn: Connection) -> int:
     """Jobs that will be done in a moment; those that failed before, and what is long past, are in no hurry."""
-    soon = "select count(*) from jobs where not dead and error is null and kind not in (?, ?, ?, ?)"
-    return int(value(conn, soon, IN_NO_HURRY))
+    soon = f"select count(*) from jobs where not dead and error is null and kind not in {IN_NO_HURRY}"
+    return int(value(conn, soon))
 
 
 def count(conn: Connection, kind: str) -> int:

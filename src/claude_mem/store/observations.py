@@ -14,7 +14,7 @@ from claude_mem.labels import unlabelled
 from claude_mem.records import Author, Draft, Summary, Turn, Type
 from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
-from claude_mem.text import tokens
+from claude_mem.text import clip_closing, tokens
 
 # Whose word may be told without being asked for. A person may allow more (`approved`) or less (`wrong`). This is the
 # one place that says how the two go together: for rows, and as conditions on observations and summaries alike.
@@ -206,7 +206,7 @@ def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, n
             "notes": unlabelled("notes", summary.notes) or None,
             "files_read": dump(summary.files_read),
             "files_edited": dump(summary.files_edited),
-            "closing": summary.closing,
+            "closing": clip_closing(summary.closing),
             "closing_trust": summary.closing_trust,
             "outcome": summary.outcome,
             "provider": by.provider,
@@ -255,7 +255,7 @@ _SUMMARIES = """
     select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
            p.name as project, o.prompt_number,
            o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
-           o.memory_session_id, o.provider, o.trust, o.why, o.verdict, o.created_at, o.updated_at
+           o.outcome, o.memory_session_id, o.provider, o.trust, o.why, o.verdict, o.created_at, o.updated_at
       from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
      where true
 """
@@ -267,6 +267,8 @@ _PROMPTS = """
      where true
 """
 QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
+# One row in full. The closing message is long, may rest on something from outside, and is in no list.
+_IN_FULL = {**QUERIES, "summary": _SUMMARIES.replace("o.outcome,", "o.outcome, o.closing, o.closing_trust,")}
 
 
 def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = "") -> list[Row]:
@@ -281,10 +283,10 @@ def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: st
 
 
 def get(conn: Connection, kind: str, row_id: int) -> Row:
-    row = one(conn, f"{QUERIES[kind]} and o.id = ?", (row_id,))
+    row = one(conn, f"{_IN_FULL[kind]} and o.id = ?", (row_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {row_id}", hint=_where_it_went(conn, kind, row_id))
-    return loaded(row)
+    return _with_summary(conn, [loaded(row)])[0] if kind == "observation" else loaded(row)
 
 
 def _where_it_went(conn: Connection, kind: str, row_id: int) -> str:
@@ -297,12 +299,26 @@ def _where_it_went(conn: Connection, kind: str, row_id: int) -> str:
 def get_many(conn: Connection, ids: list[int]) -> list[Row]:
     """In the order asked for; what does not exist is left out."""
     found = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (dump(ids),))
-    by_id = {row["id"]: loaded(row) for row in found}
+    by_id = {row["id"]: row for row in _with_summary(conn, [loaded(row) for row in found])}
     return [by_id[wanted] for wanted in ids if wanted in by_id]
 
 
+def _with_summary(conn: Connection, found: list[Row]) -> list[Row]:
+    """Return observations, each with the id of the summary that holds its turn's closing message, if one does."""
+    summaries = rows(
+        conn,
+        """
+        select o.id, y.id as summary_id from observations o join session_summaries y on y.turn_id = o.turn_id
+         where o.id in (select value from json_each(?)) and y.closing != ''
+        """,
+        (dump([row["id"] for row in found]),),
+    )
+    ids = {row["id"]: row["summary_id"] for row in summaries}
+    return [{**row, "summary_id": ids.get(row["id"])} for row in found]
+
+
 def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
-    found = rows(conn, f"{QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
+    found = rows(conn, f"{_IN_FULL[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
     return [loaded(row) for row in found]
 
 

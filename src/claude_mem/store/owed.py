@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from claude_mem.errors import Misuse, NotFound
-from claude_mem.store import imports, jobs, turns
+from claude_mem.store import imports, jobs, rewrites, turns
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 MOST = 200
@@ -23,6 +23,7 @@ DROPPING = {
     "reconcile": "The transcript is not read. The session's turns are digested from what the hooks told.",
     "render": "The context on disk stays as it is until something changes in that project.",
     jobs.REFINE: "The memory stays in the words it has.",
+    jobs.REWRITE: "The memory stays in the words it has.",
     jobs.IMPORT: "The import ends here. What it has brought in stays.",
 }
 
@@ -116,6 +117,7 @@ _ABOUT: dict[str, Callable[[Connection, int], About]] = {
     "compress": _turn("make memories of"),
     jobs.PAST: _turn("make memories of"),
     jobs.REFINE: _turn("put into better words"),
+    jobs.REWRITE: _turn("rewrite the memories of"),
     "reconcile": _session,
     "render": _project,
     jobs.IMPORT: _import,
@@ -140,6 +142,8 @@ def drop(conn: Connection, job_id: int, *, now: int) -> str:
     number = _number(job["subject"])
     if job["kind"] in ("compress", jobs.PAST):
         turns.leave(conn, number, now=now)
+    elif job["kind"] == jobs.REWRITE:
+        rewrites.settle(conn, number)
     elif job["kind"] == "reconcile":
         for turn_id, seq in turns.undigested(conn, number):
             jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)

@@ -223,6 +223,7 @@ _CONTENT = (
 _LISTS = ("facts", "concepts", "files_read", "files_modified")
 _PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _ABOUT = ("memory_session_id", "provider", "trust", "verdict")
+_ENDING = ("closing", "closing_trust", "outcome")
 _TIMES = ("created_at", "updated_at")
 
 
@@ -238,7 +239,7 @@ def _observation(row: Row, names: dict[int, list[str]]) -> Observation:
 def _summary(row: Row, names: dict[int, list[str]]) -> Summary:
     return Summary(
         **_where(row, names),
-        **_same(row, "prompt_id", "prompt_number", *_ABOUT, *_PARTS, *_TIMES),
+        **_same(row, "prompt_id", "prompt_number", *_ABOUT, *_PARTS, *_ENDING, *_TIMES),
         **_loaded(row, "files_read", "files_edited"),
     )
 
@@ -641,14 +642,19 @@ def _put_summary(conn: Connection, record: Summary, session_id: int, turn_id: in
     if known is not None and not _is_better(record, known):
         return KNOWN
     given = {
-        **_fields(record, *_ABOUT, *_PARTS, *_TIMES),
+        **_fields(record, *_ABOUT, *_PARTS, *_ENDING, *_TIMES),
         **{name: _dump(getattr(record, name)) for name in ("files_read", "files_edited")},
         **_places(conn, session_id, turn_id, project_id),
     }
     columns, values = ", ".join(given), ", ".join(f":{name}" for name in given)
-    changed = ", ".join(f"{name} = excluded.{name}" for name in given if name not in ("session_id", "turn_id"))
+    changed = ", ".join(f"{name} = {_changed_to(name)}" for name in given if name not in ("session_id", "turn_id"))
     conn.execute(
         f"insert into session_summaries ({columns}) values ({values}) on conflict (turn_id) do update set {changed}",
         given,
     )
     return ADDED if known is None else CHANGED
+
+
+def _changed_to(name: str) -> str:
+    """A file of an earlier version has no closing message; the one that is known stays."""
+    return f"iif(excluded.closing = '', {name}, excluded.{name})" if name in _ENDING else f"excluded.{name}"

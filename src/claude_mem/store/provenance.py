@@ -18,7 +18,7 @@ MOST_COPIES = 20
 SAME = 0.5  # so much of its words in one place, and the place tells about the same
 _DECODE: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 _WORD = re.compile(r"\w{3,}")
-_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
 
 
 # --- where it comes from ---------------------------------------------------------------------------------------------

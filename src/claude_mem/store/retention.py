@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from claude_mem.failpoints import failpoint
+from claude_mem.records import WRITER
 from claude_mem.store import jobs, owed
 from claude_mem.store.database import Connection, Row, rows, value
 
@@ -28,7 +29,8 @@ _WORKED_ON = f"select cast(subject as integer) from jobs where kind in ('compres
 
 def fade(conn: Connection, *, before: int, anyway: int, limit: int = BATCH) -> int:
     """Let go of the events of turns that were digested before then and are in the index; how many turns it were. Who
-    still wants to put a turn in better words is waited for, but only to a second point in time."""
+    still wants to put a turn in better words, a model or a newer writer, is waited for, but only to a second point in
+    time."""
     found = rows(
         conn,
         f"""
@@ -36,7 +38,7 @@ def fade(conn: Connection, *, before: int, anyway: int, limit: int = BATCH) -> i
          where t.digested_at is not null and not t.events_gone and t.digested_at < :before and t.closed_at is not null
            and exists (select 1 from events e where e.turn_id = t.id)
            and not exists (select 1 from stale s where s.kind = 'turn' and s.row_id = t.id)
-           and (t.digested_at < :anyway or t.id not in ({_WORKED_ON} and not dead))
+           and (t.digested_at < :anyway or (abs(t.writer) >= {WRITER} and t.id not in ({_WORKED_ON} and not dead)))
          order by t.digested_at limit :limit
         """,
         {"before": before, "anyway": anyway, "limit": limit},

@@ -121,7 +121,8 @@ TEXTS = {
         "key", "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "commit_id",
     ),
     "summary": (
-        "request", "investigated", "learned", "completed", "next_steps", "notes", "files_read", "files_edited",
+        "request", "investigated", "learned", "completed", "next_steps", "notes", "closing", "files_read",
+        "files_edited",
     ),
 }  # fmt: skip
 _FILES = {"observation": ("files_read", "files_modified"), "summary": ("files_read", "files_edited")}

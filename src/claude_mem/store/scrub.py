@@ -53,7 +53,7 @@ TABLES = (
     Texts(
         "session_summaries",
         "id",
-        plain=("request", "investigated", "learned", "completed", "next_steps", "notes", "why"),
+        plain=("request", "investigated", "learned", "completed", "next_steps", "notes", "closing", "why"),
         lists=("files_read", "files_edited"),
     ),
     Texts("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle")),

@@ -36,7 +36,8 @@ TABLES = (
         3,
         "id",
         ("session_id", "project_id", "turn_id", "prompt_number", "request", "investigated", "learned", "completed",
-         "next_steps", "notes", "files_read", "files_edited", "provider", "trust", "verdict", "created_at"),
+         "next_steps", "notes", "files_read", "files_edited", "closing", "closing_trust", "outcome", "provider",
+         "trust", "verdict", "created_at"),
     ),
     Sealed(
         "observations",
@@ -119,7 +120,7 @@ def sums(conn: Connection, wanted: Iterable[int]) -> dict[int, int]:
 
 def _said(conn: Connection, sealed: Sealed, row_ids: list[int]) -> Iterator[tuple[int, int]]:
     many = f"""
-        select {sealed.key} as "~key", {", ".join(sealed.columns)} from {sealed.table}
+        select {sealed.key} as "~key", {", ".join(_columns(conn, sealed))} from {sealed.table}
          where {sealed.key} in (select value from json_each(?)) order by 1
         """
     order = ", model, part" if sealed.table == "vectors" else ""  # several rows under one seal
@@ -128,6 +129,12 @@ def _said(conn: Connection, sealed: Sealed, row_ids: list[int]) -> Iterator[tupl
         row_id = row.pop("~key")
         parts.setdefault(row_id, []).append(list(row.values()))
     return ((row_id, _number(said)) for row_id, said in parts.items())
+
+
+def _columns(conn: Connection, sealed: Sealed) -> list[str]:
+    """The columns that seals in this database vouch for: a backup of an earlier version has fewer."""
+    there = {row["name"] for row in rows(conn, "select name from pragma_table_info(?)", (sealed.table,))}
+    return [name for name in sealed.columns if name in there]
 
 
 def sum_of(sealed: Sealed, row: Row) -> int:

@@ -98,7 +98,7 @@ def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
         conn,
         """
         select turn_id, id, request, investigated, learned, completed, next_steps, notes, files_read, files_edited,
-               verdict
+               closing, closing_trust, outcome, verdict
           from session_summaries where turn_id in (select value from json_each(?))
         """,
         (_dump(turn_ids),),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from claude_mem import origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import Body, Exchange, Prompted, Turn
-from claude_mem.store import arrival, jobs, sessions, trusted
+from claude_mem.records import WRITER, Body, Event, Exchange, Prompted, Turn
+from claude_mem.store import arrival, jobs, sessions, stones, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
@@ -150,9 +151,9 @@ def more_past(conn: Connection, project_id: int) -> bool:
             """
             select 1 from jobs j join turns t on t.id = cast(j.subject as integer)
               join sdk_sessions s on s.id = t.session_id
-             where j.kind = ? and not j.dead and s.project_id = ? limit 1
+             where j.kind in (?, ?) and not j.dead and s.project_id = ? limit 1
             """,
-            (jobs.PAST, project_id),
+            (jobs.PAST, jobs.REWRITE, project_id),
         )
     )
 
@@ -160,8 +161,9 @@ def more_past(conn: Connection, project_id: int) -> bool:
 def digested(conn: Connection, turn: Turn, *, now: int) -> None:
     """Unless something came in meanwhile: then the turn stays undigested, and another job will see to it."""
     conn.execute(
-        "update turns set digested_at = ?1 where id = ?2 and ?3 = (select max(seq) from events where turn_id = ?2)",
-        (now, turn.id, turn.newest_seq),
+        "update turns set digested_at = ?1, writer = ?4"
+        " where id = ?2 and ?3 = (select max(seq) from events where turn_id = ?2)",
+        (now, turn.id, turn.newest_seq, WRITER),
     )
     failpoint("store.digested")
 
@@ -255,23 +257,41 @@ def name_prompt(conn: Connection, turn_id: int, prompt_id: str) -> None:
     conn.execute("update turns set prompt_id = ? where id = ? and prompt_id is null", (prompt_id, turn_id))
 
 
+_TURN = """
+    select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, p.root
+      from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
+     where not t.private
+"""
+
+
 def load(conn: Connection, turn_id: int) -> Turn | None:
     """Everything the compressor needs to know about a turn; None if it has vanished or must not be looked at."""
-    row = one(
-        conn,
-        """
-        select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, s.host, p.root
-          from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
-         where t.id = ? and not t.private
-        """,
-        (turn_id,),
-    )
+    row = one(conn, f"{_TURN} and t.id = ?", (turn_id,))
     if row is None:
         return None
     told = f"select {arrival.COLUMNS}, origin, body from events where turn_id = ?"
     found = arrival.in_order(rows(conn, told, (turn_id,)))
     bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
     known = [event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)]
+    return _composed(conn, row, bodies, known, seqs=tuple(event["seq"] for event in found))
+
+
+def load_from(conn: Connection, turn_id: int, told: Sequence[Event]) -> Turn | None:
+    """The same for a turn whose events are no longer kept, from what its transcript tells; None also if any of that was
+    forgotten here. The numbers of its events are not those of any in the database."""
+    row = one(conn, f"{_TURN} and t.id = ?", (turn_id,))
+    if row is None or stones.bars_summary(conn, turn_id, at=row["last_at"]):
+        return None
+    if any(stones.bars_event(conn, event) for event in told):
+        return None
+    bodies = [event.body for event in told]
+    known = [event.origin or origins.of(event.body, cwd=row["cwd"]) for event in told]
+    return _composed(conn, row, bodies, known, seqs=tuple(range(1, len(told) + 1)))
+
+
+def _composed(
+    conn: Connection, row: Row, bodies: Sequence[Body], known: Sequence[str], *, seqs: tuple[int, ...]
+) -> Turn:
     believed, here = trusted.names(conn, row["project_id"]), trusted.place(conn, row["project_id"])
     return Turn(
         id=row["id"],
@@ -284,7 +304,7 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
         started_at=row["opened_at"],
         ended_at=row["last_at"],
         bodies=tuple(bodies),
-        seqs=tuple(event["seq"] for event in found),
+        seqs=seqs,
         origins=tuple(
             origins.TOOL if origin == origins.EXTERNAL and trusted.is_from(body, believed, here) else origin
             for origin, body in zip(known, bodies, strict=True)
@@ -297,13 +317,13 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
 
 
 def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
-    """Return the last few turns of the session before this one, the nearest last. Private turns are left out."""
+    """Return the last few turns of the session before this one, the nearest last. Private turns are left out, and so
+    are closing messages that may repeat something from outside."""
     found = rows(
         conn,
         f"""
-        select p.text, iif(s.closing_trust in {origins.TRUSTED}, s.closing, '') as closing
-          from turns t join user_prompts p on p.turn_id = t.id
-          left join session_summaries s on s.turn_id = t.id
+        select p.text, coalesce(s.closing, '') as closing from turns t join user_prompts p on p.turn_id = t.id
+          left join session_summaries s on s.turn_id = t.id and s.closing_trust in {origins.TRUSTED}
          where t.session_id = ? and t.number < ? and not t.private order by t.number desc limit ?
         """,
         (session_id, before, MOST_PREVIOUS),

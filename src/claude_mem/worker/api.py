@@ -128,6 +128,7 @@ async def health(service: Service, _: Request) -> Any:
         "uptime_ms": ids.now() - service.started_at,
         "listeners": service.stream.listeners,
         **await service.totals(),
+        "to_rewrite": await service.to_rewrite(),
         "audit": service.watch.told(),
     }
 
@@ -325,6 +326,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/backfill": {"GET": moving.show_backfill, "POST": moving.ask_backfill, "DELETE": moving.drop_backfill},
     "/api/backfill/look": {"POST": moving.look_backfill},
     "/api/backfill/refine": {"POST": moving.refine_backfill},
+    "/api/reprocess": {"GET": moving.show_reprocess, "POST": moving.ask_reprocess},
     "/api/export": {"GET": moving.export_memories},
     "/api/import": {"POST": moving.ask_import},
     "/api/import/{id}": {"GET": moving.show_import},

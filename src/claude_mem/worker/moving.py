@@ -10,10 +10,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from claude_mem import ids
+from claude_mem import ids, projects
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.pipeline import bring, carry, hindsight
-from claude_mem.store import backfills, backup, checks, imports
+from claude_mem.store import backfills, backup, checks, imports, rewrites
+from claude_mem.store import projects as project_rows
 from claude_mem.text import storable
 from claude_mem.worker.requests import body_of, date_of, row_id, text_in
 from claude_mem.worker.service import Service
@@ -63,6 +64,45 @@ def _paths(body: dict[str, Any]) -> list[Path]:
     if not isinstance(given, list) or not all(isinstance(path, str) and path.startswith("/") for path in given):
         raise Misuse("`paths` must be a list of whole paths")
     return [Path(storable(path)[:4096]) for path in given]
+
+
+# --- memories of earlier versions -------------------------------------------------------------------------------------
+
+
+async def ask_reprocess(service: Service, request: Request) -> Any:
+    """Write memories of earlier versions again: `{project? or cwd?, since?, dry_run?}` → how many turns are
+    `rewritable`, how many stay as they are (`events_gone`, `a_persons`, `a_models`), and how many jobs were `asked`."""
+    body = await body_of(request)
+    wanted = await _rewritten(service, body)
+    if body.get("dry_run") is True:
+        return {**await service.rewritable(wanted), "asked": 0}
+    return await service.reprocess(wanted)
+
+
+async def _rewritten(service: Service, given: dict[str, Any]) -> rewrites.Wanted:
+    since = date_of({"since": text_in(given, "since", limit=40)}, "since")
+    return rewrites.Wanted(project_ids=await _projects(service, given), since=since)
+
+
+async def _projects(service: Service, body: dict[str, Any]) -> tuple[int, ...] | None:
+    """The projects that are named, by name or by a folder; None if none is."""
+    name, cwd = text_in(body, "project", limit=200), text_in(body, "cwd", limit=4096)
+    if not name and not cwd:
+        return None
+    if name:
+        found = await service.db.read(project_rows.by_name, name)
+    else:
+        place = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
+        known = await service.db.read(project_rows.find, place)
+        found = [known] if known else []
+    if not found:
+        raise NotFound(f"there is no project {name or cwd!r}", hint="`claude-mem list projects` shows what there is")
+    return tuple(found)
+
+
+async def show_reprocess(service: Service, request: Request) -> Any:
+    """How far that is, for the same `project` or `cwd` and `since`: turns that are `left`, and that `failed`."""
+    return await service.db.read(rewrites.progress, await _rewritten(service, dict(request.query_params)))
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------

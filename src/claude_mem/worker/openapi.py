@@ -65,6 +65,8 @@ TAKES = {
     "POST /api/backfill": "path paths:texts",
     "POST /api/backfill/look": "paths!:texts",
     "POST /api/backfill/refine": "paths!:texts dry_run:flag",
+    "GET /api/reprocess": "project cwd since:date",
+    "POST /api/reprocess": "project cwd since:date dry_run:flag",
     "GET /api/export": "project query since:date until:date",
     "POST /api/import": "path! project untrusted:flag dry_run:flag",
     "POST /api/backup": "digest:flag",

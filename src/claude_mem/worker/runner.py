@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 STAGE_SECONDS = 60
 POLL_SECONDS = 5.0
 TROUBLE_SECONDS = 1.0
+LOCKED_SECONDS = 0.2
 
 Tell = Callable[[Sequence[News]], Awaitable[None]]
 Gate = Callable[[], Awaitable[None]]
@@ -37,6 +38,7 @@ class Runner:
         seconds: float = STAGE_SECONDS,
         order: Order = Order.DUE,
         gate: Gate | None = None,
+        lock: asyncio.Lock | None = None,
     ) -> None:
         self.db = db
         self.stages = stages
@@ -44,6 +46,7 @@ class Runner:
         self.seconds = seconds
         self.order = order
         self.gate = gate  # what has to be waited for before each job: those who are in a hurry
+        self.lock = lock or asyncio.Lock()  # held for each job: what must not happen at the same time holds it too
         self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
         self.wake = asyncio.Event()
         self.busy = False
@@ -66,6 +69,13 @@ class Runner:
 
     async def step(self) -> bool:
         """Work on one job. False if there was none."""
+        if self.lock.locked():  # not waited for: whoever holds it may take long, and a stop must not
+            await asyncio.sleep(LOCKED_SECONDS)
+            return False
+        async with self.lock:
+            return await self._step()
+
+    async def _step(self) -> bool:
         kinds = list(self.stages)
         job = await self.db.write(jobs.claim, kinds, now=ids.now(), lease=self.lease, order=self.order)
         if job is None:

@@ -27,6 +27,8 @@ from claude_mem.pipeline.index import Indexer
 from claude_mem.pipeline.reconcile import reconcile
 from claude_mem.pipeline.refine import Refiner
 from claude_mem.pipeline.render import render
+from claude_mem.pipeline.reread import Transcripts, is_there
+from claude_mem.pipeline.rewrite import rewrite
 from claude_mem.pipeline.scrub import Scrubber
 from claude_mem.projects import Project
 from claude_mem.providers import embed
@@ -48,6 +50,7 @@ from claude_mem.store import (
     marks,
     projects,
     provenance,
+    rewrites,
     sessions,
     timeline,
 )
@@ -77,6 +80,7 @@ REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
 PAST_REST_SECONDS = 0.5
+REWRITE_REST_SECONDS = 0.02
 OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
 TROUBLE_SECONDS = 2.0
 FILES_AT_ONCE = 500
@@ -156,6 +160,16 @@ class Service:
                 (jobs.PAST, partial(digest, past=True)),
             )
         )
+        again = partial(rewrite, db=self.db, compressor=compressor, transcripts=Transcripts(self.config))
+        # Not while something is forgotten: the rows that go must be those that were found.
+        self.rewriting = Runner(
+            self.db,
+            {jobs.REWRITE: again},
+            self._tell_past,
+            order=Order.SUBJECT,
+            gate=self._everyone_first,
+            lock=self.forgetter.lock,
+        )
 
     def close(self) -> None:
         self.stream.close()
@@ -187,7 +201,7 @@ class Service:
             async with asyncio.TaskGroup() as group:
                 for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
                     group.create_task(self._lasting(work))
-                for lane in (self.runner, *self.past):
+                for lane in (self.runner, *self.past, self.rewriting):
                     group.create_task(self._lasting(partial(lane.run, self.stop)))
                 group.create_task(self._refine_loop())
         finally:
@@ -246,7 +260,7 @@ class Service:
         while await self.drain_once():
             pass
         await self.sweep()
-        while any([await lane.step() for lane in (*self.past, self.runner)]):
+        while any([await lane.step() for lane in (*self.past, self.rewriting, self.runner)]):
             pass
         while await self.indexer.catch_up():
             pass
@@ -259,13 +273,22 @@ class Service:
                 return
             await asyncio.sleep(OTHERS_POLL_SECONDS)
 
+    async def _everyone_first(self) -> None:
+        """Nobody waits for an old memory to be rewritten: whatever else there is to do goes before, back-fill too, and
+        between two turns there is a rest. But it goes on, however long the others take."""
+        deadline = time.monotonic() + OTHERS_SECONDS
+        await self._others_first()
+        while time.monotonic() < deadline and any(lane.busy for lane in self.past):
+            await asyncio.sleep(REWRITE_REST_SECONDS)
+        await wait_any(self.stop, seconds=REWRITE_REST_SECONDS)
+
     async def _index_loop(self) -> None:
         """In small steps with a rest after each: whoever works or asks goes first. While old sessions are taken in, a
         longer one: each of their turns still changes, and would only be indexed again."""
         while not self.stop.is_set():
             self.index_wake.clear()
             while not self.stop.is_set() and await self.indexer.step():
-                busy = any(lane.busy for lane in self.past)
+                busy = any(lane.busy for lane in (*self.past, self.rewriting))
                 await wait_any(self.stop, seconds=PAST_REST_SECONDS if busy else INDEX_REST_SECONDS)
             await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
 
@@ -301,6 +324,9 @@ class Service:
         closed += await self.sweep_gone()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
         await self._sweep_attic(now)
+        if await self.db.read(rewrites.is_any):
+            await self.db.write(rewrites.ask_few, now=now)
+            self.rewriting.wake.set()
         await self.watch.look()
         failpoint("sweep.stale")
         if closed:
@@ -328,7 +354,7 @@ class Service:
     @property
     def at_work(self) -> list[Job]:
         """The jobs that are being done at this moment."""
-        return [lane.job for lane in (self.runner, self.refining, *self.past) if lane.job]
+        return [lane.job for lane in (self.runner, self.refining, *self.past, self.rewriting) if lane.job]
 
     async def tell(self, news: Sequence[News]) -> None:
         """What was committed is told to the listeners; what was erased is erased from the log as well."""
@@ -336,7 +362,7 @@ class Service:
             await self.db.scrub()
         self.index_wake.set()
         self.stream.publish(news)
-        for lane in (self.runner, self.refining, *self.past):
+        for lane in (self.runner, self.refining, *self.past, self.rewriting):
             lane.wake.set()  # what was done in one may have asked for something in another
 
     async def _tell_past(self, news: Sequence[News]) -> None:
@@ -453,6 +479,20 @@ class Service:
             lane.wake.set()
         return told
 
+    async def rewritable(self, wanted: rewrites.Wanted) -> Row:
+        """How many turns can be rewritten, from their events or from a transcript, and how many stay as they are."""
+        found = await self.db.read(rewrites.counts, wanted)
+        sources = await self.db.read(rewrites.sources, wanted)
+        told = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_there(source)))
+        return {**found, "rewritable": found["rewritable"] + told, "events_gone": found["events_gone"] - told}
+
+    async def reprocess(self, wanted: rewrites.Wanted) -> Row:
+        """Have memories of earlier versions written again; how many can be, how many stay as they are, and why."""
+        found = await self.rewritable(wanted)
+        asked = await self.db.write(rewrites.ask, wanted, now=ids.now())
+        self.rewriting.wake.set()
+        return {**found, "asked": asked}
+
     async def anchor(self, given: str, query: str, project_ids: list[int] | None) -> Anchor:
         """A moment, by its name or as the best hit of a question."""
         if given.strip():
@@ -466,6 +506,10 @@ class Service:
 
     async def totals(self) -> Row:
         return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
+
+    async def to_rewrite(self) -> int:
+        """How many turns of earlier versions still wait to be rewritten."""
+        return await self.db.read(rewrites.left)
 
     def _show_activity(self, news: Sequence[News]) -> None:
         telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from claude_mem import projects
 from claude_mem.errors import Misuse, NotFound
+from claude_mem.origins import closing_trust
 from claude_mem.pipeline import context, recall
 from claude_mem.pipeline.context import fenced, held_mark, noted, safe
 from claude_mem.projects import Project
@@ -26,11 +27,12 @@ from claude_mem.store import projects as project_rows
 from claude_mem.store import search as documents
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter
-from claude_mem.text import first_sentence, local, milliseconds, shorten, storable, tokens
+from claude_mem.text import clip, first_sentence, local, milliseconds, shorten, storable, tokens
 from claude_mem.worker.saving import keepable
 from claude_mem.worker.service import Service
 
 MOST_CHARS = 60_000  # of one answer: hosts cut at about 25,000 tokens
+MOST_CLOSING = 40_000  # of one closing message; `claude-mem show` prints all of it
 MOST_PARTS = 20  # of one turn's text
 MARKS = {**timeline.MARKS, "turn": "T"}
 _KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
@@ -326,6 +328,19 @@ def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
             yield f"{field.replace('_', ' ')}: {safe(', '.join(row[field]))}"
     if row.get("commit_id"):
         yield f"commit: {safe(row['commit_id'])}"
+    if row.get("outcome"):
+        yield f"outcome: {safe(row['outcome'])}"
+    if row.get("summary_id"):
+        yield f"the agent's closing message: {_name('summary', row['summary_id'])}"
+    yield from _closing(row)
+
+
+def _closing(row: Row) -> Iterator[str]:
+    """The agent's closing message, word for word, under a heading that says where its words may come from."""
+    if row.get("closing"):
+        held = closing_trust(row)
+        yield f"the agent's closing message{f' ⟨{safe(held)}⟩' if held else ''}:"
+        yield _lines(clip(row["closing"], MOST_CLOSING))
 
 
 def _origin(row: Row) -> str:

@@ -67,6 +67,8 @@ export const projectMark = (name, id) => (id ? h("a", { class: "tag", href: `/pr
 export const agentMark = (host) => (host ? h("span", { class: "tag agent", "data-agent": host }, AGENTS[host] ?? host) : null);
 const AGENTS = { __proto__: null, claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI", opencode: "OpenCode", copilot: "Copilot", qwen: "Qwen Code", cursor: "Cursor", windsurf: "Windsurf" };
 export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
+const OUTCOMES = { __proto__: null, done: "good", partly: "warn", failed: "bad", abandoned: "warn" };
+export const outcomeMark = (outcome) => (outcome ? badge(outcome, OUTCOMES[outcome] ?? "") : null);
 
 // --- cards -----------------------------------------------------------------------------------------------------------
 
@@ -106,6 +108,7 @@ function meta(item) {
     item.pinned ? badge("pinned", "good") : null,
     item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
     item.superseded_by ? badge(`superseded by ${item.superseded_by}`, "warn") : null,
+    outcomeMark(item.outcome),
     files.length ? h("span", { class: "mono", title: files.join("\n") }, files[0].split("/").pop(), files.length > 1 ? ` +${files.length - 1}` : "") : null,
     item.kind === "observation" && item.session_id ? h("a", { href: turnPath(item) }, "session") : null,
     when(item.created_at));

@@ -2,7 +2,8 @@
 
 import { get } from "../api.js";
 import { clear, debounce, h } from "../dom.js";
-import { agentMark, badge, button, clock, day, marked, money, number, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
+import { markdown } from "../markdown.js";
+import { agentMark, badge, button, clock, day, marked, money, number, outcomeMark, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
 import { state } from "./sessions.js";
 
 const SIZE = 10, TAIL = 3, FEW = 8;
@@ -154,6 +155,7 @@ function told(turn, id) {
     title,
     turn.prompt ? quote(turn.prompt.text) : h("p", { class: "muted" }, "What was asked is not known."),
     done(turn),
+    closing(turn.summary),
     turn.observations.length ? h("div", { class: "made" }, turn.observations.map((item) => observation(item, turn.prompt?.text ?? ""))) : null,
     part("Failed", turn.failures.map((item) => failure(item, turn.number))),
     part("Committed", turn.commits.map((item) => h("li", {}, item.id && h("code", {}, item.id.slice(0, 10)), " ", item.subject))),
@@ -172,8 +174,17 @@ function quote(text) {
 
 function done({ summary, digested, closed_at }) {
   const said = Object.entries(LABELS).filter(([name]) => summary?.[name]);
-  if (said.length) return h("dl", { class: `brief ${summary.verdict}` }, summary.verdict === "wrong" && badge("marked wrong", "bad"), said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
+  if (said.length) return h("dl", { class: `brief ${summary.verdict}` }, summary.verdict === "wrong" && badge("marked wrong", "bad"), outcomeMark(summary.outcome), said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
   return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
+}
+
+/** What the agent said at the end of the turn, word for word. Made when it is looked at: it may be long. */
+function closing(summary) {
+  if (!summary?.closing) return null;
+  const place = h("div", { class: "markdown" });
+  const opened = ({ target }) => target.open && !place.hasChildNodes() && place.append(...markdown(summary.closing));
+  return h("details", { class: "closing", on: { toggle: opened } },
+    h("summary", {}, "Closing message", summary.closing_held ? [" ", badge(`may repeat outside content: ${summary.closing_held}`, "warn")] : null), place);
 }
 
 const observation = (item, asked) => h("article", { class: `card${item.verdict === "wrong" ? " wrong" : ""}` },
