@@ -1,4 +1,4 @@
-"""The provider `claude`, with the real Agent SDK and the real Claude Code against a scripted model.
+"""The provider `claude`, with the real Claude Code against a scripted model: run directly, and by the real Agent SDK.
 
 What must hold: one question is one request, which shows the model the question and nothing else; no key but the one the user
 named; and whatever happens, nothing of it runs two seconds later.
@@ -28,10 +28,12 @@ import pytest
 import uvloop
 
 from claude_mem.errors import CannotDo
-from claude_mem.providers import claude, claude_child
+from claude_mem.providers import claude, claude_child, claude_program, claude_stream
 from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.claude import Claude, environment, forget_sessions, read_env_file, usable
-from claude_mem.providers.claude_child import Ask, Heard, Line, blame
+from claude_mem.providers.claude_child import Line
+from claude_mem.providers.claude_program import Ask
+from claude_mem.providers.claude_stream import Run, blame
 from tests import forks, proof
 from tests.amounts import LONG
 from tests.client.harness import alive, find_client, running
@@ -132,10 +134,12 @@ class Lab:
     folder: Path
     env_file: Path
     server: OddServer
+    sdk: bool = False
     earlier: frozenset[str] = field(default_factory=zombies)  # of other tests in this process
 
     def claude(self, **changes: Any) -> Claude:
         given = {"model": "", "folder": self.folder, "env_file": str(self.env_file), "cli_path": str(BINARY)}
+        given |= {"sdk": self.sdk}
         return Claude(**{**given, **changes})
 
     def key(self, *lines: str) -> None:
@@ -165,11 +169,20 @@ def group(pid: int) -> int:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    if NO_SDK or NO_CLIENT:
-        pytest.skip(NO_SDK or NO_CLIENT)
+def sdk() -> bool:
+    """How the program is run; overridden where both ways are tested."""
+    return False
+
+
+both = pytest.mark.parametrize("sdk", [False, True], ids=["program", "sdk"])
+
+
+@pytest.fixture
+def lab(tmp_path: Path, sdk: bool) -> Iterator[Lab]:
+    if NO_CLIENT or (sdk and NO_SDK):
+        pytest.skip(NO_CLIENT or NO_SDK)
     with OddServer() as server:
-        lab = Lab(tmp_path / "home", tmp_path / "data" / "observer", tmp_path / "claude.env", server)
+        lab = Lab(tmp_path / "home", tmp_path / "data" / "observer", tmp_path / "claude.env", server, sdk)
         lab.key(f"ANTHROPIC_API_KEY={KEY}")
         yield lab
         left = lab.processes()
@@ -219,7 +232,7 @@ def program(path: Path, *lines: str) -> Path:
 
 
 class TestAnswer:
-    pytestmark = real
+    pytestmark = [*real, both]
 
     @pytest.mark.parametrize("loop", LOOPS)
     def test_it_comes_back_with_its_usage(self, lab: Lab, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -321,7 +334,7 @@ class TestAnswer:
 
 
 class TestResume:
-    pytestmark = real
+    pytestmark = [*real, both]
 
     def test_a_kept_session_goes_on_and_can_be_forgotten(self, lab: Lab) -> None:
         said(lab, [Text("first-answer")], marker="first-question")
@@ -377,7 +390,7 @@ STOPS = [
 
 
 class TestVerdicts:
-    pytestmark = real
+    pytestmark = [*real, both]
 
     @pytest.mark.parametrize(("verdict", "odd"), [*ERRORS, *STOPS])
     def test_each_has_one_and_costs_one_request(self, lab: Lab, verdict: Verdict, odd: Fail | Stop) -> None:
@@ -726,7 +739,7 @@ class TestItselfForReal:
         own = len(spooled(data))
         proof.record(
             "events of its own, with the real client and our hooks installed", of="R9", goal="0", measured=own, ok=not own,
-            command=ITSELF, note=f"{count} compressions through the Agent SDK",
+            command=ITSELF, note=f"{count} compressions",
         )  # fmt: skip
         assert own == 0
         assert len(lab.server.requests) == count
@@ -754,7 +767,7 @@ class TestUsable:
     @pytest.mark.parametrize("place", ["bin/claude", "home/.claude/local/claude", "home/.local/bin/claude"])
     def test_the_program_is_found_in_the_usual_places(self, tmp_path: Path, place: str) -> None:
         script = program(tmp_path / place, """echo '{"loggedIn": true, "other": 1}'""")
-        assert claude.find_client() == str(script)
+        assert claude_program.find_program() == str(script)
         assert run(usable()) == ""
 
     def test_the_program_that_came_with_the_sdk_is_the_last_resort(self, tmp_path: Path) -> None:
@@ -763,7 +776,7 @@ class TestUsable:
         assert spec.submodule_search_locations is not None
         spec.submodule_search_locations.append(str(tmp_path / "sdk"))
         bundled = program(tmp_path / "sdk" / "_bundled" / "claude")
-        assert claude.find_client() == str(bundled)
+        assert claude_program.find_program() == str(bundled)
 
     def test_not_without_a_login(self, tmp_path: Path) -> None:
         script = program(tmp_path / "bin" / "claude", """echo '{"loggedIn": false}'; exit 1""")
@@ -907,7 +920,7 @@ def test_the_worker_does_not_import_the_sdk() -> None:
 def test_a_child_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     lines: list[Line] = []
-    run(claude_child.answer(Ask(system="s", prompt="p", model="m", folder="/", client="/bin/false"), lines.append))
+    run(claude_child.answer(Ask(system="s", prompt="p", model="m", folder="/", program="/bin/false", sdk=True), lines.append))
     (line,) = lines
     assert line.reply is not None
     assert line.reply.verdict is Verdict.PERMANENT
@@ -945,8 +958,8 @@ def test_the_clients_own_words_decide_where_it_gives_no_status(words: str, verdi
 
 
 def test_a_limit_of_ours_without_an_answer_is_no_answer() -> None:
-    heard = Heard(over=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
-    assert claude_child.reply(heard).verdict is Verdict.TRANSIENT
+    heard = Run(over=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
+    assert claude_stream.reply(heard).verdict is Verdict.TRANSIENT
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from claude_mem.providers.prices import FREE, Price, Prices
 log = logging.getLogger(__name__)
 
 OWN_SERVERS = ("ollama", "lmstudio", "vllm")  # they cost nothing, wherever they stand
-AUTO_SECONDS = 900.0  # how long the answer to "can your Claude plan be used" is believed
+CHECK_SECONDS = 900.0  # how long the answer to "can your Claude plan be used" is believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Chain:
         self.prices = Prices(config.data_dir)
         self.made: dict[Link, Model] = {}  # each is made once, so that there never are two children
         self.given = models
-        self.present: bool | None = None  # are the SDK and a client there?
-        self.auto_checked = -AUTO_SECONDS
-        self.auto_problem = ""
+        self.present: bool | None = None  # are the SDK and a program there?
+        self.claude_checked = -CHECK_SECONDS
+        self.claude_problem = ""
 
     def of(self, provider: str) -> Chain:
         """Another order over the same models, for trying one out."""
@@ -70,10 +70,10 @@ class Chain:
 
     def _claude_present(self) -> bool:
         if self.present is None:
-            from claude_mem.providers import claude
+            from claude_mem.providers.claude_program import find_program
 
             sdk = importlib.util.find_spec("claude_agent_sdk")
-            self.present = sdk is not None and bool(claude.find_client(self.config.claude_path))
+            self.present = sdk is not None and bool(find_program(self.config.claude_path))
         return self.present
 
     async def models(self) -> Sequence[Model]:
@@ -88,13 +88,21 @@ class Chain:
                 found.append(self._model(Link("claude", link.model)))
         return found
 
-    async def _why_not_claude(self) -> str:
+    async def _why_not_claude(self, *, again: bool = False) -> str:
+        """`again`: ask once more, if the last answer was a problem, which a person may have solved since."""
         from claude_mem.providers import claude
 
-        if time.monotonic() - self.auto_checked >= AUTO_SECONDS:
-            self.auto_problem = await claude.usable(self.config.claude_path, self.config.claude_env_file)
-            self.auto_checked = time.monotonic()
-        return self.auto_problem
+        fresh = time.monotonic() - self.claude_checked < CHECK_SECONDS
+        if not fresh or (again and self.claude_problem):
+            c = self.config
+            self.claude_problem = await claude.usable(c.claude_path, c.claude_env_file, sdk=c.claude_sdk)
+            self.claude_checked = time.monotonic()
+        return self.claude_problem
+
+    async def problem(self) -> str:
+        """Return why the first choice can't be used, for people; empty if it can, or if only asking it would tell."""
+        named = links(self.config)[:1] if self.given is None else []
+        return await self._why_not_claude(again=True) if any(link.provider == "claude" for link in named) else ""
 
     def _model(self, link: Link) -> Model:
         if link not in self.made:
@@ -112,8 +120,10 @@ class Chain:
     def fingerprint(self, model: Model) -> str:
         """What the model was set up with: when it changes, an old failure says nothing any more."""
         c = self.config
-        secrets = (read_key(c.anthropic_api_key), read_key(c.openai_api_key), c.claude_env_file, c.claude_path)
-        parts = (model.provider, c.provider, c.model, c.anthropic_base_url, c.openai_base_url, c.proxy, *secrets)
+        secrets = (read_key(c.anthropic_api_key), read_key(c.openai_api_key), c.claude_env_file)
+        program = (c.claude_path, str(c.claude_sdk))
+        addresses = (c.anthropic_base_url, c.openai_base_url, c.proxy)
+        parts = (model.provider, c.provider, c.model, *addresses, *secrets, *program)
         return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     async def tidy(self, keep: Collection[str] = ()) -> None:
@@ -144,6 +154,7 @@ def make(link: Link, config: Config) -> Model:
             env_file=config.claude_env_file,
             cli_path=config.claude_path,
             keep_sessions=config.claude_resume,
+            sdk=config.claude_sdk,
         )
     from claude_mem.providers.http import Http
 
