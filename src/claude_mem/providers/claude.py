@@ -20,7 +20,7 @@ import sys
 import unicodedata
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -31,7 +31,7 @@ from claude_mem.providers.claude_child import Line
 from claude_mem.providers.claude_program import Ask, find_program, path_for
 from claude_mem.providers.claude_sdk import INSTALL
 from claude_mem.redact import redact
-from claude_mem.text import shorten
+from claude_mem.text import plain, shorten
 
 MODEL = "haiku"
 CALL_SECONDS = 60.0
@@ -86,6 +86,7 @@ _NO_PROGRAM = (
     " `claude-mem config set claude_path PATH`"
 )
 _NO_LOGIN = "Claude Code is not logged in: run `claude` and `/login`, or name a file with a token in `claude_env_file`"
+_PLANS = ("claude.ai", "oauth_token")  # `authMethod` of a subscription
 _ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 
@@ -145,7 +146,7 @@ class Claude:
             body = msgspec.json.encode(ask) + b"\n"
             await leaves(body)  # what the program makes of it is its own; this is all that it is given
             reply = await self._run(body, env, captured)
-        return replace(reply, message=shorten(redact(reply.message), MESSAGE_CHARS))
+        return replace(reply, message=shorten(redact(plain(reply.message)), MESSAGE_CHARS))
 
     async def _run(self, ask: bytes, env: Mapping[str, str], captured: Captured) -> Reply:
         try:
@@ -187,12 +188,9 @@ async def usable(cli_path: str = "", env_file: str = "", *, sdk: bool = False) -
     if not program:
         return _missing(cli_path)
     try:
-        env = environment(os.environ, env_file, program=program)
+        return "" if (await login(program, env_file)).logged_in else _NO_LOGIN
     except CannotDo as error:
         return str(error)
-    if _CREDENTIALS & env.keys():
-        return ""
-    return await _login_problem(program, env)
 
 
 def _missing(cli_path: str) -> str:
@@ -309,29 +307,41 @@ def _kill(process: Process) -> None:
         pass  # all gone; macOS says EPERM of a group of which only the dead are left
 
 
-async def _login_problem(program: str, env: Mapping[str, str]) -> str:
-    """`claude auth status` prints JSON with `loggedIn`, and exits with 1 when that is false; 0.2 s, no request."""
-    try:
-        process = await _start(program, "auth", "status", cwd=Path("/"), env=env)
-    except OSError as error:
-        return f"can't run {program}: {error.strerror}"
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(STATUS_SECONDS):
-            said = await process.stdout.read(MAX_LINE)
-    except TimeoutError:
-        return f"`{program} auth status` does not answer: check that `claude` starts in a terminal"
-    finally:
-        await _end(process)
-    try:
-        logged_in = msgspec.json.decode(said, type=_Status).loggedIn
-    except msgspec.MsgspecError:
-        return f"`{program} auth status` was not understood: update Claude Code"
-    return "" if logged_in else _NO_LOGIN
+@dataclass(frozen=True, slots=True)
+class Login:
+    logged_in: bool
+    has_plan: bool = False  # else every request is billed
 
 
 class _Status(msgspec.Struct):
+    """What `claude auth status` prints. It exits with 1 when nobody is logged in; 0.2 s, no request."""
+
     loggedIn: bool
+    authMethod: str = ""
+
+
+async def login(program: str, env_file: str = "") -> Login:
+    """Return whether the program is logged in, as it reports itself. Raises if that can't be found out."""
+    env = environment(os.environ, env_file, program=program)
+    if named := _CREDENTIALS & env.keys():
+        return Login(logged_in=True, has_plan=named == {"CLAUDE_CODE_OAUTH_TOKEN"})
+    try:
+        process = await _start(program, "auth", "status", cwd=Path("/"), env=env)
+    except OSError as error:
+        raise CannotDo(f"can't run {program}: {error.strerror}") from error
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(STATUS_SECONDS):
+            printed = await process.stdout.read(MAX_LINE)
+    except TimeoutError as error:
+        raise CannotDo(f"`{program} auth status` does not answer: check that `claude` starts in a terminal") from error
+    finally:
+        await _end(process)
+    try:
+        status = msgspec.json.decode(printed, type=_Status)
+    except msgspec.MsgspecError as error:
+        raise CannotDo(f"`{program} auth status` was not understood: update Claude Code") from error
+    return Login(status.loggedIn, status.loggedIn and status.authMethod in _PLANS)
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from claude_mem.providers import claude_sdk
 from claude_mem.providers.base import Reply, Verdict
 from claude_mem.providers.claude_program import Ask, command, question
 from claude_mem.providers.claude_stream import NOT_THE_PROGRAM, Run, failure, reply
+from claude_mem.text import plain
 
 MAX_OUTPUT = 8 << 20  # bytes; the longest answer that may be asked for takes a tenth, with all its events
 MAX_ERRORS = 2_000  # of what is printed on stderr, the end
@@ -134,7 +135,7 @@ async def _tail(process: Process) -> str:
     kept = b""
     while chunk := await process.stderr.read(CHUNK):
         kept = (kept + chunk)[-MAX_ERRORS:]
-    return " ".join(kept.decode("utf-8", "replace").split())
+    return " ".join(plain(kept.decode("utf-8", "replace")).split())
 
 
 def _decoded(raw: bytes) -> Any:
