@@ -233,6 +233,7 @@ def test_each_concern_has_words(http: Http) -> None:
         {"provider": "openai", "until": found["at"] - 1, "verdict": "auth", "message": "over"},
     ]
     found["refining"]["prices_problem"] = "prices.toml is not TOML"
+    found["refining"]["problem"] = "Claude Code is not logged in"
     said = [row["text"] for row in checkup.concerns(found)]
     for words in (
         "add up",
@@ -241,6 +242,7 @@ def test_each_concern_has_words(http: Http) -> None:
         "1 event could not be read this week: set aside (garbage)",
         "silence_minutes",
         "no credit",
+        "No model writes the memories: Claude Code is not logged in.",
         "prices",
     ):
         assert any(words in text for text in said), words

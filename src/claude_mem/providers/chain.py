@@ -20,7 +20,9 @@ from claude_mem.providers.prices import FREE, Price, Prices
 log = logging.getLogger(__name__)
 
 OWN_SERVERS = ("ollama", "lmstudio", "vllm")  # they cost nothing, wherever they stand
-CHECK_SECONDS = 900.0  # how long the answer to "can your Claude plan be used" is believed
+# How long the answer to "can your Claude plan be used" is believed; shorter if it was no, which a person may have changed.
+CHECK_SECONDS, AGAIN_SECONDS = 900.0, 30.0
+PATIENCE_SECONDS = 2.0  # for that answer, when a person waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Chain:
         self.present: bool | None = None  # are the SDK and a program there?
         self.claude_checked = -CHECK_SECONDS
         self.claude_problem = ""
+        self.checking: asyncio.Task[str] | None = None
 
     def of(self, provider: str) -> Chain:
         """Another order over the same models, for trying one out."""
@@ -88,21 +91,24 @@ class Chain:
                 found.append(self._model(Link("claude", link.model)))
         return found
 
-    async def _why_not_claude(self, *, again: bool = False) -> str:
-        """`again`: ask once more, if the last answer was a problem, which a person may have solved since."""
+    async def _why_not_claude(self) -> str:
         from claude_mem.providers import claude
 
-        fresh = time.monotonic() - self.claude_checked < CHECK_SECONDS
-        if not fresh or (again and self.claude_problem):
+        believed = AGAIN_SECONDS if self.claude_problem else CHECK_SECONDS
+        if time.monotonic() - self.claude_checked >= believed:
             c = self.config
             self.claude_problem = await claude.usable(c.claude_path, c.claude_env_file, sdk=c.claude_sdk)
             self.claude_checked = time.monotonic()
         return self.claude_problem
 
     async def problem(self) -> str:
-        """Return why the first choice can't be used, for people; empty if it can, or if only asking it would tell."""
-        named = links(self.config)[:1] if self.given is None else []
-        return await self._why_not_claude(again=True) if any(link.provider == "claude" for link in named) else ""
+        """Return why the first choice can't be used, for people; empty if it can, or if only a request would show it."""
+        if self.given is not None or [link.provider for link in links(self.config)[:1]] != ["claude"]:
+            return ""
+        if self.checking is None or self.checking.done():
+            self.checking = asyncio.create_task(self._why_not_claude())
+        await asyncio.wait({self.checking}, timeout=PATIENCE_SECONDS)  # a program that hangs is no reason to
+        return self.claude_problem
 
     def _model(self, link: Link) -> Model:
         if link not in self.made:
@@ -138,6 +144,8 @@ class Chain:
                 log.warning("transcripts of %s could not be deleted: %s", folder, error)
 
     async def close(self) -> None:
+        if self.checking is not None:
+            self.checking.cancel()
         for model in self.made.values():
             await model.close()
         await self.tidy()
