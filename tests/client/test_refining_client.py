@@ -23,7 +23,6 @@ from .test_real_client import BINARY, SUBJECT, assert_balanced, assert_healthy, 
 pytestmark = pytest.mark.client
 
 TITLE = "The flux capacitor is charged before the jump, in capacitor.py"
-CLOSING = "capacitor.py is written, checked and committed."
 ANSWER = f"""
 <observation><type>feature</type><title>{TITLE}</title>
 <facts><fact>capacitor.py charges to 1.21 gigawatts</fact></facts>
