@@ -319,7 +319,9 @@ OLLAMA = {
         {"name": "qwen3:8b", "details": {"family": "qwen3", "parameter_size": "8.2B"}},
         {"name": "llama3.1:70b", "details": {"family": "llama", "parameter_size": "70.6B"}},
         {"name": "qwen3:32b", "details": {"family": "qwen3", "parameter_size": "32.8B"}},
-        {"name": "gpt-oss:20b-cloud", "remote_host": "https://ollama.com", "details": {"parameter_size": "20.9B"}},
+        {"name": "somewhere:14b", "remote_host": "https://ollama.com", "details": {"parameter_size": "14.8B"}},
+        {"name": "gpt-oss:14b-cloud", "details": {"family": "gptoss", "parameter_size": "14.8B"}},
+        {"name": "qwen3-embedding:8b", "details": {"family": "qwen3", "parameter_size": "8.9B"}},
     ]
 }
 

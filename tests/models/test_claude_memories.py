@@ -16,6 +16,7 @@ import pytest
 
 from claude_mem.providers.base import Verdict
 from claude_mem.providers.claude import Claude
+from tests.client.harness import alive
 from tests.lab import Lab
 from tests.models.test_claude import BAD, LOGGED_OUT, RESULT, SPENT, limit, printing, program
 from tests.refining import GOOD, Place, place, spool_turn
@@ -174,9 +175,9 @@ def test_a_program_that_works_is_nothing_to_talk_about(lab: Lab) -> None:
 
 
 def test_a_program_that_hangs_does_not_hang_the_status(lab: Lab) -> None:
-    use(lab, program(lab.folder / "claude", "while :; do sleep 1; done"))
-    spool_turn(lab)
-    assert json.loads(lab.mem("status", "--json").stdout)["worker"] == "running"
+    use(lab, program(lab.folder / "claude", f"echo $$ > {lab.folder}/pid", "while :; do sleep 1; done"))
+    assert lab.client().get("/api/cost", days=1)["problem"] == ""
+    assert alive(int((lab.folder / "pid").read_text())), "nobody waited for its end"
     wait_for(
         lambda: "does not answer" in json.loads(lab.mem("status", "--json").stdout)["refining"], "it was never noticed"
     )

@@ -83,7 +83,7 @@ _CREDENTIALS = {
 }
 _NO_PROGRAM = (
     "the `claude` program was not found in the usual places: install Claude Code, or name it with"
-    " `claude-mem config set claude_path PATH`"
+    ' `claude-mem config set claude_path "$(command -v claude)"`'
 )
 _NO_LOGIN = "Claude Code is not logged in: run `claude` and `/login`, or name a file with a token in `claude_env_file`"
 _PLANS = ("claude.ai", "oauth_token")  # `authMethod` of a subscription
