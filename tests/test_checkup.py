@@ -233,6 +233,7 @@ def test_each_concern_has_words(http: Http) -> None:
         {"provider": "openai", "until": found["at"] - 1, "verdict": "auth", "message": "over"},
     ]
     found["refining"]["prices_problem"] = "prices.toml is not TOML"
+    found["refining"]["problem"] = "Claude Code is not logged in"
     said = [row["text"] for row in checkup.concerns(found)]
     for words in (
         "add up",
@@ -241,12 +242,13 @@ def test_each_concern_has_words(http: Http) -> None:
         "1 event could not be read this week: set aside (garbage)",
         "silence_minutes",
         "no credit",
+        "No model writes the memories: Claude Code is not logged in.",
         "prices",
     ):
         assert any(words in text for text in said), words
-    assert len(said) == 7
+    assert len(said) == 8
     found["aside"]["newest"][0]["at"] -= 8 * 86_400_000
-    assert len(list(checkup.concerns(found))) == 6, "what was long ago is no news"
+    assert len(list(checkup.concerns(found))) == 7, "what was long ago is no news"
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------

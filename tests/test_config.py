@@ -180,6 +180,7 @@ ONLY_FROM_THE_FILE = {
     "gemini_api_key": "k",
     "claude_path": "/elsewhere/claude",
     "claude_env_file": "/elsewhere/env",
+    "claude_sdk": "true",
     "claude_resume": "true",
     "proxy": "http://elsewhere.example",
     "daily_tokens": "9000000",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from claude_mem.providers import local
+from claude_mem.providers import local, trust
 from claude_mem.providers.base import Verdict
-from claude_mem.providers.merge import merge
+from claude_mem.providers.merge import beside, merge
 from claude_mem.providers.reply import Read, Said
 from claude_mem.records import Author, Body, Digest, Prompted, Stopped, Summary, ToolUsed, Turn
 
@@ -88,6 +90,66 @@ def test_the_summary_is_the_models_where_it_says_something_and_the_drafts_where_
     assert found is not None
     assert draft is not None
     assert (found.completed, found.request, found.files_edited) == ("Totals are right", draft.request, ("src/cart.py",))
+
+
+ENDED = Summary(
+    request="Fix the cart",
+    completed="x",
+    closing="I fixed **it**.\n\n- one",
+    closing_trust="external",
+    outcome="failed",
+)
+
+
+def ended(said: Summary | None, *bodies: Body, outcome: str = "failed") -> Summary:
+    """What the summary of a turn becomes whose draft is `ENDED`, with that outcome."""
+    work = turn(*bodies)
+    draft = replace(local.digest(work), summary=replace(ENDED, outcome=outcome))
+    summary = merge(work, draft, Read(verdict=Verdict.OK, summary=said), BY).summary
+    assert summary is not None
+    return summary
+
+
+def test_the_closing_message_stays_word_for_word() -> None:
+    told = Summary(completed="Totals are right", closing="mine", closing_trust="agent")
+    found = ended(told, EDIT)
+    assert (found.completed, found.closing, found.closing_trust) == ("Totals are right", ENDED.closing, "external")
+
+
+@pytest.mark.parametrize(
+    ("draft", "said", "bodies", "outcome"),
+    [
+        ("done", "", (EDIT,), "done"),
+        ("done", "partly", (EDIT,), "partly"),
+        ("", "done", (EDIT,), "done"),
+        ("partly", "done", (COMMIT,), "done"),
+        ("done", "proposed", (), "proposed"),
+        ("failed", "done", (EDIT,), "failed"),  # a test was seen to fail at the end
+        ("abandoned", "done", (EDIT,), "abandoned"),
+        ("proposed", "done", (READ,), "proposed"),
+        ("", "done", (READ,), "answered"),  # nothing was done
+        ("answered", "done", (), "answered"),
+    ],
+)
+def test_an_outcome_is_the_models_unless_the_evidence_denies_it(
+    draft: str, said: str, bodies: tuple[Body, ...], outcome: str
+) -> None:
+    assert ended(Summary(completed="x", outcome=said), *bodies, outcome=draft).outcome == outcome
+
+
+def test_without_a_summary_of_the_model_the_drafts_stands() -> None:
+    assert ended(None, EDIT) == ENDED
+
+
+def test_a_summary_that_is_held_back_does_not_come_as_an_observation() -> None:
+    page = ToolUsed("WebFetch", {"url": "https://example.org/x"}, "a page")
+    work = turn(page, EDIT)
+    said = Read(verdict=Verdict.OK, summary=Summary(completed="The page says that totals are wrong"))
+    taint = trust.of(work)
+    assert taint is not None
+    made = beside(work, local.digest(work), said, BY, taint)
+    assert made.observations == local.digest(work).observations
+    assert "page says" not in str(made)
 
 
 def test_two_observations_do_not_share_one_key() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import os
 import re
 import select
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import pytest
 
 import claude_mem.cli
 from claude_mem.cli import output
+from claude_mem.worker import offers
 from tests.lab import MEM, Lab
 from tests.models.server import Say, Server
 from tests.refining import GOOD, spool_turn
@@ -142,8 +146,6 @@ class Case:
 YES, NO = b"y\n", b"n\n"
 CASES = {
     "install": Case(("install", "--host", "claude"), "change these files? [Y/n]"),
-    "install, model": Case(("install", "--host", "claude"), "Shall a model refine them?", (YES,)),
-    "install, cost": Case(("install", "--host", "claude"), "the most dollars a month", (YES, b"9\n", b"x\n", b"4\n")),
     "uninstall": Case(("uninstall",), "stop the worker? [Y/n]"),
     "uninstall, memories": Case(("uninstall",), "delete all of it, too? [y/N]", (YES,)),
     "uninstall, export": Case(("uninstall",), "first? [Y/n]", (YES, YES)),
@@ -202,6 +204,175 @@ def test_a_key_is_not_overwritten_with_nothing(memory: Lab) -> None:
     assert unheard(memory, words)[0] == 2
     assert memory.mem("config", "get", "anthropic_api_key").stdout == "(set, not shown)\n"
     memory.mem("config", "unset", "anthropic_api_key")
+
+
+# --- whether a model may write the memories --------------------------------------------------------------------------
+
+QUESTION = "Let Claude write the memories? About 5,000 tokens a turn on your plan, at most 300,000 a day. [Y/n]"
+LOGGED_IN = '{"loggedIn": true, "authMethod": "claude.ai", "subscriptionType": "max", "email": "ann@example.org"}'
+
+
+def put_claude(lab: Lab, status: str = LOGGED_IN, place: str = "home/.local/bin") -> Path:
+    """A `claude` that says this of its login, and notes whatever it was run for."""
+    path = lab.folder / place / "claude"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho \"$*\" >> {lab.folder}/claude-was-run\necho '{status}'\n")
+    path.chmod(0o700)
+    return path
+
+
+def settings_of(lab: Lab) -> str:
+    path = lab.data / "config.toml"
+    return path.read_text() if path.exists() else ""
+
+
+def install_as(lab: Lab, *answers: bytes, **env: str) -> str:
+    """What `install` shows; the first question is about the agent's files."""
+    (lab.folder / "home" / ".claude").mkdir(parents=True, exist_ok=True)
+    return converse(lab, ("install", "--host", "claude"), [YES, *answers], env=person(lab, **env))[1]
+
+
+@pytest.mark.parametrize("answer", [ENTER, YES])
+def test_a_plan_is_used_after_a_yes_and_asked_for_once(lab: Lab, answer: bytes) -> None:
+    program = put_claude(lab)
+    shown = install_as(lab, answer)
+    assert QUESTION in shown
+    assert "ann@example.org" not in shown, "whose login it is, is nobody's business here"
+    assert settings_of(lab) == f'provider = "claude"\nclaude_path = "{program}"\n'
+    assert (lab.folder / "claude-was-run").read_text() == "auth status\n", "no model was asked"
+    assert QUESTION not in install_as(lab, ENTER)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"), [(NO, 'provider = "local"\n'), (b"x\n", 'provider = "local"\n'), (END, "")]
+)
+def test_any_other_answer_leaves_the_rules(lab: Lab, answer: bytes, kept: str) -> None:
+    put_claude(lab)
+    assert QUESTION in install_as(lab, answer)
+    assert settings_of(lab) == kept
+
+
+def test_keys_typed_before_the_question_are_no_answer(lab: Lab) -> None:
+    put_claude(lab)
+    (lab.folder / "home" / ".claude").mkdir(parents=True)
+    words = ("install", "--host", "claude")
+    _, shown = converse(lab, words, [END], typed=b"y\n\n\n\n", env=person(lab))
+    assert QUESTION in shown
+    assert settings_of(lab) == ""
+
+
+@pytest.mark.parametrize("words", [("--yes",), ()], ids=["yes", "closed stdin"])
+def test_without_a_person_nothing_is_spent(lab: Lab, words: tuple[str, ...]) -> None:
+    put_claude(lab)
+    (lab.folder / "home" / ".claude").mkdir(parents=True)
+    _, shown = unheard(lab, ("install", "--host", "claude", *words))
+    assert "write the memories" not in shown
+    assert settings_of(lab) == ""
+    assert not (lab.folder / "claude-was-run").exists()
+
+
+def test_a_question_that_nobody_sees_is_not_asked(lab: Lab) -> None:
+    put_claude(lab)
+    (lab.folder / "home" / ".claude").mkdir(parents=True)
+    ours, theirs = os.openpty()
+    os.write(ours, b"y\n\n\n")
+    command = [*MEM, "install", "--host", "claude"]
+    done = subprocess.run(
+        command, stdin=theirs, capture_output=True, text=True, env=person(lab), timeout=SECONDS, check=False
+    )
+    os.close(theirs)
+    os.close(ours)
+    assert "connected" in done.stdout
+    assert "write the memories" not in done.stderr
+    assert settings_of(lab) == ""
+
+
+@pytest.mark.parametrize(
+    "status",
+    ['{"loggedIn": false}', '{"loggedIn": true, "authMethod": "api_key"}', "hello", ""],
+    ids=["logged out", "billed by the request", "nonsense", "nothing"],
+)
+def test_without_a_plan_nothing_is_asked(lab: Lab, status: str) -> None:
+    put_claude(lab, status)
+    assert "write the memories" not in install_as(lab, ENTER)
+    assert settings_of(lab) == ""
+
+
+def test_a_claude_inside_the_project_is_not_even_run(lab: Lab) -> None:
+    program = put_claude(lab, place=f"{lab.project.name}/node_modules/.bin")
+    assert program.is_relative_to(lab.project)
+    shown = install_as(lab, ENTER, PATH=f"{program.parent}:./node_modules/.bin:{os.environ['PATH']}")
+    assert "write the memories" not in shown
+    assert not (lab.folder / "claude-was-run").exists()
+
+
+def test_a_claude_on_the_terminals_path_is_recorded(lab: Lab) -> None:
+    program = put_claude(lab, place="tools")
+    assert QUESTION in install_as(lab, ENTER, PATH=f"{program.parent}:{os.environ['PATH']}")
+    assert f'claude_path = "{program}"' in settings_of(lab)
+
+
+OLLAMA = {
+    "models": [
+        {"name": "nomic-embed-text:latest", "details": {"family": "nomic-bert", "parameter_size": "137M"}},
+        {"name": "tiny:latest", "details": {"family": "llama", "parameter_size": "1.2B"}},
+        {"name": "qwen3:8b", "details": {"family": "qwen3", "parameter_size": "8.2B"}},
+        {"name": "llama3.1:70b", "details": {"family": "llama", "parameter_size": "70.6B"}},
+        {"name": "qwen3:32b", "details": {"family": "qwen3", "parameter_size": "32.8B"}},
+        {"name": "somewhere:14b", "remote_host": "https://ollama.com", "details": {"parameter_size": "14.8B"}},
+        {"name": "gpt-oss:14b-cloud", "details": {"family": "gptoss", "parameter_size": "14.8B"}},
+        {"name": "qwen3-embedding:8b", "details": {"family": "qwen3", "parameter_size": "8.9B"}},
+    ]
+}
+
+
+@pytest.mark.parametrize(("answer", "kept"), [(ENTER, 'provider = "ollama:qwen3:8b"\n'), (NO, 'provider = "local"\n')])
+def test_a_running_ollama_with_a_fitting_model_is_offered(lab: Lab, answer: bytes, kept: str) -> None:
+    with listening(OLLAMA) as address:
+        shown = install_as(lab, answer, CLAUDE_MEM_OPENAI_BASE_URL=f"{address}/v1")
+    assert "Let qwen3:8b in your Ollama write the memories?" in shown
+    assert settings_of(lab) == kept
+
+
+@pytest.mark.parametrize("models", [{"models": []}, {"models": OLLAMA["models"][:2]}, {"models": 1}, []])
+def test_an_ollama_without_a_fitting_model_is_not(lab: Lab, models: Any) -> None:
+    with listening(models) as address:
+        assert "write the memories" not in install_as(lab, ENTER, CLAUDE_MEM_OPENAI_BASE_URL=f"{address}/v1")
+    assert settings_of(lab) == ""
+
+
+@contextlib.contextmanager
+def listening(models: Any) -> Iterator[str]:
+    """A server that has these models, as Ollama lists them."""
+
+    class Tags(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(models).encode() if self.path == "/api/tags" else b"{}"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Be silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Tags)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_the_question_says_what_was_measured() -> None:
+    """`bench/spending.py` counts what a turn takes at most; the question rounds it."""
+    results = json.loads((Path(__file__).parents[1] / "bench" / "results" / "spending.json").read_text())
+    figures = {figure["name"]: figure["value"] for figure in results["figures"]}
+    sent = figures["the same at 4 bytes a token"] / figures["requests for 100 tool events in 5 turns"]
+    assert sent <= offers.TURN_TOKENS <= figures["largest request, answer included"]
 
 
 @pytest.mark.parametrize("key", [ENTER, END])
@@ -343,18 +514,6 @@ def test_a_question_defaults_to_no_and_a_closed_stdin_is_no(monkeypatch: pytest.
     assert output.ask("well?") is False
     monkeypatch.setattr("sys.stdin", None)
     assert output.ask("well?", default=True) is False
-
-
-@pytest.mark.parametrize(
-    ("lines", "chosen"),
-    [
-        (["2\n"], "b"), (["\n"], "a"), ([""], "a"), (["7\n", "0\n", "x\n", "-1\n", "9" * 5000 + "\n", "3\n"], "c"),
-        (["nonsense\n"], "a"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_asked_again(monkeypatch: pytest.MonkeyPatch, lines: list[str], chosen: str) -> None:
-    monkeypatch.setattr("sys.stdin", Typed(*lines))
-    assert output.choose("which?", [("a", "one"), ("b", "two"), ("c", "three")]) == chosen
 
 
 # What an empty line may agree to: each can be undone, and none sends anything.

@@ -99,6 +99,28 @@ def test_the_context_of_the_next_session_has_the_refined_words(tmp_path: Path) -
     run(tmp_path, story, Fake(GOOD))
 
 
+def test_a_turn_is_asked_about_within_a_minute_of_its_end_and_before_older_ones(tmp_path: Path) -> None:
+    model = Fake(GOOD)
+
+    async def story(here: Place) -> None:
+        for number in range(4):
+            here.turn(f"s{number}", prompt=f"Old part {number}")
+        await here.digest()
+        here.turn("new", prompt="The newest part")
+        await here.digest()
+        late = await here.rows(
+            "select j.due_at - t.last_at as ms from jobs j join turns t on t.id = cast(j.subject as integer)"
+            " where j.kind = 'refine'"
+        )
+        assert len(late) == 5
+        assert all(0 <= row["ms"] <= 30_000 for row in late), "half of a minute is left for the answer"
+        await here.hurry()
+        await here.service.refining.step()
+        assert "The newest part" in model.requests[0].prompt
+
+    run(tmp_path, story, model)
+
+
 @pytest.mark.parametrize("deed", ["correct", "forget"])
 def test_what_a_person_has_settled_is_not_spoken_for_again(tmp_path: Path, deed: str) -> None:
     async def story(here: Place) -> None:

@@ -551,12 +551,42 @@ def test_a_long_fact_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [part.name for part in fields(Summary) if not part.name.startswith(("files", "trust", "why"))]
+    "name",
+    [
+        part.name
+        for part in fields(Summary)
+        if not part.name.startswith(("files", "trust", "why", "closing", "outcome"))
+    ],
 )
 def test_each_part_of_a_summary_is_read_and_cut(name: str) -> None:
     summary = told(f"<summary><{name}>{'word ' * 500}</{name}></summary>").summary
     assert summary is not None
     assert 1190 < len(getattr(summary, name)) <= reply.PART_CHARS
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        ("done", "done"),
+        (" Partly ", "partly"),
+        ("FAILED: the tests do not pass", "failed"),
+        ("abandoned", "abandoned"),
+        ("answered.", "answered"),
+        ("proposed (a plan)", "proposed"),
+        ("success", ""),
+        ("not done", ""),
+        ("doneish", ""),
+        ("", ""),
+        ("1", ""),
+    ],
+)
+def test_an_outcome_is_one_that_is_known_or_none(words: str, outcome: str) -> None:
+    summary = told(f"<summary><completed>Totals are right</completed><outcome>{words}</outcome></summary>").summary
+    assert summary == Summary(completed="Totals are right", outcome=outcome)
+
+
+def test_an_outcome_alone_is_no_summary() -> None:
+    assert told("<summary><outcome>done</outcome></summary>").summary is None
 
 
 def test_the_lines_of_a_session_are_cut() -> None:

@@ -92,8 +92,9 @@ class Config:
     provider: str = setting(
         "auto",
         "Who refines memories: `auto` (your Claude plan if the extra `claude` is installed, else nobody), `local`"
-        " (nobody), `claude`, `anthropic`, `openai`, `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several,"
-        " with commas, are tried in that order; `ollama:qwen3` names a model too.",
+        " (nobody), `claude` (your Claude plan, through your installed `claude` program), `anthropic`, `openai`,"
+        " `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several, with commas, are tried in that order;"
+        " `ollama:qwen3` names a model too.",
         cautious="local",
     )
     model: str = setting("", "Model of the provider. Empty: a small one that fits.")
@@ -108,7 +109,13 @@ class Config:
     openrouter_api_key: str = setting("", "Key for `openrouter`, if `openai_api_key` is another's.", secret=True)
     gemini_api_key: str = setting("", "Key for `gemini`, if `openai_api_key` is another's.", secret=True)
     claude_path: str = setting(
-        "", "The `claude` program that the provider `claude` runs. Empty: the installed one.", terminal_only=True
+        "",
+        "The `claude` program that the provider `claude` runs. Empty: one in the usual places (`~/.local/bin`,"
+        " `/usr/local/bin` and the like), never one that is only on `PATH`.",
+        terminal_only=True,
+    )
+    claude_sdk: bool = setting(
+        False, "Have the Agent SDK (the extra `claude`) run that program, instead of running it directly."
     )
     claude_env_file: str = setting(
         "",

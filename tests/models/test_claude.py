@@ -1,4 +1,4 @@
-"""The provider `claude`, with the real Agent SDK and the real Claude Code against a scripted model.
+"""The provider `claude`, with the real Claude Code against a scripted model: run directly, and by the real Agent SDK.
 
 What must hold: one question is one request, which shows the model the question and nothing else; no key but the one the user
 named; and whatever happens, nothing of it runs two seconds later.
@@ -28,10 +28,12 @@ import pytest
 import uvloop
 
 from claude_mem.errors import CannotDo
-from claude_mem.providers import claude, claude_child
+from claude_mem.providers import claude, claude_child, claude_program, claude_stream
 from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.claude import Claude, environment, forget_sessions, read_env_file, usable
-from claude_mem.providers.claude_child import Ask, Heard, Line, blame
+from claude_mem.providers.claude_child import Line
+from claude_mem.providers.claude_program import Ask
+from claude_mem.providers.claude_stream import Run, blame
 from tests import forks, proof
 from tests.amounts import LONG
 from tests.client.harness import alive, find_client, running
@@ -49,8 +51,6 @@ SYSTEM = "You are the one who remembers."
 MARKER = "zebra-4711"
 QUESTIONS = 5
 LOOPS = [uvloop.new_event_loop, *([asyncio.new_event_loop] if LONG else [])]  # the worker's own, and the usual one
-
-real = [pytest.mark.client]
 
 
 # --- the laboratory --------------------------------------------------------------------------------------------------
@@ -132,10 +132,12 @@ class Lab:
     folder: Path
     env_file: Path
     server: OddServer
+    sdk: bool = False
     earlier: frozenset[str] = field(default_factory=zombies)  # of other tests in this process
 
     def claude(self, **changes: Any) -> Claude:
         given = {"model": "", "folder": self.folder, "env_file": str(self.env_file), "cli_path": str(BINARY)}
+        given |= {"sdk": self.sdk}
         return Claude(**{**given, **changes})
 
     def key(self, *lines: str) -> None:
@@ -165,11 +167,20 @@ def group(pid: int) -> int:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    if NO_SDK or NO_CLIENT:
-        pytest.skip(NO_SDK or NO_CLIENT)
+def sdk() -> bool:
+    """How the program is run; overridden where both ways are tested."""
+    return False
+
+
+both = pytest.mark.parametrize("sdk", [False, True], ids=["program", "sdk"])
+
+
+@pytest.fixture
+def lab(tmp_path: Path, sdk: bool) -> Iterator[Lab]:
+    if NO_CLIENT or (sdk and NO_SDK):
+        pytest.skip(NO_CLIENT or NO_SDK)
     with OddServer() as server:
-        lab = Lab(tmp_path / "home", tmp_path / "data" / "observer", tmp_path / "claude.env", server)
+        lab = Lab(tmp_path / "home", tmp_path / "data" / "observer", tmp_path / "claude.env", server, sdk)
         lab.key(f"ANTHROPIC_API_KEY={KEY}")
         yield lab
         left = lab.processes()
@@ -219,7 +230,7 @@ def program(path: Path, *lines: str) -> Path:
 
 
 class TestAnswer:
-    pytestmark = real
+    pytestmark: ClassVar = [pytest.mark.client, both]
 
     @pytest.mark.parametrize("loop", LOOPS)
     def test_it_comes_back_with_its_usage(self, lab: Lab, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -321,7 +332,7 @@ class TestAnswer:
 
 
 class TestResume:
-    pytestmark = real
+    pytestmark: ClassVar = [pytest.mark.client, both]
 
     def test_a_kept_session_goes_on_and_can_be_forgotten(self, lab: Lab) -> None:
         said(lab, [Text("first-answer")], marker="first-question")
@@ -377,7 +388,7 @@ STOPS = [
 
 
 class TestVerdicts:
-    pytestmark = real
+    pytestmark: ClassVar = [pytest.mark.client, both]
 
     @pytest.mark.parametrize(("verdict", "odd"), [*ERRORS, *STOPS])
     def test_each_has_one_and_costs_one_request(self, lab: Lab, verdict: Verdict, odd: Fail | Stop) -> None:
@@ -431,6 +442,103 @@ class TestVerdicts:
         assert "--thinking" in reply.message
 
 
+# --- programs that are not what they should be -------------------------------------------------------------------------
+
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "<memory>x</memory>"}
+LOGGED_OUT = {"type": "result", "subtype": "success", "is_error": True, "result": "Not logged in · Please run /login"}
+SPENT = {**LOGGED_OUT, "result": "You've hit your 5-hour limit · resets 7:25pm (UTC)"}
+
+
+def printing(*lines: object, code: int = 0) -> list[str]:
+    return [f"printf '%s\\n' {shlex.quote(json.dumps(line))}" for line in lines] + [f"exit {code}"]
+
+
+def limit(at: float) -> dict[str, Any]:
+    return {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": int(at)}}
+
+
+BAD = {
+    "logged out": (printing(LOGGED_OUT, code=1), Verdict.AUTH, "/login"),
+    "out of quota": (printing(limit(time.time() + 7200), SPENT, code=1), Verdict.QUOTA, "5-hour limit"),
+    "rubbish": (["echo hello", "echo '{\"a\": '", "echo '[1, null]'"], Verdict.UNPARSEABLE, "update Claude Code"),
+    "rubbish and an error": (["echo hello", "echo boom >&2", "exit 3"], Verdict.UNPARSEABLE, "update Claude Code"),
+    "nothing": ([":"], Verdict.TRANSIENT, "exit status 0"),
+    "an error": (["echo 'the disk is full' >&2", "exit 3"], Verdict.TRANSIENT, "the disk is full"),
+    "too old": (["echo \"error: unknown option '--thinking'\" >&2", "exit 1"], Verdict.PERMANENT, "update Claude Code"),
+    "100 MB in a line": (["exec head -c 100000000 /dev/zero"], Verdict.UNPARSEABLE, "8 MB"),
+    "lines without end": (["exec yes '{\"type\": \"x\"}'"], Verdict.UNPARSEABLE, "8 MB"),
+    "100 MB of errors": (["head -c 100000000 /dev/zero >&2", "echo the end >&2", "exit 1"], Verdict.TRANSIENT, "the end"),
+    "a shape of its own": (printing({**RESULT, "is_error": True, "errors": 7, "usage": [], "result": {}}), Verdict.TRANSIENT, ""),
+    "a signal": (["kill -9 $$"], Verdict.TRANSIENT, "exit status -9"),
+    "no program": ([], Verdict.PERMANENT, "claude_path"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_program_that_fails_has_one_plain_verdict(tmp_path: Path, name: str) -> None:
+    lines, verdict, words = BAD[name]
+    script = program(tmp_path / "claude", *lines) if lines else tmp_path / "nowhere"
+    reply = ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script)))
+    assert reply.verdict is verdict, reply
+    assert words in reply.message
+    assert len(reply.message) <= claude.MESSAGE_CHARS
+    assert "\n" not in reply.message
+    assert reply.text == ""
+    if verdict is Verdict.QUOTA:
+        assert reply.retry_seconds == pytest.approx(7200, abs=600)
+
+
+def test_a_program_that_can_not_be_executed_is_told_as_such(tmp_path: Path) -> None:
+    script = tmp_path / "claude"
+    script.write_bytes(b"\x7fELF nonsense")
+    script.chmod(0o700)
+    reply = ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script)))
+    assert reply.verdict is Verdict.PERMANENT
+    assert "can't run" in reply.message
+
+
+def test_warnings_and_an_exit_code_do_not_spoil_an_answer(tmp_path: Path) -> None:
+    told = {**RESULT, "usage": {"input_tokens": 7, "output_tokens": 3}, "total_cost_usd": 0.5}
+    init = {"type": "system", "subtype": "init", "session_id": "s", "apiKeySource": "ANTHROPIC_API_KEY"}
+    script = program(tmp_path / "claude", "echo 'a warning' >&2", "echo not json", *printing(init, told, code=1))
+    reply = ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script)))
+    assert (reply.verdict, reply.text) == (Verdict.OK, "<memory>x</memory>")
+    assert reply.usage == Usage(input_tokens=7, output_tokens=3, cost=0.5)
+
+
+def test_the_question_is_on_stdin_and_not_among_the_arguments(tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "claude",
+        f"printf '%s\\n' \"$@\" > {tmp_path}/arguments",
+        f"cat > {tmp_path}/stdin",
+        f"env > {tmp_path}/environment",
+        f"pwd > {tmp_path}/folder",
+        *printing(RESULT),
+    )
+    folder = tmp_path / "observer"
+    assert ask(Claude(model="", folder=folder, cli_path=str(script))).verdict is Verdict.OK
+    assert MARKER in (tmp_path / "stdin").read_text()
+    assert MARKER not in (tmp_path / "arguments").read_text()
+    assert "CLAUDE_MEM_INTERNAL=1\n" in (tmp_path / "environment").read_text()
+    assert (tmp_path / "folder").read_text() == f"{folder}\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["trap '' TERM INT HUP", "while :; do sleep 1; done"],
+        [*printing(RESULT)[:-1], "trap '' TERM", "sleep 600 & wait"],
+    ],
+    ids=["without an answer", "after its answer"],
+)
+def test_a_program_that_does_not_want_to_end_is_ended(tmp_path: Path, lines: list[str]) -> None:
+    script = program(tmp_path / "claude", f"echo $$ > {tmp_path}/pid", *lines)
+    reply = ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script), seconds=2.0))
+    assert reply.verdict is (Verdict.OK if reply.text else Verdict.TRANSIENT)
+    wait_for(lambda: not alive(int((tmp_path / "pid").read_text())), "it still runs")
+
+
 # --- the end of everything -------------------------------------------------------------------------------------------
 
 DRIVER = """
@@ -452,7 +560,7 @@ asyncio.run(main())
 class TestEnd:
     """The model holds its answer back; then something happens, and nothing may be left."""
 
-    pytestmark = real
+    pytestmark = pytest.mark.client
 
     @pytest.fixture(autouse=True)
     def _hold(self, lab: Lab) -> None:
@@ -574,7 +682,7 @@ class TestEnd:
 
 
 class TestNumbers:
-    pytestmark = real
+    pytestmark = pytest.mark.client
 
     def test_there_is_never_more_than_one_child(self, lab: Lab) -> None:
         counts: list[int] = []
@@ -704,7 +812,7 @@ class TestItself:
 
 
 class TestItselfForReal:
-    pytestmark = real
+    pytestmark = pytest.mark.client
 
     def test_itself_the_real_client_has_no_hook_of_ours(self, lab: Lab, tmp_path: Path) -> None:
         """Though they are installed for this user."""
@@ -726,7 +834,7 @@ class TestItselfForReal:
         own = len(spooled(data))
         proof.record(
             "events of its own, with the real client and our hooks installed", of="R9", goal="0", measured=own, ok=not own,
-            command=ITSELF, note=f"{count} compressions through the Agent SDK",
+            command=ITSELF, note=f"{count} compressions",
         )  # fmt: skip
         assert own == 0
         assert len(lab.server.requests) == count
@@ -740,22 +848,55 @@ class TestUsable:
     def _sdk_is_there(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         spec = importlib.util.spec_from_loader("claude_agent_sdk", loader=None, is_package=True)
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-        (tmp_path / "bin").mkdir()
+        monkeypatch.setattr(claude_program, "_IN_SYSTEM", ())
 
-    def test_not_without_the_sdk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_sdk_is_needed_only_by_those_who_have_chosen_it(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        assert "pip install 'claude-mem-py[claude]'" in run(usable())
+        script = program(tmp_path / "claude", """echo '{"loggedIn": true}'""")
+        assert run(usable(str(script))) == ""
+        assert "pip install 'claude-mem-py[claude]'" in run(usable(str(script), sdk=True))
 
     def test_not_without_the_program(self, tmp_path: Path) -> None:
         assert "install Claude Code" in run(usable())
         assert "claude_path" in run(usable(str(tmp_path / "nowhere")))
 
-    @pytest.mark.parametrize("place", ["bin/claude", "home/.claude/local/claude", "home/.local/bin/claude"])
+    @pytest.mark.parametrize("place", ["home/.claude/local/claude", "home/.local/bin/claude"])
     def test_the_program_is_found_in_the_usual_places(self, tmp_path: Path, place: str) -> None:
         script = program(tmp_path / place, """echo '{"loggedIn": true, "other": 1}'""")
-        assert claude.find_client() == str(script)
+        assert claude_program.find_program() == str(script)
         assert run(usable()) == ""
+
+    def test_a_program_that_is_only_on_the_path_is_not_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker's `PATH` is that of whatever project the hook was run in."""
+        monkeypatch.setenv("PATH", f"{tmp_path / 'project' / 'bin'}:{os.environ['PATH']}")
+        program(tmp_path / "project" / "bin" / "claude", f"touch {tmp_path}/was-run")
+        assert "not found" in run(usable())
+        reply = ask(Claude(model="", folder=tmp_path / "observer"))
+        assert (reply.verdict, reply.usage) == (Verdict.PERMANENT, None)
+        assert "claude_path" in reply.message
+        assert not (tmp_path / "was-run").exists()
+
+    @pytest.mark.parametrize("mode", [0o702, 0o600])
+    def test_a_program_that_others_may_change_or_nobody_may_run_is_not(self, tmp_path: Path, mode: int) -> None:
+        program(tmp_path / "home" / ".local" / "bin" / "claude").chmod(mode)
+        assert claude_program.find_program() == ""
+
+    def test_what_the_program_runs_is_not_the_projects_either(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An npm installation begins with `#!/usr/bin/env node`."""
+        monkeypatch.setenv("PATH", f"{tmp_path / 'project'}:{os.environ['PATH']}")
+        own = program(tmp_path / "own" / "node", """echo '{"loggedIn": true}'""")
+        program(tmp_path / "project" / "node", f"touch {tmp_path}/was-run")
+        script = own.with_name("claude")
+        script.write_text("#!/usr/bin/env node\n")
+        script.chmod(0o700)
+        assert run(usable(str(script))) == ""
+        assert not (tmp_path / "was-run").exists()
 
     def test_the_program_that_came_with_the_sdk_is_the_last_resort(self, tmp_path: Path) -> None:
         spec = importlib.util.find_spec("claude_agent_sdk")
@@ -763,7 +904,7 @@ class TestUsable:
         assert spec.submodule_search_locations is not None
         spec.submodule_search_locations.append(str(tmp_path / "sdk"))
         bundled = program(tmp_path / "sdk" / "_bundled" / "claude")
-        assert claude.find_client() == str(bundled)
+        assert claude_program.find_program() == str(bundled)
 
     def test_not_without_a_login(self, tmp_path: Path) -> None:
         script = program(tmp_path / "bin" / "claude", """echo '{"loggedIn": false}'; exit 1""")
@@ -797,7 +938,7 @@ class TestUsable:
 
 
 class TestRealStatus:
-    pytestmark = real
+    pytestmark = pytest.mark.client
 
     def test_the_real_client_is_asked_whether_it_is_logged_in(self, lab: Lab) -> None:
         lab.env_file.write_text("\n")
@@ -827,7 +968,8 @@ def test_the_environment_is_built_from_nothing() -> None:
         "PYTHONPATH": "/evil",
         "CLAUDE_MEM_FAILPOINT": "x",
     }
-    built = environment(inherited, max_tokens=700)
+    built = environment(inherited, program="/opt/claude/bin/claude", max_tokens=700)
+    assert built["PATH"] == "/opt/claude/bin:/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
     assert {name for name in built if name in inherited} == {
         "PATH",
         "HOME",
@@ -885,7 +1027,7 @@ def test_a_users_file_that_cannot_be_read_is_a_matter_of_login(tmp_path: Path, c
     file = tmp_path / "env"
     if content is not None:
         file.write_bytes(content)
-    reply = ask(Claude(model="", folder=tmp_path / "observer", env_file=str(file)))
+    reply = ask(Claude(model="", folder=tmp_path / "observer", env_file=str(file), cli_path="/bin/false"))
     assert reply.verdict is Verdict.AUTH
     assert str(file) in reply.message
     assert not (tmp_path / "observer").exists()
@@ -907,7 +1049,11 @@ def test_the_worker_does_not_import_the_sdk() -> None:
 def test_a_child_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     lines: list[Line] = []
-    run(claude_child.answer(Ask(system="s", prompt="p", model="m", folder="/", client="/bin/false"), lines.append))
+    run(
+        claude_child.answer(
+            Ask(system="s", prompt="p", model="m", folder="/", program="/bin/false", sdk=True), lines.append
+        )
+    )
     (line,) = lines
     assert line.reply is not None
     assert line.reply.verdict is Verdict.PERMANENT
@@ -945,8 +1091,8 @@ def test_the_clients_own_words_decide_where_it_gives_no_status(words: str, verdi
 
 
 def test_a_limit_of_ours_without_an_answer_is_no_answer() -> None:
-    heard = Heard(over=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
-    assert claude_child.reply(heard).verdict is Verdict.TRANSIENT
+    heard = Run(over=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
+    assert claude_stream.reply(heard).verdict is Verdict.TRANSIENT
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

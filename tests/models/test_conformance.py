@@ -165,9 +165,9 @@ def _by_claude(lab: claude.Lab) -> Stand:
     return Stand(lab.claude(), shown, Usage(input_tokens=100, output_tokens=20))
 
 
-claude_lab = claude.lab
+claude_lab, sdk = claude.lab, claude.sdk
 CHEAP = ("fake", "anthropic", *PRESETS)
-EVERY = (*CHEAP, pytest.param("claude", marks=claude.real))  # a second for each behaviour
+EVERY = (*CHEAP, pytest.param("claude", marks=pytest.mark.client))  # a second for each behaviour
 
 
 @pytest.fixture

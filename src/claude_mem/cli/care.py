@@ -17,7 +17,7 @@ from typing import Any
 
 from claude_mem import box, hook, modes, process, projects
 from claude_mem.cli import output
-from claude_mem.cli.run import database, gather_status
+from claude_mem.cli.run import database, gather_status, refining_problem
 from claude_mem.client import Client
 from claude_mem.config import PREFIX, Config, load_forgiving, only_here
 from claude_mem.errors import MemError, Misuse
@@ -395,13 +395,9 @@ def _refining(found: dict[str, Any]) -> Check:
     """Refining is a bonus: a provider that is paused is worth a word, but nothing is broken."""
     if found["prices_problem"]:
         return Check("refining", False, f"{found['prices_problem']}; our own prices are used", "mend or delete it")
-    who = ", ".join(found["providers"]) or "nobody; memories are made without a model"
-    now = time.time() * 1000
-    paused = [row for row in found["paused"] if row["until"] > now]
-    if paused:
-        row = paused[0]
-        why = f"{row['provider']} is paused: {row['verdict']}: {row['message']}"
+    if why := refining_problem(found):
         return Check("refining", False, why, "memories go on without it; `claude-mem cost` shows more")
+    who = ", ".join(found["providers"]) or "nobody; memories are made without a model"
     return Check("refining", True, f"by {who}, {found['today_tokens']:,} of {found['daily_tokens']:,} tokens today")
 
 

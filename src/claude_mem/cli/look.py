@@ -221,6 +221,8 @@ def _show_standing(found: dict[str, Any]) -> None:
     output.line(f"this month    {output.dollars(found['month_cost'])} of {output.dollars(found['monthly_cost'])}")
     if found["waiting"]:
         output.line(f"waiting       {found['waiting']:,} turns")
+    if found["problem"]:
+        output.line(f"problem       {found['problem']}")
     for row in found["paused"]:
         output.line(f"paused        {row['provider']}: {row['verdict']}: {row['message']}")
 

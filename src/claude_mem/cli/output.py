@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import termios
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -136,6 +137,21 @@ def can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
+def can_show_questions() -> bool:
+    """Whether a person can answer, and sees the question: stderr is a terminal, too."""
+    return can_ask() and sys.stderr.isatty()
+
+
+def ask_to_spend(question: str) -> bool | None:
+    """Whether a person agrees to something that is sent or spent from then on; None without an answer. An empty line
+    means yes, but only to a question that was seen: nothing counts that was typed before it was shown."""
+    if not can_show_questions():
+        return None
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    answer = reply(f"{question} [Y/n]")
+    return None if answer is None else answer.lower() in ("", "y", "yes")
+
+
 def reply(question: str) -> str | None:
     """The line that was typed, stripped; None at the end of input (^D, a closed stdin)."""
     say(f"{question} ")
@@ -155,17 +171,3 @@ def ask(question: str, *, default: bool = False) -> bool:
     if answer is None:
         return False
     return answer.lower() in ("y", "yes") or (default and not answer)
-
-
-def choose(question: str, choices: Sequence[tuple[str, str]]) -> str:
-    """The name of one of several choices, by its number. The first is what an empty line and the end of input mean;
-    anything else is asked again."""
-    names = {str(number): name for number, (name, _) in enumerate(choices, start=1)}
-    say(question)
-    for number, (_, meaning) in enumerate(choices, start=1):
-        say(f"  {number}  {meaning}")
-    while True:
-        answer = reply(f"1–{len(choices)} [1]") or "1"
-        if answer in names:
-            return names[answer]
-        say(f"{answer!r} is none of them")

@@ -164,11 +164,13 @@ def _stdin_folder() -> str:
 def gather_status(config: Config) -> dict[str, Any]:
     """From the worker; if none runs, from the files it left. It always says what waits, and what is wrong."""
     totals, state, worker, problem = _spool_only(config), "stopped", process.running(config.data_dir), ""
+    refining = ""
     if worker is not None:
         try:
             totals, state = Client(worker, seconds=3).get("/api/health"), "running"
+            refining = refining_problem(Client(worker, seconds=5).get("/api/cost", days=1))
         except MemError:
-            state = "hung"
+            state = state if state == "running" else "hung"
     elif process.holder(config.data_dir) is not None:
         state = "starting"
     elif database(config).exists() or _has_traces(config):
@@ -193,8 +195,20 @@ def gather_status(config: Config) -> dict[str, Any]:
         "to_rewrite": totals.get("to_rewrite", 0),
         "audit": audit,
         "problem": problem,
+        "refining": refining,
         "damage": _set_aside(config),
     }
+
+
+def refining_problem(found: dict[str, Any]) -> str:
+    """Return in one line why no model writes the memories that one was set up for; `found` is what `/api/cost` says."""
+    now = time.time() * 1000
+    paused = [
+        f"{row['provider']} is paused: {row['verdict']}: {row['message']}"
+        for row in found["paused"]
+        if row["until"] > now
+    ]
+    return str(found["problem"]) or next(iter(paused), "")
 
 
 def _outdated(config: Config, worker: process.Worker | None) -> str:
@@ -284,6 +298,8 @@ def _show_status(found: dict[str, Any]) -> None:
         output.line(f"audit       {wrong or 'what it can check of itself is right'}")
     for said in found["damage"]:
         output.line(f"damage      {said}")
+    if found["refining"]:
+        output.line(f"refining    {found['refining']}; memories are written without it")
     if found["problem"]:
         output.error(found["problem"], "`claude-mem doctor` looks for the cause")
     if found["worker"] == "hung":

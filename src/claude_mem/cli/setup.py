@@ -16,8 +16,8 @@ from claude_mem.cli import output, past
 from claude_mem.cli.deletion import Decision, decide
 from claude_mem.cli.move import EXPORT_NAMES
 from claude_mem.cli.run import start_current
-from claude_mem.config import Config, check, load_forgiving, parse
-from claude_mem.errors import BadSetting, CannotDo, MemError, Misuse, NotFound
+from claude_mem.config import Config, load_forgiving
+from claude_mem.errors import CannotDo, MemError, Misuse, NotFound
 from claude_mem.hosts.connect import RECORD, Change, Record, plan, put_in, removal, standing, take_out
 from claude_mem.hosts.edits import SERVER
 from claude_mem.hosts.host import Host, Ours
@@ -29,7 +29,7 @@ ENDINGS, END_SECONDS = 5, 0.3
 def add_commands(commands: Any) -> None:
     install_ = commands.add_parser("install", help="connect the coding agents on this machine")
     install_.add_argument("--host", action="append", default=[], metavar="H", help="only this one; may be given again")
-    install_.add_argument("--yes", action="store_true", help="never ask")
+    install_.add_argument("--yes", action="store_true", help="never ask; no model is set up")
     install_.add_argument("--mcp", action="store_true", help="print what any other MCP client needs, change nothing")
     install_.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
     install_.set_defaults(run=install)
@@ -69,7 +69,7 @@ def install(options: argparse.Namespace) -> int:
             put_in(found, record)
         except CannotDo as problem:
             problems[name] = problem
-    if not options.yes and output.can_ask():
+    if not options.yes and output.can_show_questions():
         _ask_model(config)
     start_current(config.data_dir)
     code = _report(chosen, plans, problems, config)
@@ -90,45 +90,22 @@ def _offer_past(chosen: Sequence[Host], options: argparse.Namespace) -> None:
 
 
 def _ask_model(config: Config) -> None:
-    """Once, and only if nothing was said before: memories are made without a model too."""
-    path = config.data_dir / "config.toml"
+    """Ask once whether a model may write the memories, if there is one to offer and nothing was set before."""
+    from claude_mem.worker import offers
+
     loaded = load_forgiving()
     if loaded.problems or loaded.sources["provider"] != "default":
         return
-    provider = output.choose("Memories are made by rules, at no cost. Shall a model refine them?", PROVIDERS)
-    costs = provider not in ("local", "ollama")
-    monthly_cost = _ask_monthly_cost(config.monthly_cost) if costs else None
-    if costs and monthly_cost is None:
+    offer = offers.find(config, search_path=os.environ.get("PATH", ""), folder=Path.cwd())
+    if offer is None:
+        return
+    output.say(offer.about)
+    agreed = output.ask_to_spend(offer.question)
+    if agreed is None:
         output.say("no model was set up; `claude-mem config set provider NAME` does it later")
         return
-    config_file.store(path, "provider", provider)
-    if monthly_cost is not None:
-        config_file.store(path, "monthly_cost", monthly_cost)
-    if provider in KEYS:
-        output.say(f"its key: `claude-mem config set {KEYS[provider]} -`, then paste it and press ^D")
-
-
-def _ask_monthly_cost(default: float) -> float | None:
-    """The most a model may cost, in dollars a month; None at the end of input."""
-    while True:
-        answer = output.reply(f"the most dollars a month [{default:g}]")
-        if not answer:
-            return None if answer is None else default
-        try:
-            return float(check("monthly_cost", parse("monthly_cost", answer.lstrip("$")), "this"))
-        except BadSetting as problem:
-            output.error(str(problem), problem.hint)
-
-
-KEYS = {"anthropic": "anthropic_api_key", "openrouter": "openrouter_api_key", "gemini": "gemini_api_key"}
-PROVIDERS = (
-    ("local", "no, rules alone"),
-    ("claude", "my Claude plan (needs the extra: pip install 'claude-mem-py[claude]')"),
-    ("ollama", "a model of mine, by Ollama"),
-    ("anthropic", "Anthropic's API, with a key"),
-    ("openrouter", "OpenRouter, with a key"),
-    ("gemini", "Gemini, with a key"),
-)
+    for name, value in (offer.settings if agreed else {"provider": "local"}).items():
+        config_file.store(config.data_dir / "config.toml", name, value)
 
 
 def _chosen(names: Sequence[str]) -> list[Host]:

@@ -54,7 +54,7 @@ class Action:
 
 
 ACTIONS = {
-    Verdict.UNPARSEABLE: Action(again=True),
+    Verdict.UNPARSEABLE: Action(again=True, opens_after=9, pause_ms=HOUR),  # three turns with three attempts each
     Verdict.TRUNCATED: Action(again=True),
     Verdict.TOO_LONG: Action(again=True),
     Verdict.REFUSED: Action(again=False),
@@ -68,6 +68,7 @@ _WHAT_NOW = {
     Verdict.AUTH: "Check the key or log in again (`claude-mem doctor` shows the provider).",
     Verdict.QUOTA: "It is tried again by itself; or choose another `provider`.",
     Verdict.PERMANENT: "Check `provider` and `model` (`claude-mem config`).",
+    Verdict.UNPARSEABLE: "Check `provider` and `model` (`claude-mem config`); it is tried again by itself.",
     Verdict.TRANSIENT: "It is tried again by itself.",
     Verdict.RATE_LIMITED: "It is tried again by itself, less and less often.",
 }
@@ -158,12 +159,13 @@ class Refiner:
             "waiting": await self.db.read(jobs.count, jobs.REFINE),
             "paused": await self.db.read(breakers.listing),
             "prices_problem": str(self.chain.prices.problem or ""),
+            "problem": await self.chain.problem(),
         }
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
     async def prepare(self, turn: Turn, tries: ledger.Tries = NO_TRIES, *, project: str = "") -> Request:
-        known = await self.db.read(observations.titles_before, turn, limit=request.MOST_KNOWN)
+        known = await self.db.read(observations.titles_before, turn, limit=3 * request.MOST_KNOWN)
         row = await self.db.read(projects.get, turn.project_id)
         name = project or (row["name"] if row else "unknown")
         strict = tries.verdicts[-1:] == (Verdict.UNPARSEABLE,)

@@ -20,7 +20,9 @@ from claude_mem.providers.prices import FREE, Price, Prices
 log = logging.getLogger(__name__)
 
 OWN_SERVERS = ("ollama", "lmstudio", "vllm")  # they cost nothing, wherever they stand
-AUTO_SECONDS = 900.0  # how long the answer to "can your Claude plan be used" is believed
+# How long the answer to "can your Claude plan be used" is believed; shorter if it was no, which a person may have changed.
+CHECK_SECONDS, AGAIN_SECONDS = 900.0, 30.0
+PATIENCE_SECONDS = 2.0  # for that answer, when a person waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,10 @@ class Chain:
         self.prices = Prices(config.data_dir)
         self.made: dict[Link, Model] = {}  # each is made once, so that there never are two children
         self.given = models
-        self.present: bool | None = None  # are the SDK and a client there?
-        self.auto_checked = -AUTO_SECONDS
-        self.auto_problem = ""
+        self.present: bool | None = None  # are the SDK and a program there?
+        self.claude_checked = -CHECK_SECONDS
+        self.claude_problem = ""
+        self.checking: asyncio.Task[str] | None = None
 
     def of(self, provider: str) -> Chain:
         """Another order over the same models, for trying one out."""
@@ -70,10 +73,10 @@ class Chain:
 
     def _claude_present(self) -> bool:
         if self.present is None:
-            from claude_mem.providers import claude
+            from claude_mem.providers.claude_program import find_program
 
             sdk = importlib.util.find_spec("claude_agent_sdk")
-            self.present = sdk is not None and bool(claude.find_client(self.config.claude_path))
+            self.present = sdk is not None and bool(find_program(self.config.claude_path))
         return self.present
 
     async def models(self) -> Sequence[Model]:
@@ -91,10 +94,21 @@ class Chain:
     async def _why_not_claude(self) -> str:
         from claude_mem.providers import claude
 
-        if time.monotonic() - self.auto_checked >= AUTO_SECONDS:
-            self.auto_problem = await claude.usable(self.config.claude_path, self.config.claude_env_file)
-            self.auto_checked = time.monotonic()
-        return self.auto_problem
+        believed = AGAIN_SECONDS if self.claude_problem else CHECK_SECONDS
+        if time.monotonic() - self.claude_checked >= believed:
+            c = self.config
+            self.claude_problem = await claude.usable(c.claude_path, c.claude_env_file, sdk=c.claude_sdk)
+            self.claude_checked = time.monotonic()
+        return self.claude_problem
+
+    async def problem(self) -> str:
+        """Return why the first choice can't be used, for people; empty if it can, or if only a request would show it."""
+        if self.given is not None or [link.provider for link in links(self.config)[:1]] != ["claude"]:
+            return ""
+        if self.checking is None or self.checking.done():
+            self.checking = asyncio.create_task(self._why_not_claude())
+        await asyncio.wait({self.checking}, timeout=PATIENCE_SECONDS)  # a program that hangs is no reason to
+        return self.claude_problem
 
     def _model(self, link: Link) -> Model:
         if link not in self.made:
@@ -112,8 +126,10 @@ class Chain:
     def fingerprint(self, model: Model) -> str:
         """What the model was set up with: when it changes, an old failure says nothing any more."""
         c = self.config
-        secrets = (read_key(c.anthropic_api_key), read_key(c.openai_api_key), c.claude_env_file, c.claude_path)
-        parts = (model.provider, c.provider, c.model, c.anthropic_base_url, c.openai_base_url, c.proxy, *secrets)
+        secrets = (read_key(c.anthropic_api_key), read_key(c.openai_api_key), c.claude_env_file)
+        program = (c.claude_path, str(c.claude_sdk))
+        addresses = (c.anthropic_base_url, c.openai_base_url, c.proxy)
+        parts = (model.provider, c.provider, c.model, *addresses, *secrets, *program)
         return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     async def tidy(self, keep: Collection[str] = ()) -> None:
@@ -128,6 +144,8 @@ class Chain:
                 log.warning("transcripts of %s could not be deleted: %s", folder, error)
 
     async def close(self) -> None:
+        if self.checking is not None:
+            self.checking.cancel()
         for model in self.made.values():
             await model.close()
         await self.tidy()
@@ -144,6 +162,7 @@ def make(link: Link, config: Config) -> Model:
             env_file=config.claude_env_file,
             cli_path=config.claude_path,
             keep_sessions=config.claude_resume,
+            sdk=config.claude_sdk,
         )
     from claude_mem.providers.http import Http
 

@@ -1,11 +1,11 @@
-"""The user's own Claude, asked through the Agent SDK in a child that lives for one question.
+"""The user's own Claude, asked through the installed `claude` program by a child that lives for one question.
 
-The worker never imports the SDK. For each question it starts `claude_child.py`, which starts the `claude` program, both in a
-process group of their own; whatever happens (an answer, the deadline, a cancelled task, a crash, even SIGKILL of this very
-worker), the group is gone within two seconds. There is never more than one.
+For each question the worker starts `claude_child.py`, which runs the program (or, if `claude_sdk` is set, has the Agent SDK run
+it), both in a process group of their own; whatever happens (an answer, the deadline, a cancelled task, a crash, even SIGKILL of
+this very worker), the group is gone within two seconds. There is never more than one.
 
 The environment of both is built from nothing: no key, address or switch of the agent that our hooks run in reaches them. What
-the client needs beyond its own login stands in a file that the user names.
+the program needs beyond its own login stands in a file that the user names.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import sys
 import unicodedata
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from claude_mem.errors import CannotDo
 from claude_mem.providers.base import Captured, Reply, Request, Verdict, leaves
-from claude_mem.providers.claude_child import INSTALL, Ask, Line
+from claude_mem.providers.claude_child import Line
+from claude_mem.providers.claude_program import Ask, find_program, path_for
+from claude_mem.providers.claude_sdk import INSTALL
 from claude_mem.redact import redact
-from claude_mem.text import shorten
+from claude_mem.text import plain, shorten
 
 MODEL = "haiku"
 CALL_SECONDS = 60.0
@@ -43,7 +45,7 @@ MESSAGE_CHARS = 300
 SLUG_CHARS = 200
 
 # What a program needs to find itself, its user and its certificates.
-_KEEP = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "CLAUDE_CONFIG_DIR")
+_KEEP = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "CLAUDE_CONFIG_DIR")
 _KEEP_PREFIXES = ("LC_", "XDG_")
 # Ours win over the user's file: each is part of a promise. Seen with Claude Code 2.1.325:
 _OURS = {
@@ -61,7 +63,7 @@ _OURS = {
     "CLAUDE_CODE_DISABLE_REFUSAL_FALLBACK": "1",
     "CLAUDE_CODE_NO_MODEL_FALLBACK": "1",
     "DISABLE_COMPACT": "1",
-    # The question and nothing else; also keeps "USD budget: $1e-9 remaining" from the model (claude_child.py).
+    # The question and nothing else; also keeps "USD budget: $1e-9 remaining" from the model (claude_program.py).
     "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
     "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
@@ -79,8 +81,12 @@ _CREDENTIALS = {
     "CLAUDE_CODE_USE_VERTEX",
     "CLAUDE_CODE_USE_FOUNDRY",
 }
-_NO_CLIENT = "there is no `claude` program: install Claude Code, or set `claude_path`"
+_NO_PROGRAM = (
+    "the `claude` program was not found in the usual places: install Claude Code, or name it with"
+    ' `claude-mem config set claude_path "$(command -v claude)"`'
+)
 _NO_LOGIN = "Claude Code is not logged in: run `claude` and `/login`, or name a file with a token in `claude_env_file`"
+_PLANS = ("claude.ai", "oauth_token")  # `authMethod` of a subscription
 _ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 
@@ -93,12 +99,14 @@ class Claude:
         env_file: str = "",
         cli_path: str = "",
         keep_sessions: bool = False,
+        sdk: bool = False,
         seconds: float = CALL_SECONDS,
     ) -> None:
         self.folder = folder
         self.env_file = env_file
         self.cli_path = cli_path
         self.keep_sessions = keep_sessions
+        self.sdk = sdk
         self.seconds = seconds
         self._model = model or MODEL
         self._one = asyncio.Lock()
@@ -118,26 +126,27 @@ class Claude:
         async with self._one:
             if self._closed:
                 return Reply(verdict=Verdict.TRANSIENT, message="the provider is closed")
+            program = find_program(self.cli_path)
+            if not program:
+                return Reply(verdict=Verdict.PERMANENT, message=_missing(self.cli_path))
             try:
-                env = environment(os.environ, self.env_file, max_tokens=request.max_tokens)
+                env = environment(os.environ, self.env_file, program=program, max_tokens=request.max_tokens)
             except CannotDo as error:
                 return Reply(verdict=Verdict.AUTH, message=str(error))
-            client = find_client(self.cli_path)
-            if not client:
-                return Reply(verdict=Verdict.PERMANENT, message=_NO_CLIENT)
             ask = Ask(
                 system=request.system,
                 prompt=request.prompt,
                 model=self.model,
                 folder=str(self.folder),
-                client=client,
+                program=program,
                 resume=resume,
                 keep=self.keep_sessions,
+                sdk=self.sdk,
             )
             body = msgspec.json.encode(ask) + b"\n"
             await leaves(body)  # what the program makes of it is its own; this is all that it is given
             reply = await self._run(body, env, captured)
-        return replace(reply, message=shorten(redact(reply.message), MESSAGE_CHARS))
+        return replace(reply, message=shorten(redact(plain(reply.message)), MESSAGE_CHARS))
 
     async def _run(self, ask: bytes, env: Mapping[str, str], captured: Captured) -> Reply:
         try:
@@ -171,49 +180,35 @@ class Claude:
             pass
 
 
-async def usable(cli_path: str = "", env_file: str = "") -> str:
-    """Why it can't be used, with what to do; empty if it can."""
-    if importlib.util.find_spec("claude_agent_sdk") is None:
+async def usable(cli_path: str = "", env_file: str = "", *, sdk: bool = False) -> str:
+    """Return why it can't be used, with what to do about it; empty if it can. No model is asked."""
+    if sdk and importlib.util.find_spec("claude_agent_sdk") is None:
         return INSTALL
-    client = find_client(cli_path)
-    if not client:
-        return f"{cli_path} is not a program: correct `claude_path`" if cli_path else _NO_CLIENT
+    program = find_program(cli_path)
+    if not program:
+        return _missing(cli_path)
     try:
-        env = environment(os.environ, env_file)
+        return "" if (await login(program, env_file)).logged_in else _NO_LOGIN
     except CannotDo as error:
         return str(error)
-    if _CREDENTIALS & env.keys():
-        return ""
-    return await _login_problem(client, env)
 
 
-def find_client(cli_path: str = "") -> str:
-    """The `claude` program: the one that is named, else the user's own, else the one that came with the SDK."""
-    if cli_path:
-        named = Path(cli_path).expanduser().absolute()
-        return str(named) if _is_program(named) else ""
-    home = Path(os.environ.get("HOME") or "/")
-    spec = importlib.util.find_spec("claude_agent_sdk")
-    bundled = [Path(place) / "_bundled" / "claude" for place in (spec and spec.submodule_search_locations) or ()]
-    usual = (home / ".claude" / "local" / "claude", home / ".local" / "bin" / "claude", *bundled)
-    if found := shutil.which("claude"):
-        return str(Path(found).absolute())  # the child stands in another folder
-    return next((str(path) for path in usual if _is_program(path)), "")
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+def _missing(cli_path: str) -> str:
+    return f"{cli_path} is not a program: correct `claude_path`" if cli_path else _NO_PROGRAM
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
 
 
-def environment(inherited: Mapping[str, str], env_file: str = "", *, max_tokens: int = 0) -> dict[str, str]:
-    """All that the child and the client get to see. Raises if the user's file can't be read."""
+def environment(
+    inherited: Mapping[str, str], env_file: str = "", *, program: str = "", max_tokens: int = 0
+) -> dict[str, str]:
+    """All that the child and the program get to see. Raises if the user's file can't be read."""
+    path = {"PATH": path_for(program)} if program else {}
     kept = {name: value for name, value in inherited.items() if name in _KEEP or name.startswith(_KEEP_PREFIXES)}
     named = read_env_file(Path(env_file).expanduser()) if env_file else {}
     most = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(max_tokens)} if max_tokens else {}
-    return {**kept, **named, **_OURS, **most}
+    return {**path, **kept, **named, **_OURS, **most}
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -312,29 +307,41 @@ def _kill(process: Process) -> None:
         pass  # all gone; macOS says EPERM of a group of which only the dead are left
 
 
-async def _login_problem(client: str, env: Mapping[str, str]) -> str:
-    """`claude auth status` prints JSON with `loggedIn`, and exits with 1 when that is false; 0.2 s, no request."""
-    try:
-        process = await _start(client, "auth", "status", cwd=Path("/"), env=env)
-    except OSError as error:
-        return f"can't run {client}: {error.strerror}"
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(STATUS_SECONDS):
-            said = await process.stdout.read(MAX_LINE)
-    except TimeoutError:
-        return f"`{client} auth status` does not answer"
-    finally:
-        await _end(process)
-    try:
-        logged_in = msgspec.json.decode(said, type=_Status).loggedIn
-    except msgspec.MsgspecError:
-        return f"`{client} auth status` makes no sense to us: update Claude Code"
-    return "" if logged_in else _NO_LOGIN
+@dataclass(frozen=True, slots=True)
+class Login:
+    logged_in: bool
+    has_plan: bool = False  # else every request is billed
 
 
 class _Status(msgspec.Struct):
+    """What `claude auth status` prints. It exits with 1 when nobody is logged in; 0.2 s, no request."""
+
     loggedIn: bool
+    authMethod: str = ""
+
+
+async def login(program: str, env_file: str = "") -> Login:
+    """Return whether the program is logged in, as it reports itself. Raises if that can't be found out."""
+    env = environment(os.environ, env_file, program=program)
+    if named := _CREDENTIALS & env.keys():
+        return Login(logged_in=True, has_plan=named == {"CLAUDE_CODE_OAUTH_TOKEN"})
+    try:
+        process = await _start(program, "auth", "status", cwd=Path("/"), env=env)
+    except OSError as error:
+        raise CannotDo(f"can't run {program}: {error.strerror}") from error
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(STATUS_SECONDS):
+            printed = await process.stdout.read(MAX_LINE)
+    except TimeoutError as error:
+        raise CannotDo(f"`{program} auth status` does not answer: check that `claude` starts in a terminal") from error
+    finally:
+        await _end(process)
+    try:
+        status = msgspec.json.decode(printed, type=_Status)
+    except msgspec.MsgspecError as error:
+        raise CannotDo(f"`{program} auth status` was not understood: update Claude Code") from error
+    return Login(status.loggedIn, status.loggedIn and status.authMethod in _PLANS)
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, c
 from claude_mem.providers.markdown import Block, Statement
 from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
-from claude_mem.text import clip, normal_title, shorten
+from claude_mem.text import clip, clip_closing, normal_title, shorten
 
 MOST_FACTS = 14
 MOST_CLAIMS = 7  # facts from the agent's words
@@ -49,7 +49,7 @@ def digest(turn: Turn) -> Digest:
         own = story_of(turn, evidence)
         drafts = write(turn, own)
     drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
-    summary = replace(summarize(turn, own), closing=whole_closing(evidence.message), closing_trust=closing_trust)
+    summary = replace(summarize(turn, own), closing=clip_closing(evidence.message), closing_trust=closing_trust)
     weighed = trust.weigh_all(drafts, turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 

@@ -19,12 +19,13 @@ from claude_mem.providers.prose import as_title
 from claude_mem.providers.reply import Read, Said
 from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
-from claude_mem.text import normal_title, shorten
+from claude_mem.text import normal_title
 
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
 # Drafts that rest on something seen stay even if the model has nothing to say about them.
 _SEEN = ("commit:", "fix:", "correction", "open:")
+_UNDONE = ("failed", "abandoned", "proposed")  # outcomes that are seen, not said
 REPEATED = 0.6  # of a decision's words are in an answer that repeats it
 _COMMON = frozenset(
     [
@@ -102,9 +103,10 @@ _COMMON = frozenset(
 def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
     """The digest as it should stand. `settled` are the keys a person has corrected or forgotten: what the model says of
     those is not kept."""
-    made = trust.weigh_all(_observations(turn, draft, said, gather(turn), settled), turn)
+    found = gather(turn)
+    made = trust.weigh_all(_observations(turn, draft, said, found, settled), turn)
     return Digest(
-        summary=trust.weigh_summary(_summary(draft.summary, said.summary), turn, made),
+        summary=trust.weigh_summary(_summary(draft.summary, said.summary, found), turn, made),
         observations=tuple(made),
         author=author,
         title=said.title,
@@ -118,7 +120,7 @@ def beside(
     """The same for words that can't be trusted: the evidence stands as it is, and the model's words are held beside it."""
     found = gather(turn)
     told = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(said.observations)]
-    held = [_hold(item, taint.trust, taint.why, turn) for item in (*told, *_of_summary(said.summary))]
+    held = [_hold(item, taint.trust, taint.why, turn) for item in told]
     stands = [item for item in draft.observations if item.key != "said" or not held]
     return Digest(draft.summary, (*stands, *(item for item in held if item.key not in settled)), author)
 
@@ -137,25 +139,24 @@ def _hold(item: Draft, level: str, why: str, turn: Turn) -> Draft:
     return trust.weigh(replace(item, trust=level, why=why), turn)
 
 
-def _of_summary(summary: Summary | None) -> Iterator[Draft]:
-    """There is one summary a turn, and that is the evidence's."""
-    parts = (
-        [summary.completed, summary.learned, summary.investigated, summary.next_steps, summary.notes] if summary else []
-    )
-    if any(parts):
-        title = shorten(next(part for part in parts if part), 120)
-        yield Draft(
-            key="model:summary", type="discovery", title=title, narrative="\n".join(part for part in parts if part)
-        )
-
-
-def _summary(draft: Summary | None, said: Summary | None) -> Summary | None:
-    """Field by field: what the model left empty, the draft has; the files are the tools' own."""
+def _summary(draft: Summary | None, said: Summary | None, found: Evidence) -> Summary | None:
+    """Field by field: what the model left empty, the draft has. The files are the tools' own, and the closing message is
+    the agent's."""
     if said is None or draft is None:
         return draft
     names = ("investigated", "learned", "completed", "next_steps", "notes")
     words = {name: getattr(said, name) or getattr(draft, name) for name in names}
-    return replace(draft, **words, request=said.request or draft.request)
+    outcome = _outcome(draft.outcome, said.outcome, found)
+    return replace(draft, **words, request=said.request or draft.request, outcome=outcome)
+
+
+def _outcome(draft: str, said: str, found: Evidence) -> str:
+    """Return how the turn ended: as the model says, unless it calls done what the evidence shows to be otherwise."""
+    if said != "done":
+        return said or draft
+    if draft in _UNDONE:
+        return draft
+    return said if found.edits or found.commits or found.commands else draft or "answered"
 
 
 def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settled: frozenset[str]) -> Iterator[Draft]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import unescape
 from html.entities import html5
 from itertools import chain, islice
@@ -188,7 +188,8 @@ _ITEMS = {"fact": "facts", "concept": "concepts", "file": ""}  # "": of the list
 _OBSERVATION_FIELDS = frozenset(
     ("type", "title", "subtitle", "narrative", "facts", "concepts", *_FILE_LISTS, *_ITEMS),
 )
-_SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "outcome")
+_OUTCOMES = frozenset(("done", "partly", "failed", "abandoned", "answered", "proposed"))
 # The blocks, and which tags mean something in each. Outside of any, fields may still be an observation's.
 _BLOCKS: dict[str, frozenset[str]] = {
     "": _OBSERVATION_FIELDS,
@@ -569,7 +570,13 @@ def _summary(blocks: Sequence[_Block]) -> Summary | None:
         next_steps=part("next_steps"),
         notes=part("notes"),
     )
-    return None if found == Summary() else found
+    return None if found == Summary() else replace(found, outcome=_outcome(_one(blocks, "outcome", SUBTITLE_CHARS)))
+
+
+def _outcome(words: str) -> str:
+    """Return the outcome that is named, and nothing for any other word: the first, since some models give a reason."""
+    first = re.match(r"[^\W\d_]+", words.lower())
+    return first[0] if first and first[0] in _OUTCOMES else ""
 
 
 def _reason(text: str, block: _Block) -> str:

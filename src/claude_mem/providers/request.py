@@ -6,9 +6,10 @@ holds it; the turn stands between two fence lines, as data.
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from string import Template
@@ -20,6 +21,7 @@ from claude_mem.providers.base import Request
 from claude_mem.providers.evidence import output_text
 from claude_mem.records import Stopped, SubagentStopped, ToolUsed, Turn
 from claude_mem.text import clip, plain, shorten, storable, tokens_at_most
+from claude_mem.titles import is_presentable
 
 PROMPTS = Path(__file__).parents[1] / "data" / "prompts"
 VERBOSITY = {
@@ -32,7 +34,21 @@ MOST_KNOWN = 30
 LEAST_TOKENS = 4_000  # in less, the instructions leave no room for a turn
 LEAST_ENTRY = 60  # characters: less says nothing about an event
 BYTES_PER_TOKEN = 3  # as in `tokens_at_most`
+BRIEF_BYTES = 400  # of what a tool answered, if nothing went wrong and there is not room for everything
+ARROW = "\n→ "
+ARROW_BYTES = len(ARROW.encode())
+SHORT_PROMPT = 80  # characters: what is shorter rarely says by itself what it is about
+TERSE_PROMPT = 20  # of the turn before: then it is no more than an answer, too
+LONG_PROMPT = 400  # what is longer says it, even if it points back somewhere
 
+_EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", patches.TOOL)
+_POINTS_BACK = re.compile(
+    r"\b(?:issue|option|point|item|step|number|finding|phase|suggestion|question|choice)s?\s*#?\d"
+    r"|\b(?:the|your|that|this) (?:first|second|third|last|latter|former|above|other|plan|proposal|suggestion|approach|idea|list)\b"
+    r"|\b(?:as|like|what) you (?:said|suggested|proposed|listed)\b|\b(?:all of (?:them|it)|both of (?:them|those)|those|these|the rest)\b"
+    r"|^(?:yes|no|ok(?:ay)?|sure|go (?:on|ahead)|continue|proceed|do (?:it|that|so)|same|instead|also|then|again)\b",
+    re.I,
+)
 # Which input fields of a tool tell what it did, in the order they are shown.
 _TELLING = (
     "command",
@@ -104,16 +120,20 @@ def _template(name: str) -> Template:
 
 def _prompt(turn: Turn, project: str, known: Sequence[str], *, fence: str, room: int, strict: bool) -> str:
     """The parts get what they need up to their share; the events get what is left."""
+    before = fit(_safe(_before(turn), fence), room // 8)
     asked = fit(_safe(turn.prompt, fence), room // 6)
     said = fit(_safe(_closing(turn), fence), room // 4)
     titles = fit(_safe(_known(known), fence), room // 8)
     frame = _template("turn")
     fixed = {
         "project": _named(project, fence), "number": turn.number, "known": titles, "fence": fence,
+        "before": f"[the turn before]\n{before}\n\n" if before else "",
         "prompt": asked, "closing": said or "(nothing)", "strict": STRICT if strict else "",
     }  # fmt: skip
     left = room - _bytes(frame.substitute(**fixed, events=""))
-    entries = [Entry(_safe(entry.text, fence), entry.weight) for entry in _entries(turn)]
+    entries = [
+        replace(entry, text=_safe(entry.text, fence), answer=_safe(entry.answer, fence)) for entry in _entries(turn)
+    ]
     return frame.substitute(**fixed, events="\n".join(condense(entries, left)) or "(no tools were used)")
 
 
@@ -128,8 +148,23 @@ def _named(project: str, fence: str) -> str:
 
 
 def _known(titles: Sequence[str]) -> str:
-    lines = [f"- {shorten(plain(title), 120)}" for title in titles[:MOST_KNOWN]]
+    lines = [f"- {shorten(plain(title), 120)}" for title in titles if is_presentable(title)][:MOST_KNOWN]
     return "\n".join(lines) or "(nothing yet)"
+
+
+def points_back(prompt: str, *, short: int = SHORT_PROMPT) -> bool:
+    """Return whether a prompt can't be understood without what was said before it: "yes", "1", "fix issue 2"."""
+    prompt = " ".join(prompt.split())
+    return len(prompt) <= short or (len(prompt) <= LONG_PROMPT and bool(_POINTS_BACK.search(prompt)))
+
+
+def _before(turn: Turn) -> str:
+    """Return the turn that the prompt answers; and if that one points back as well, the one before it."""
+    count = int(points_back(turn.prompt))
+    if count and turn.previous and points_back(turn.previous[-1].prompt, short=TERSE_PROMPT):
+        count = 2  # "yes" after "1"
+    chosen = turn.previous[-count:] if count else ()
+    return "\n".join(f"user: {each.prompt}\nagent, at the end: {each.closing or '(nothing)'}" for each in chosen)
 
 
 def _closing(turn: Turn) -> str:
@@ -138,10 +173,25 @@ def _closing(turn: Turn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event as the model sees it. The heavier, the more room it gets when there is little."""
+    """One event as the model sees it. The heavier, the more room it gets when there is little. `answer` is what the tool
+    answered, where that gives way first: it was read, or it passed."""
 
     text: str
     weight: int
+    answer: str = ""
+
+    @property
+    def size(self) -> int:
+        return _bytes(self.text) + 1 + (_bytes(self.answer) + ARROW_BYTES if self.answer else 0)
+
+    @property
+    def least(self) -> int:
+        """What it needs before anything gives way to it."""
+        return min(self.size, _bytes(self.text) + 1 + BRIEF_BYTES)
+
+    def within(self, room: int) -> str:
+        answer = fit(self.answer, room - _bytes(self.text) - ARROW_BYTES)
+        return f"{self.text}{ARROW}{answer}" if answer else fit(self.text, room)
 
 
 def _entries(turn: Turn) -> Iterator[Entry]:
@@ -149,23 +199,27 @@ def _entries(turn: Turn) -> Iterator[Entry]:
     for body in turn.bodies:
         if isinstance(body, ToolUsed) and (body.input or body.output or body.failed):
             number += 1
-            yield Entry(f"{number}. {_tool(body, turn.root)}", _weight(body))
+            yield _entry(number, body, turn.root)
         elif isinstance(body, SubagentStopped) and body.message:
             number += 1
             yield Entry(f"{number}. a subagent reported: {body.message}", 2)
 
 
 def _weight(body: ToolUsed) -> int:
-    if body.failed or body.name in ("Edit", "Write", "MultiEdit", "NotebookEdit", patches.TOOL):
-        return 3
+    if body.failed or body.name in _EDITS:
+        return 4
     return 2 if body.name in ("Bash", "Task", "Agent", "WebFetch", "WebSearch") else 1
 
 
-def _tool(body: ToolUsed, root: str) -> str:
+def _entry(number: int, body: ToolUsed, root: str) -> Entry:
     given = " ".join(_given(body.input, root))
     answer = output_text(body.output).strip()
-    head = f"{body.name}{' (failed)' if body.failed else ''}: {given}"
-    return f"{head}\n→ {answer}" if answer else head
+    head = f"{number}. {body.name}{' (failed)' if body.failed else ''}: {given}"
+    if body.name in _EDITS and not body.failed:
+        answer = ""  # the file that it was told to write
+    if body.failed and answer:
+        head, answer = f"{head}{ARROW}{answer}", ""
+    return Entry(head, _weight(body), answer)
 
 
 def _given(given: dict[str, Any], root: str) -> Iterator[str]:
@@ -202,12 +256,18 @@ def _diff(old: str, new: str) -> str:
 
 def condense(entries: Sequence[Entry], room: int) -> list[str]:
     """All entries within `room` bytes: short ones whole, long ones by head and tail, and if they are too many, the
-    lightest ones from the middle left out with their number."""
+    lightest ones from the middle left out with their number. What was read and what merely passed gets what edits and
+    failures leave over."""
     kept = _choose(entries, room)
     gaps = _gaps([index for index, _ in kept], len(entries))
+    chosen = [entry for _, entry in kept]
     room -= sum(_bytes(gap) + 1 for gap in gaps)
-    share = _share([(_bytes(entry.text) + 1, entry.weight) for _, entry in kept], room)
-    shown = [fit(entry.text, int(share * entry.weight) - 1) for _, entry in kept]
+    rooms = _rooms([(entry.least, entry.weight) for entry in chosen], room)
+    more = _rooms([(entry.size - entry.least, entry.weight) for entry in chosen], room - sum(rooms))
+    return _weave(gaps, [entry.within(sum(own) - 1) for entry, *own in zip(chosen, rooms, more, strict=True)])
+
+
+def _weave(gaps: Sequence[str], shown: Sequence[str]) -> list[str]:
     woven = [line for pair in zip(gaps, [*shown, ""], strict=True) for line in pair]
     return [line for line in woven if line]
 
@@ -227,16 +287,17 @@ def _gaps(kept: Sequence[int], count: int) -> list[str]:
     return [f"… {number} events left out …" if number else "" for number in missing]
 
 
-def _share(sizes: Iterable[tuple[int, int]], room: int) -> float:
-    """Room for each unit of weight, when those who need less leave the rest to the others."""
+def _rooms(sizes: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """Room for each by its size and weight, when those who need less leave the rest to the others."""
     waiting = sorted(sizes, key=lambda item: item[0] / item[1])
-    weights = sum(weight for _, weight in waiting)
+    weights, share = sum(weight for _, weight in waiting), float("inf")
     for need, weight in waiting:
         if need / weight > room / weights:
-            return max(room / weights, 0)
+            share = max(room / weights, 0)
+            break
         room -= need
         weights -= weight
-    return float("1e9")
+    return [int(min(need, share * weight)) for need, weight in sizes]
 
 
 def fit(text: str, room: int) -> str:

@@ -214,6 +214,9 @@ def concerns(found: Row) -> Iterator[Row]:
         yield _concern("warn", text, f"Whatever it was lies in {found['aside']['folder']}.")
     for problem in found["settings"]:
         yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
+    if found["refining"]["problem"]:
+        text = f"No model writes the memories: {found['refining']['problem']}."
+        yield _concern("warn", text, "They are written by rules meanwhile.")
     for row in found["refining"]["paused"]:
         if row["until"] > found["at"]:
             text = f"{row['provider']} rests: {row['verdict']}: {row['message']}"

@@ -8,7 +8,7 @@ const GROUPS = [
   ["What sessions are told", "context_tokens context_observations greeting"],
   ["What is kept", "mode skip_tools excluded_projects redact_secrets event_chars silence_minutes session_hours"],
   ["Who refines, and for how much", "provider model daily_tokens monthly_cost request_tokens verbosity language"],
-  ["Keys and addresses", "anthropic_api_key anthropic_base_url openai_api_key openai_base_url openrouter_api_key gemini_api_key claude_path claude_env_file claude_resume proxy"],
+  ["Keys and addresses", "anthropic_api_key anthropic_base_url openai_api_key openai_base_url openrouter_api_key gemini_api_key claude_path claude_env_file claude_sdk claude_resume proxy"],
   ["Search", "embedding_model"],
   ["The worker", "worker_port log_level data_dir"],
 ].map(([title, names]) => [title, names.split(" ")]);
