@@ -6,35 +6,24 @@ Writes them to `build/rules.md`, with the other sentences that have a cue word. 
 
 from __future__ import annotations
 
-import gzip
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from memories import DATA, HERE, _turns
+from turns import PROJECTS, missing, sessions
 
-from claude_mem.hosts import claude_transcript
 from claude_mem.providers.rules import rejection, rules
 from claude_mem.records import Prompted, ToolUsed, Turn
 
+HERE = Path(__file__).parent
 READING = HERE.parent / "build" / "rules.md"  # made of other people's words, so never committed
-PROJECTS = ("sessions", "evaluator")
 LONGEST = 4_000  # characters of a prompt whose sentences are listed; a longer one is a document
 CUE = re.compile(
     r"\b(?:always|never|don'?t|do not|from now on|going forward|in (?:the )?future|stop \w+ing|we use|prefer|must not|"
     r"avoid|whenever|every time|convention|remember)\b",
     re.I,
 )
-
-
-def turns(project: str) -> Iterator[Turn]:
-    for path in sorted((DATA / project / "transcripts").glob("*.jsonl.gz")):
-        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-            file.write(gzip.decompress(path.read_bytes()))
-            file.flush()
-            yield from _turns(claude_transcript.read(Path(file.name), host="claude"))
 
 
 def texts(turn: Turn) -> Iterator[str]:
@@ -47,7 +36,7 @@ def texts(turn: Turn) -> Iterator[str]:
 
 
 def report(project: str) -> str:
-    known = list(turns(project))
+    known = [turn for _, session in sessions(project) for turn in session]
     said = [text for turn in known for text in texts(turn)]
     found = [draft.title for turn in known for draft in rules(turn)]
     sentences = [part for text in said if len(text) <= LONGEST for part in re.split(r"\n+|(?<=[.!?])\s+", text)]
@@ -58,8 +47,8 @@ def report(project: str) -> str:
 
 
 def main() -> int:
-    if not all((DATA / project / "transcripts").is_dir() for project in PROJECTS):
-        print(f"no transcripts in {DATA.name}: nothing measured (set CLAUDE_MEM_BENCH_DATA)")
+    if why := missing():
+        print(why)
         return 0
     READING.parent.mkdir(exist_ok=True)
     READING.write_text("\n".join(map(report, PROJECTS)), "utf-8")

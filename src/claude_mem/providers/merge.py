@@ -15,7 +15,7 @@ from claude_mem.origins import EXTERNAL
 from claude_mem.providers import rules as rules_
 from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
-from claude_mem.providers.prose import as_title
+from claude_mem.providers.prose import as_title, is_decision
 from claude_mem.providers.reply import Read, Said
 from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
@@ -23,8 +23,6 @@ from claude_mem.text import normal_title
 
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
-# Drafts that rest on something seen stay even if the model has nothing to say about them.
-_SEEN = ("commit:", "fix:", "correction", "open:")
 _UNDONE = ("failed", "abandoned", "proposed")  # outcomes that are seen, not said
 REPEATED = 0.6  # of a decision's words are in an answer that repeats it
 _COMMON = frozenset(
@@ -174,6 +172,8 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     for number, item in enumerate(told):
         own = [rest for rest, partner in partners if partner == number]
         kept = [_join(item, own, found, turn, number, alone=len(told) == 1)]
+        if number == 0:
+            kept = [replace(kept[0], facts=(*kept[0].facts, *_decided(mine, told))[:MOST_FACTS])]
         if any(rest.key in settled for rest in own):
             kept = own
         files |= {path for each in kept for path in each.files_modified}
@@ -201,9 +201,17 @@ def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
     return item.type == Type.RULE and bool(stated)
 
 
+def _decided(mine: Sequence[Draft], told: Sequence[Said]) -> Iterator[Fact]:
+    """Return the decisions among the facts of the draft that no answer repeats."""
+    answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in told]
+    for fact in (fact for draft in mine if draft.type != Type.DECISION for fact in draft.facts):
+        if is_decision(fact.text) and not any(_repeats(fact.text, words) for words in answers):
+            yield fact
+
+
 def _was_seen(draft: Draft, files: set[str]) -> bool:
     """Return whether a draft that no answer speaks of stays: it rests on something seen, and nothing else tells it."""
-    return draft.key.startswith(_SEEN) or (draft.key == "edits" and files.isdisjoint(draft.files_modified))
+    return draft.key == "work" and (bool(draft.commit) or files.isdisjoint(draft.files_modified))
 
 
 def _left_out(draft: Draft, told: Sequence[Said]) -> Draft | None:

@@ -49,6 +49,10 @@ _STATUS = re.compile(
 _OFFER = re.compile(
     r"(?i)\?\W*$|\b(?:would you (?:like|prefer)|do you want|want me to|shall i|should i|let me know|if you(?:'d| would) like|which (?:one|option|approach)|your (?:call|choice|preference|thoughts))\b"
 )
+_DECISION = re.compile(
+    r"(?i)\b(?:decided|chose|opted|deliberately|on purpose|rejected|ruled out|turned down|won't fix|by design)\b"
+    r"|\b(?:instead of|rather than)\b.*\b(?:because|since|so that|as it|as they)\b"
+)
 _POINTING = re.compile(
     r"(?i)^\W*(?:it|its|it's|this|that|that's|these|those|they|they're|he|she|here|there|both|so|but|and|also|then|thus|therefore|however|otherwise|"
     r"instead|additionally|finally|first|second|third|next|since|because|you|your|i|i'm|i've|my|we|our|now|same|either|neither|"
@@ -107,6 +111,11 @@ def is_status(sentence: str) -> bool:
 def is_offer(sentence: str) -> bool:
     """Does it ask or offer something?"""
     return bool(_OFFER.search(sentence))
+
+
+def is_decision(sentence: str) -> bool:
+    """Does it tell of a choice between ways, with its reason, or of a rejection?"""
+    return bool(_DECISION.search(sentence))
 
 
 def is_lead_in(sentence: str) -> bool:

@@ -258,7 +258,7 @@ def name_prompt(conn: Connection, turn_id: int, prompt_id: str) -> None:
 
 
 _TURN = """
-    select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, p.root
+    select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, s.host, p.root
       from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
      where not t.private
 """
