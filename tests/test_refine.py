@@ -141,7 +141,7 @@ def test_what_a_person_has_settled_is_not_spoken_for_again(tmp_path: Path, deed:
 @pytest.mark.parametrize("deed", ["correct", "forget"])
 def test_the_memories_beside_a_settled_one_stay(tmp_path: Path, deed: str) -> None:
     async def story(here: Place) -> None:
-        here.lab.spool("UserPromptSubmit", prompt="Fix the basket totals")
+        here.lab.spool("UserPromptSubmit", prompt="Fix the basket totals. We always round money at the end.")
         failed = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}, "error": "E  KeyError: 'total'"}
         here.lab.spool("PostToolUseFailure", **failed)
         edit = {"file_path": str(here.lab.project / "src/basket.py"), "old_string": "a", "new_string": "b"}
