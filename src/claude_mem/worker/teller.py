@@ -119,7 +119,7 @@ class Teller:
     async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
         """What a new session of this project is told at its start."""
         known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
-        known = known or context.Known(name, (), None, 0)
+        known = known or context.Known(name)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
 
     # --- later -----------------------------------------------------------------------------------------------
