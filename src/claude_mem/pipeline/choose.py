@@ -76,17 +76,17 @@ def work(found: Sequence[Piece], *, most: int) -> list[Piece]:
 # --- decisions and traps ---------------------------------------------------------------------------------------------
 
 
-def knowledge(recent: Iterable[Row], known: Sequence[Row], *, most: int) -> list[Row]:
-    """Return decisions and traps that matter for the files in play, the newest first: each recent observation, the
-    newest before the others, brings in itself or the newest one on its files that is not there yet."""
+def knowledge(known: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
+    """Return decisions and traps that matter for the files in play, the newest first. Going back in time, each one made
+    since then brings in itself, and each turn the newest on the files that it changed."""
     chosen: dict[int, Row] = {}
-    pool = [(item, _files(item)) for item in known]
-    for row in recent:
-        if len(chosen) >= most:
-            break
-        own = _files(row)
-        about = (item for item, files in pool if item["id"] == row["id"] or files & own)
-        if (found := next((item for item in about if item["id"] not in chosen), None)) is not None:
+    pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in known]
+    moments = [(age(row), row["id"], frozenset[str]()) for row in known if row["created_at"] >= since]
+    moments += [(age(turn), 0, frozenset(turn.get("files_edited", ()))) for turn in turns]
+    for _, own, changed in sorted(moments, key=lambda moment: moment[0], reverse=True):
+        fits = (row for row, files in pool if row["id"] == own or files & changed)
+        found = next((row for row in fits if row["id"] not in chosen), None)
+        if found is not None and len(chosen) < most:
             chosen[found["id"]] = found
     return sorted(chosen.values(), key=age, reverse=True)
 
@@ -102,10 +102,6 @@ def lasting(known: Sequence[Row]) -> list[Row]:
         )
 
     return [row for row in known if not is_failure(row) or came_before(row)]
-
-
-def _files(row: Row) -> frozenset[str]:
-    return frozenset(row.get("files_modified") or row.get("files_read") or ())
 
 
 # --- where things stand ----------------------------------------------------------------------------------------------

@@ -182,7 +182,8 @@ def _sections(known: Known, icons: Icons, slots: int) -> list[Section]:
     made = choose.distinct(made, [*before, *asked], title=_title_of_piece)
     pool = choose.lasting(_merged(known.decisions, filter(is_knowledge, known.recent)))
     pool = _rows(pool, [*before, *asked, *map(_title_of_piece, made)])
-    decisions = choose.knowledge(known.recent, pool, most=left * 2 // 5)
+    since = known.recent[-1]["created_at"] if known.recent else 0
+    decisions = choose.knowledge(pool, known.turns, since=since, most=left * 2 // 5)
     work = choose.work(made, most=left - len(decisions))
     return [
         Section(RULES_TITLE, [_line(row, str(row["id"])) for row in rules]),

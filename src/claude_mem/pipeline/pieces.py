@@ -39,7 +39,7 @@ class Piece:
     title: Row
     others: tuple[Row, ...]
     at: tuple[int, int]  # its newest observation: when it was made, and its number
-    session_id: int
+    session_id: int  # in which it began
 
     @property
     def weight(self) -> int:
@@ -60,8 +60,8 @@ class _Marks:
 
 def pieces(rows: Sequence[Row]) -> list[Piece]:
     """Return the pieces of work that these observations tell of; both the newest first. One without a title that can be
-    shown is left out."""
-    ordered = sorted(rows, key=age)
+    shown is left out; decisions and traps have lines of their own."""
+    ordered = sorted((row for row in rows if not is_knowledge(row)), key=age)
     marks = [_marks(row) for row in ordered]
     belongs: list[int] = []
     members: defaultdict[int, list[Row]] = defaultdict(list)
@@ -74,13 +74,12 @@ def pieces(rows: Sequence[Row]) -> list[Piece]:
 
 
 def _piece(group: Sequence[Row]) -> Piece | None:
-    newest = group[-1]
-    named = sorted((row for row in group if not is_knowledge(row)), key=lambda row: (-weight(row), *_newest_first(row)))
-    title = next((row for row in named if has_title(row)), None)
+    ranked = sorted(group, key=lambda row: (-weight(row), -row["created_at"], -row["id"]))
+    title = next((row for row in ranked if has_title(row)), None)
     if title is None:
         return None
-    others = tuple(row for row in (*named, *filter(is_knowledge, group)) if row is not title)
-    return Piece(title, others, age(newest), newest["session_id"])
+    others = tuple(row for row in ranked if row is not title)
+    return Piece(title, others, age(group[-1]), group[0]["session_id"])
 
 
 def weight(row: Row) -> int:
@@ -110,10 +109,6 @@ def is_failure(row: Row) -> bool:
 
 def age(row: Row) -> tuple[int, int]:
     return row["created_at"], row["id"]
-
-
-def _newest_first(row: Row) -> tuple[int, int]:
-    return -row["created_at"], -row["id"]
 
 
 # --- what belongs together -------------------------------------------------------------------------------------------

@@ -447,7 +447,8 @@ def last_turns(conn: Connection, project_ids: list[int], *, limit: int, but_sess
         found += rows(
             conn,
             f"""
-            select id, session_id, prompt_number, request, completed, next_steps, notes, outcome, provider, created_at
+            select id, session_id, prompt_number, request, completed, next_steps, notes, outcome, files_edited,
+                   provider, created_at
               from session_summaries o
              where project_id = ? and session_id != ? and {TELLABLE}
              order by created_at desc, id desc limit ?
