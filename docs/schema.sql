@@ -865,3 +865,5 @@ CREATE TABLE trusted_sources (
     at          integer not null,                -- when a person said so
     primary key (project_id, source)
 ) strict, without rowid;
+
+CREATE INDEX observations_rules on observations (project_id, created_at desc) where type = 'rule' and not forgotten;

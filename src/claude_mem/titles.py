@@ -44,7 +44,7 @@ _UNFINISHED = frozenset(
     upon using via was were when where which while who whose will with within without your
     """.split()  # noqa: SIM905
 )
-_AFTER_PARTICLE_VERB = ("log", "sign", "opt", "plug", "buil", "turn", "switch", "carr", "check", "step")  # "log in"
+_BEFORE_IN = ("log", "sign", "opt", "plug", "buil", "check", "step")  # "log in" is whole, "the basket is in" is not
 _CHAT = re.compile(
     r"(?:perfect|great|excellent|good|nice|awesome|cool|done|ok|okay|yes|yep|yeah|no|nope|sure|thanks|sorry|alright"
     r"|right|hmm+|ah|oh|wow|got it|understood|exactly|absolutely|agreed|correct|confirmed)(?:[!.,;:…]|\s[–—-]|$)"
@@ -85,7 +85,7 @@ def _names_something(line: str) -> bool:
         return False
     found = _WORD.findall(line)
     wide = sum(len(word) for word in found if _is_wide(word))
-    if wide < LEAST_WIDE and len(found) < LEAST_WORDS:
+    if wide < LEAST_WIDE and sum(bool(_WORD.search(chunk)) for chunk in line.split()) < LEAST_WORDS:
         return False
     named = (word for word in found if not word.isdigit() and word.casefold().replace("’", "'") not in _TALK)
     return any(any(map(str.isalpha, word)) for word in named)
@@ -106,9 +106,11 @@ def _is_whole(line: str) -> bool:
         return False
     if any(line.count(begin) > line.count(end) for begin, end in _PAIRS) or line.count("`") % 2 or line.count('"') % 2:
         return False
-    *before, last = line.rstrip(".!?").lower().split()
-    if last in ("in", "on"):
-        return bool(before) and before[-1].startswith(_AFTER_PARTICLE_VERB)
+    if line.endswith((".", "!", "?", "。", "！", "？")):
+        return True
+    *before, last = line.lower().split()
+    if last == "in":
+        return bool(before) and before[-1].startswith(_BEFORE_IN)
     return last not in _UNFINISHED
 
 

@@ -10,6 +10,5 @@ alter table observations add column superseded_by integer references observation
 -- The version of the writer that last digested the turn. 0: up to 0.1.0; such turns are digested again in the background.
 alter table turns add column writer integer not null default 0;
 
--- A session's start names rules and pinned observations of any age: finding the few must not mean reading them all.
+-- A session's start names rules of any age: finding the few must not mean reading everything.
 create index observations_rules on observations (project_id, created_at desc) where type = 'rule' and not forgotten;
-create index observations_pinned on observations (project_id, created_at desc) where pinned and not forgotten;
