@@ -38,7 +38,7 @@ def _row(number: int, title: str = "Fixed the basket", **more: Any) -> Row:
     return {**base, **files, "session_id": number, "prompt_number": 1, "created_at": NOON - number * DAY // 3, **more}
 
 
-def _turn(number: int = 1, **more: Any) -> Row:
+def _turn(number: Any = 1, **more: Any) -> Row:
     """What a turn asked, reached and left open."""
     fields = dict.fromkeys(("request", "completed", "next_steps", "notes"), "")
     base = {
@@ -264,10 +264,10 @@ def test_pinned_ones_are_told_first_however_old_they_are() -> None:
     assert text.index("### Pinned") < text.index("Never touch the ledger by hand") < text.index("### Work")
 
 
-def test_what_a_person_wrote_pinned_or_approved_needs_to_pass_no_gate() -> None:
-    fine = [{"trust": "user"}, {"pinned": 1}, {"verdict": "approved"}]
+def test_what_someone_wrote_saved_pinned_or_approved_needs_to_pass_no_gate() -> None:
+    fine: list[Row] = [{"trust": "user"}, {"pinned": 1}, {"verdict": "approved"}, {"session_id": None}]
     known = Known("shop", recent=[_row(n, f"This is basket{n}", **more) for n, more in enumerate(fine, 1)])
-    assert [n for n in (1, 2, 3) if f"This is basket{n}" in render(known, budget_tokens=800)] == [1, 2, 3]
+    assert render(known, budget_tokens=800).count("This is basket") == len(fine)
 
 
 @pytest.mark.parametrize("title", ["Done", "All tests pass", "Added one focused test that", "It now works", "", None])
@@ -573,7 +573,7 @@ def db(config: Config) -> Iterator[Database]:
     db.close()
 
 
-def _work_of(conn: Connection, session: int, number: int, *drafts: Draft, at: int, **summary: Any) -> None:
+def _work_of(conn: Connection, /, session: int, number: int, *drafts: Draft, at: int, **summary: Any) -> None:
     """A turn that was digested: its observations and its summary."""
     conn.execute("insert or ignore into projects values (1, 'shop', '/p', 0)")
     conn.execute(

@@ -42,9 +42,9 @@ def _numbers(found: Terms) -> bool:
     return any(any(map(str.isdigit, term)) for term in found)
 
 
-def repeats(text: str, lines: Iterable[str]) -> bool:
+def repeats(text: str, lines: Iterable[Terms]) -> bool:
     own = subject(text)
-    return any(is_alike(own, subject(line)) for line in lines)
+    return any(is_alike(own, line) for line in lines)
 
 
 def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], str]) -> list[T]:
@@ -52,10 +52,9 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
     seen = [subject(line) for line in before]
     kept = []
     for item in items:
-        own = subject(title(item))
-        if not any(is_alike(own, other) for other in seen):
+        if not repeats(title(item), seen):
             kept.append(item)
-        seen.append(own)
+        seen.append(subject(title(item)))
     return kept
 
 

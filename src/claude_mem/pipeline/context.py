@@ -9,7 +9,7 @@ instruction: the text says so, and nothing in it can end its fence or hide from 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -78,10 +78,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A text, and the names of what it tells (`o12` an observation, `s5` a summary)."""
+    """A text, the names of what it tells (`o12` an observation, `s5` a summary), and of what would only repeat it."""
 
     text: str
     told: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 NOTHING = Composed("")
@@ -153,7 +154,16 @@ def _composed(head: list[str], known: Known, icons: Icons, budget_tokens: int) -
     sections = _harmless(_sections(known, icons, slots))
     lines = [line for section in sections for line in (f"\n{section.title}", *(item.text for item in section.lines))]
     told = tuple(dict.fromkeys(item.told for section in sections for item in section.lines if item.told))
-    return Composed(_fence([*head, *lines, f"\n{MORE}"]), told)
+    return Composed(_fence([*head, *lines, f"\n{MORE}"]), told, tuple(_repeated(known.recent, sections, set(told))))
+
+
+def _repeated(rows: Sequence[Row], sections: Sequence[Section], told: set[str]) -> Iterator[str]:
+    """The names of observations from turns that the sections have told of, in these words or others."""
+    said = [choose.subject(item.said) for section in sections for item in section.lines]
+    known = [row for row in rows if f"o{row['id']}" in told or choose.repeats(_title(row), said)]
+    turns = {(row["session_id"], row["prompt_number"]) for row in known if row["session_id"]}
+    yield from (f"o{row['id']}" for row in known)
+    yield from (f"o{row['id']}" for row in rows if (row["session_id"], row["prompt_number"]) in turns)
 
 
 def _harmless(sections: Iterable[Section]) -> list[Section]:
@@ -238,7 +248,9 @@ def _last_session(known: Known, made: Sequence[Piece], most: int) -> Section:
 def _asked(label: str, turn: Row, made: Sequence[Piece]) -> Line:
     """What was asked, and by their numbers the pieces of work that would only repeat it."""
     text = choose.request(turn)
-    same = [str(piece.title["id"]) for piece in made if choose.repeats(text, [_title_of_piece(piece)])][:MOST_OTHERS]
+    same = [str(piece.title["id"]) for piece in made if choose.repeats(_title_of_piece(piece), [choose.subject(text)])][
+        :MOST_OTHERS
+    ]
     return Line(_fitting(f"{label}: ", text, f" (see {' '.join(same)})" if same else ""), text, f"s{turn['id']}")
 
 

@@ -90,9 +90,10 @@ def weight(row: Row) -> int:
 
 
 def has_title(row: Row) -> bool:
-    """Return whether the title can be shown: a person vouches for it, or it passes the gate."""
+    """Return whether the title can be shown: someone chose it (saved, pinned, approved), or it passes the gate."""
     title = (row["title"] or "").strip()
-    if row.get("trust") == "user" or row.get("verdict") == "approved" or row.get("pinned"):
+    saved = row.get("trust") == "user" or row.get("session_id") is None
+    if saved or row.get("verdict") == "approved" or row.get("pinned"):
         return bool(title)
     return is_presentable(title[:-1] if title.endswith("…") and len(title) >= CUT_AT else title)
 
