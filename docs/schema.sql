@@ -866,4 +866,4 @@ CREATE TABLE trusted_sources (
     primary key (project_id, source)
 ) strict, without rowid;
 
-CREATE INDEX observations_rules on observations (project_id, created_at desc) where type = 'rule' and not forgotten;
+CREATE INDEX observations_rules on observations (project_id, created_at) where type = 'rule';

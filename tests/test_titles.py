@@ -52,7 +52,8 @@ STATUS = [
     "All tests pass", "All tests pass and the linter is happy", "All 1351 tests pass, lint is clean", "The fix is complete and all tests pass",
     "Ready to commit or merge", "All changes are complete and verified", "The implementation is complete", "Build succeeded",
     "All PR review comments have been addressed", "Both issues have been addressed", "Replied to all 4 comments",
-    "All docs-finder tests pass", "The PR is ready to merge", "Everything works as expected",
+    "All docs-finder tests pass", "The PR is ready to merge", "Everything works as expected", "The commit went through successfully", "The changes are staged and ready",
+    "Both files have been updated successfully",
 ]  # fmt: skip
 FRAGMENTS = [
     "", "   ", "…", "!!!", "🎉🎉 🎉", "Added one focused test that", "Now the output will look like", "The summary of the basket:",

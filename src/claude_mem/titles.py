@@ -21,19 +21,20 @@ _PATH = re.compile(r"[/\\]|\w\.\w")
 _TALK = frozenset(
     """
     a about absolutely add added address addressed again agree ah ahead all alright also am an and any anything applied
-    approved are as at awesome be been both branch build builds but by bye call can change changed changes check checked
-    checks ci clean clear code comment comments commit commits committed compile compiles complete completed completely
-    confirm confirmed continue cool correct correctly could did do does doing done error errors every everything exactly
-    excellent expected failed failures fine finish finished fix fixed fixes for from get go goes going good got great
-    green happy has have hello here hey hi i i'd i'll i'm i've implementation implemented in is issue issues it it's its
-    job just keep let let's lets lgtm lint linter linting locally look looks main make me merge merged my nice no nope
-    nothing now of off ok okay on one ones or our out pass passed passes passing perfect perfectly picture please pr
-    problem problems proceed properly push pushed question questions ready remaining replied retry review reviewed right
-    run running runs see ship should show so sorry sounds start started status step still stuff succeed succeeded
-    succeeds success successful successfully suite summary sure task tasks test tested tests thank thanks that that's
-    the their them then there there's these they thing things this those three to too try two typecheck understand
-    understood unit up update updated us verification verified verify very wait want warning warnings was we we're we've
-    well were what with without work worked working works would yeah yep yes yet you you're you've your
+    approved are aren't as at awesome be been both branch build builds but by bye call can change changed changes check
+    checked checks ci clean clear code comment comments commit commits committed compile compiles complete completed
+    completely confirm confirmed continue cool correct correctly could did do does doing done error errors every
+    everything exactly excellent expected fail failed fails failures file files fine finish finished fix fixed fixes for
+    from get go goes going good got great green happy has hasn't have haven't hello here hey hi i i'd i'll i'm i've
+    implementation implemented in is isn't issue issues it it's its job just keep let let's lets lgtm lint linter
+    linting locally look looks made main make me merge merged my nice no nope nothing now of off ok okay on one ones or
+    our out pass passed passes passing perfect perfectly picture place please pr problem problems proceed properly push
+    pushed question questions ready remaining replied retry review reviewed right run running runs see ship should show
+    so sorry sounds staged start started status step still stuff succeed succeeded succeeds success successful
+    successfully suite summary sure task tasks test tested tests thank thanks that that's the their them then there
+    there's these they thing things this those three through to too try two typecheck understand understood unit up
+    update updated us verification verified verify very wait want warning warnings was we we're we've well went were
+    what with without work worked working works would yeah yep yes yet you you're you've your
     """.split()  # noqa: SIM905 -- a list of so many words can't be read
 )
 # A line that ends with one of these goes on somewhere else.

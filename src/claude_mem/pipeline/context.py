@@ -102,6 +102,7 @@ class Line:
 class Section:
     title: str
     lines: Sequence[Line]
+    stands_alone: bool = False  # its title says something without lines
 
 
 def gather(
@@ -170,8 +171,8 @@ def _harmless(sections: Iterable[Section]) -> list[Section]:
     """Return them without the lines that read like an instruction, alone or together; none that is empty."""
     known = list(sections)
     fine = iter(apart([(line.said, line.vouched) for section in known for line in section.lines]))
-    kept = [Section(section.title, [line for line in section.lines if next(fine)]) for section in known]
-    return [section for section in kept if section.lines]
+    kept = [replace(section, lines=[line for line in section.lines if next(fine)]) for section in known]
+    return [section for section in kept if section.lines or section.stands_alone]
 
 
 # --- what gets a line ------------------------------------------------------------------------------------------------
@@ -236,22 +237,24 @@ def _last_session(known: Known, made: Sequence[Piece], most: int) -> Section:
     asked = choose.asked(known.turns)
     result = choose.outcome(known.turns, asked[-1] if asked else known.turns[0])
     title = f"### Last session ({_day(known.turns[0]['created_at'])})"
-    labels = ("Asked", "Then asked") if most > 1 else ("Asked",)
-    lines = [_asked(label, turn, made) for label, turn in zip(labels, asked, strict=False)]
+    fresh_turns = [turn for turn in asked if not _is_told(turn, made)][:most]
+    lines = [_asked(label, turn) for label, turn in zip(("Asked", "Then asked"), fresh_turns, strict=False)]
     steps = choose.still_open(known.turns, known.recent, sessions=OPEN_SESSIONS)
     fresh = choose.distinct(steps, [line.said for line in lines], title=lambda step: step[1])
     room = min(MOST_OPEN, most - len(lines))
     lines += [_open(turn, step, known.turns[0]["session_id"]) for turn, step in fresh[:room]]
-    return Section(f"{title}: {OUTCOMES.get(result, result)}" if result else title, lines)
+    return Section(f"{title}: {OUTCOMES.get(result, result)}" if result else title, lines, stands_alone=bool(result))
 
 
-def _asked(label: str, turn: Row, made: Sequence[Piece]) -> Line:
-    """What was asked, and by their numbers the pieces of work that would only repeat it."""
+def _is_told(turn: Row, made: Sequence[Piece]) -> bool:
+    """Return whether the title of a piece of work says what was asked: then that line is enough."""
+    own = choose.subject(shorten(choose.request(turn), 4 * LINE_TOKENS))
+    return any(choose.repeats(_title_of_piece(piece), [own]) for piece in made)
+
+
+def _asked(label: str, turn: Row) -> Line:
     text = choose.request(turn)
-    same = [str(piece.title["id"]) for piece in made if choose.repeats(_title_of_piece(piece), [choose.subject(text)])][
-        :MOST_OTHERS
-    ]
-    return Line(_fitting(f"{label}: ", text, f" (see {' '.join(same)})" if same else ""), text, f"s{turn['id']}")
+    return Line(_fitting(f"{label}: ", text), text, f"s{turn['id']}")
 
 
 def _open(turn: Row, step: str, last_session: int) -> Line:

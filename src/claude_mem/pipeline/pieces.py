@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from claude_mem.records import Type
 from claude_mem.titles import is_presentable
 from claude_mem.words import terms
 
@@ -23,8 +24,9 @@ LOOKED_BACK = 60  # observations among which an earlier part of the same work is
 NEAR_SESSIONS = 2  # a piece goes on in one of the next two sessions, or it is another one
 SHARED_FILES = 0.5  # of the fewer changed files, for two sessions to be at the same work
 SHARED_TERMS = 0.3  # of the fewer terms in two titles, for them to have the same subject
-NEAR_TURNS = 5  # an answer belongs to the work of the turns just before it
-FIXED, FAILS = "fix:", "open:"  # begin the keys of a command that failed and then passed, or still failed at the end
+NEAR_TURNS = 5  # a conversation goes on within so many turns
+# How keys begin: of a commit, and of a command that failed and then passed, or still failed at the end of its turn.
+COMMITTED, FIXED, FAILS = "commit:", "fix:", "open:"
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
 OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
 CUT_AT = 60  # a title that 0.1.0 cut for its length, rather than a fragment, has at least so many characters
@@ -57,6 +59,10 @@ class _Marks:
     files: frozenset[str]
     terms: frozenset[str]
 
+    @property
+    def is_talk(self) -> bool:
+        return not self.changed and not self.commit
+
 
 def pieces(rows: Sequence[Row]) -> list[Piece]:
     """Return the pieces of work that these observations tell of; both the newest first. One without a title that can be
@@ -86,22 +92,27 @@ def weight(row: Row) -> int:
     """Return how much an observation tells of the work it belongs to: a failure that was overcome least of all."""
     if row.get("key", "").startswith(FIXED):
         return -1
-    return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * bool(row.get("commit_id"))
+    return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
 
 
 def has_title(row: Row) -> bool:
-    """Return whether the title can be shown: someone chose it (saved, pinned, approved), or it passes the gate."""
+    """Return whether the title can be shown: someone chose the words (a rule, a note) or the row (pinned, approved), or
+    they pass the gate."""
     title = (row["title"] or "").strip()
-    saved = row.get("trust") == "user" or row.get("session_id") is None
-    if saved or row.get("verdict") == "approved" or row.get("pinned"):
+    theirs = row["type"] == Type.RULE or row.get("trust") == "user" or row.get("session_id") is None
+    if theirs or row.get("verdict") == "approved" or row.get("pinned"):
         return bool(title)
-    return is_presentable(title[:-1] if title.endswith("…") and len(title) >= CUT_AT else title)
+    return is_presentable(f"{title[:-1]}." if title.endswith("…") and len(title) >= CUT_AT else title)
 
 
 def is_knowledge(row: Row) -> bool:
     """A decision, a trap, or what was saved by itself: worth knowing, but no piece of work."""
     trap = is_failure(row) or "gotcha" in row.get("concepts", ())
     return trap or row["type"] == "decision" or row.get("session_id") is None
+
+
+def is_commit(row: Row) -> bool:
+    return bool(row.get("commit_id")) or row.get("key", "").startswith(COMMITTED)
 
 
 def is_failure(row: Row) -> bool:
@@ -121,7 +132,7 @@ def _marks(row: Row) -> _Marks:
     return _Marks(
         session_id=row.get("session_id") or 0,
         turn=row.get("prompt_number") or 0,
-        commit=row.get("commit_id") or "",
+        commit=row.get("commit_id") or (row["key"] if is_commit(row) else ""),
         changed=changed,
         files=changed | read,
         terms=frozenset(terms(row["title"] or "")),
@@ -151,10 +162,13 @@ def _predecessor(index: int, marks: Sequence[_Marks]) -> int | None:
 
 
 def _same_in_session(own: _Marks, other: _Marks) -> bool:
-    if own.turn == other.turn or _same_commit(own, other) or own.files & other.files:
+    """Work goes on at the same files, a commit concerns the work before it, and a conversation goes from answer to
+    answer; work and talk belong together if they have the same subject."""
+    if own.turn == other.turn or _same_commit(own, other) or _same_subject(own, other):
         return True
-    answer = not own.changed and own.turn - other.turn <= NEAR_TURNS
-    return answer or _same_subject(own, other)
+    if other.is_talk or own.is_talk:
+        return other.is_talk and own.is_talk and own.turn - other.turn <= NEAR_TURNS
+    return not own.changed or bool(own.files & other.files)
 
 
 def _same_in_sessions(own: _Marks, other: _Marks) -> bool:

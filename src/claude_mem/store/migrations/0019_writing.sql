@@ -11,4 +11,4 @@ alter table observations add column superseded_by integer references observation
 alter table turns add column writer integer not null default 0;
 
 -- A session's start names rules of any age: finding the few must not mean reading everything.
-create index observations_rules on observations (project_id, created_at desc) where type = 'rule' and not forgotten;
+create index observations_rules on observations (project_id, created_at) where type = 'rule';
