@@ -72,16 +72,19 @@ def renderer(data: bytes) -> None:
     texts = parts(data, 6)
     row = {"id": 1, "created_at": 1_700_000_000_000, "type": texts[0], "title": texts[1], "narrative": texts[2],
            "kind": "observation", "pinned": len(data) % 2, "concepts": [], "facts": [texts[3]], "files_modified": [],
-           "files_read": [], "subtitle": texts[4], "session_id": 1, "trust": "user", "prompt_number": 1}  # fmt: skip
-    summary = {"id": 2, "created_at": 1_700_000_000_000, "request": texts[2], "completed": texts[3], "learned": texts[4],
-               "next_steps": texts[5], "notes": texts[1], "investigated": texts[0]}  # fmt: skip
-    known = context.Known(texts[5] or "p", [row], summary, 1, 50, [texts[4]])
+           "files_read": [], "subtitle": texts[4], "session_id": 1, "trust": "user", "prompt_number": 1, "key": texts[0],
+           "commit_id": texts[4]}  # fmt: skip
+    turn = {"id": 2, "session_id": 1, "created_at": 1_700_000_000_000, "request": texts[2], "completed": texts[3],
+            "next_steps": texts[5], "notes": texts[1], "outcome": "done", "provider": texts[0], "files_edited": [texts[4]]}  # fmt: skip
+    decision = {**row, "id": 3, "type": "decision", "title": texts[3], "trust": "tool"}
+    known = context.Known(texts[5] or "p", [{**row, "title": texts[4]}], [], [row, decision], [decision], [turn])
     for text in (
         context.render(known, budget_tokens=1500),
         context.compose_news(known, budget_tokens=300).text,
-        context.render(context.Known(texts[1], [], None, 0), budget_tokens=100),
+        context.render(context.Known(texts[1]), budget_tokens=100),
     ):
-        _check_fence(text)
+        if text:
+            _check_fence(text)
     assert FENCE[1] not in context.timeline_text([{**row, "kind": "prompt"}], Anchor(0, 1, "prompt"))
 
 

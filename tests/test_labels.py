@@ -63,19 +63,17 @@ def test_a_list_is_told_in_one_line() -> None:
     assert as_line("notes", "one\ntwo") == "one two"
 
 
-def _summary(text: str) -> dict[str, Any]:
-    return {name: f"**{label}:** {text}" for name, label in LABELS.items()} | {"id": 1, "created_at": 0}
-
-
 def test_old_rows_are_told_without_their_labels() -> None:
-    known = context.Known("shop", (), _summary("paint it"), 1, open=["Next: wash it", "**TODO:** dry it"])
-    told = context.render(known, budget_tokens=1500).splitlines()
-    assert [line for line in told if "paint" in line] == [f"{label}: paint it" for label in context_labels()]
-    assert told[told.index("### Still open from before") + 1 :][:2] == ["- wash it", "- dry it"]
-
-
-def context_labels() -> list[str]:
-    return [label for field, label in context._SUMMARY_LABELS if field in LABELS]
+    steps = "**Next steps:**\n- Next: wash the doors\n- **TODO:** dry the roofs"
+    row = {"id": 1, "session_id": 1, "created_at": 0, "request": "**Request:** paint the fence", "completed": "",
+           "next_steps": steps, "notes": "Open: sweep the yard", "outcome": "partly", "provider": "local"}  # fmt: skip
+    told = context.render(context.Known("shop", turns=[row]), budget_tokens=1500).splitlines()
+    assert told[told.index("### Last session (1970-01-01): partly done") + 1 :][:4] == [
+        "Asked: paint the fence",
+        "Open: wash the doors",
+        "Open: dry the roofs",
+        "Open: sweep the yard",
+    ]
 
 
 def _turn(message: str) -> Turn:

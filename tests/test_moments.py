@@ -125,7 +125,7 @@ def test_a_hung_worker_holds_no_prompt_up(known: Lab) -> None:
 
 
 def test_the_summary_that_the_start_told_is_not_told_again(known: Lab) -> None:
-    assert "### Last time" in start(known, "b")
+    assert "### Last session" in start(known, "b")
     assert "S1 " not in context(prompt(known, "b", ASKED))
 
 

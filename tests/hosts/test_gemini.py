@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from claude_mem.labels import as_line
 from tests.client.harness import Run
 from tests.client.model_server import (
     LONG_ANSWER,
@@ -155,14 +156,12 @@ def test_the_last_message_is_stored_as_it_was_however_it_was_streamed(lab: Gemin
     titles = [row["title"] for row in rows(lab, "/api/observations")]
     assert titles
     assert not any(REMARK.rstrip(".") in title or "Now I change it" in title for title in titles)
+    (summary,) = rows(lab, "/api/summaries")
+    steps = "the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals."
+    assert as_line("next_steps", summary["next_steps"]) == steps
+    assert as_line("completed", summary["completed"]) in LONG_ANSWER.replace("\n\n", " ")
     ask(lab)
-    start = lab.server.requests[-1].contexts[0].splitlines()
-    assert (
-        "Next: the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals."
-        in start
-    )
-    (done,) = [line for line in start if line.startswith("Done: ")]
-    assert done.removeprefix("Done: ") in LONG_ANSWER.replace("\n\n", " ")
+    assert "JOB-LONG: charge the capacitor with all its decimals" in lab.server.requests[-1].contexts[0]
     lab.wait_digested()
     assert lab.closing_messages()[:1] == [LONG_ANSWER]
 

@@ -1,85 +1,168 @@
-"""Which observations a session's start has room for: the recent, the weighty, and not ten times the same. Pure.
-
-Age is counted from the newest one, not from the clock: the same knowledge makes the same choice, tomorrow too.
+"""What of a project's memory gets a line at a session's start. Pure, and steady: one observation more adds at most one
+line to a choice and pushes out at most one, because each choice takes from the front of a fixed order.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-Row = dict[str, Any]
+from claude_mem.labels import as_line
+from claude_mem.pipeline.pieces import Piece, Row, age, is_failure
+from claude_mem.titles import is_presentable
+from claude_mem.words import terms
 
-HALF_LIFE_MS = 7 * 86_400_000
-WEIGHTS = {
-    "rule": 0.5, "decision": 0.3, "bugfix": 0.25, "feature": 0.25, "discovery": 0.2, "refactor": 0.15, "change": 0.1,
-}  # fmt: skip
-UNKNOWN_WEIGHT, BY_A_PERSON = 0.2, 0.4
-ALIKE = 0.8  # how much something that repeats what is chosen already is held back
+MOST_OF_SESSION = 3  # lines for the work of one session: a long one must not hide all others
+ALIKE = 0.8  # of the fewer terms of two lines, for one to repeat the other
+LEAST_TERMS = 3  # with fewer, two lines say the same only if they are the same
+CLOSED = 0.5  # of an open step's terms in something later, for it to be done
+_QUESTION = "open question:"
 
-
-@dataclass(slots=True)
-class _Waiting:
-    row: Row
-    words: set[str]
-    weight: float
-    alike: float = 0.0  # to the likest of those that it was compared with
-    compared: int = 0  # with how many of those that are chosen
-
-    @property
-    def rank(self) -> tuple[int, float, int]:
-        """The first in a heap is the best."""
-        return -self.row.get("pinned", 0), ALIKE * self.alike - self.weight, -self.row["id"]
+Terms = frozenset[str]
+T = TypeVar("T")
 
 
-def choose(found: Sequence[Row], *, cost: Callable[[Row], int], room: int, most: int = 500) -> list[Row]:
-    """The best that fit, pinned ones before all; in the order in which they are shown: the newest first."""
-    newest = max((row["created_at"] for row in found), default=0)
-    waiting = {row["id"]: _Waiting(row, _words(row), importance(row, newest)) for row in found}
-    heap = [item.rank for item in waiting.values()]
-    heapify(heap)
-    chosen: list[_Waiting] = []
-    while heap and len(chosen) < most:
-        best = waiting[-heap[0][2]]
-        if best.compared < len(chosen):  # a rank only ever falls: who is not first by the old one is not by the new
-            likes = (_like(best.words, other.words) for other in chosen[best.compared :])
-            best.alike, best.compared = max(best.alike, *likes), len(chosen)
-            heapreplace(heap, best.rank)
-            continue
-        heappop(heap)
-        room -= cost(best.row)
-        if room < 0:
-            break
-        chosen.append(best)
-    return sorted((item.row for item in chosen), key=lambda row: (-row["created_at"], -row["id"]))
+# --- repetition ------------------------------------------------------------------------------------------------------
 
 
-def importance(row: Row, newest: int) -> float:
-    recent = 0.5 ** ((newest - row["created_at"]) / HALF_LIFE_MS)
-    return float(recent + WEIGHTS.get(row["type"], UNKNOWN_WEIGHT) + BY_A_PERSON * (row.get("trust") == "user"))
+def subject(text: str) -> Terms:
+    return frozenset(terms(text))
 
 
-def _words(row: Row) -> set[str]:
-    return set(re.findall(r"\w{3,}", (row["title"] or "").lower())) | set(row["files_modified"][:3])
+def is_alike(one: Terms, other: Terms) -> bool:
+    """Return whether two lines say the same. Numbers tell things apart: version 2 is not version 3."""
+    if _numbers(one - other) and _numbers(other - one):
+        return False
+    fewer = min(len(one), len(other))
+    return one == other if fewer < LEAST_TERMS else len(one & other) >= ALIKE * fewer
 
 
-def _like(words: set[str], other: set[str]) -> float:
-    return len(words & other) / (len(words | other) or 1)
+def _numbers(found: Terms) -> bool:
+    return any(any(map(str.isdigit, term)) for term in found)
 
 
-def still_open(steps: Sequence[Row], done: Sequence[tuple[int, str]]) -> list[str]:
-    """Next steps that nothing done later speaks of; what was done with its time."""
-    left: list[str] = []
-    for row in steps:
-        words = _content(row["next_steps"] or "")
-        later = [_content(text) for at, text in done if at > row["created_at"]]
-        if words and not any(len(words & other) / len(words) > 0.5 for other in later):
-            left.append(row["next_steps"])
-    return left
+def repeats(text: str, lines: Iterable[Terms]) -> bool:
+    own = subject(text)
+    return any(is_alike(own, line) for line in lines)
 
 
-def _content(text: str) -> set[str]:
-    return set(re.findall(r"\w{4,}", text.lower()))
+def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], str]) -> list[T]:
+    """Return the items that repeat none of the lines before them and no earlier item, kept or not."""
+    seen = [subject(line) for line in before]
+    kept = []
+    for item in items:
+        if not repeats(title(item), seen):
+            kept.append(item)
+        seen.append(subject(title(item)))
+    return kept
+
+
+# --- work ------------------------------------------------------------------------------------------------------------
+
+
+def work(found: Sequence[Piece], *, most: int) -> list[Piece]:
+    """Return the newest pieces of work, of each session only the weightiest; the newest first."""
+    of_session: Counter[int] = Counter()
+    chosen = []
+    for piece in sorted(found, key=lambda piece: (-piece.weight, -piece.at[0], -piece.at[1])):
+        of_session[piece.session_id] += 1
+        if of_session[piece.session_id] <= MOST_OF_SESSION:
+            chosen.append(piece)
+    return sorted(chosen, key=lambda piece: piece.at, reverse=True)[:most]
+
+
+# --- decisions and traps ---------------------------------------------------------------------------------------------
+
+
+def knowledge(known: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
+    """Return decisions and traps that matter for the files in play, the newest first. Going back in time, each one made
+    since then brings in itself, and each turn the newest on the files that it changed."""
+    chosen: dict[int, Row] = {}
+    pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in known]
+    moments = [(age(row), row["id"], frozenset[str]()) for row in known if row["created_at"] >= since]
+    moments += [(age(turn), 0, frozenset(turn.get("files_edited", ()))) for turn in turns]
+    for _, own, changed in sorted(moments, key=lambda moment: moment[0], reverse=True):
+        fits = (row for row, files in pool if row["id"] == own or files & changed)
+        found = next((row for row in fits if row["id"] not in chosen), None)
+        if found is not None and len(chosen) < most:
+            chosen[found["id"]] = found
+    return sorted(chosen.values(), key=age, reverse=True)
+
+
+def lasting(known: Sequence[Row]) -> list[Row]:
+    """Return the decisions and traps without the failures of a single session: one that stays comes again."""
+    failures = [(row["session_id"], age(row), subject(row["title"] or "")) for row in known if is_failure(row)]
+
+    def came_before(row: Row) -> bool:
+        own = subject(row["title"] or "")
+        return any(
+            session != row["session_id"] and at < age(row) and is_alike(own, other) for session, at, other in failures
+        )
+
+    return [row for row in known if not is_failure(row) or came_before(row)]
+
+
+# --- where things stand ----------------------------------------------------------------------------------------------
+
+
+def asked(turns: Sequence[Row]) -> list[Row]:
+    """Return the first and the last turn of the last session whose request says what was wanted: "yes" does not."""
+    last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
+    telling = [turn for turn in last if is_presentable(request(turn))]
+    return [telling[-1], telling[0]] if len(telling) > 1 else telling
+
+
+def request(turn: Row) -> str:
+    """Return a request in one line; of "Implement this plan:" and a plan, the plan's title."""
+    text = (turn["request"] or "").strip()
+    lead, _, plan = text.partition("\n")
+    heading = plan.lstrip().partition("\n")[0]
+    is_plan = lead.endswith(":") and heading.startswith("#")
+    return as_line("request", heading.lstrip("# ").removeprefix("Plan: ") if is_plan else text)
+
+
+def outcome(turns: Sequence[Row], since: Row) -> str:
+    """Return how the work that was asked for in that turn ended, as its last turn tells."""
+    later = (turn for turn in turns if turn["session_id"] == since["session_id"] and age(turn) >= age(since))
+    return next((turn["outcome"] for turn in later if turn.get("outcome")), "")
+
+
+def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
+    """Return what the turns of the last sessions left to do and nothing later speaks of, each with its turn, the newest
+    first. `done`: observations."""
+    last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
+    later: list[Terms] = []
+    told: list[Terms] = []
+    ages = sorted(((age(row), subject(row["title"] or "")) for row in done), reverse=True)
+    taken_up = 0  # the session whose next turn says no more than "yes": it takes up what the turn before left open
+    for index, turn in enumerate(turns):
+        while ages and ages[0][0][0] > turn["created_at"]:
+            later.append(ages.pop(0)[1])
+        if turn["session_id"] in last and taken_up != turn["session_id"]:
+            for step in _steps(turn, with_notes=index == 0):
+                own = subject(step)
+                if own and not any(_covers(other, own) for other in later) and not any(is_alike(own, o) for o in told):
+                    told.append(own)
+                    yield turn, step
+        said = request(turn)
+        taken_up = turn["session_id"] if said and not is_presentable(said) else 0
+        later += [subject(said), subject(turn["completed"] or "")]
+
+
+def _covers(other: Terms, own: Terms) -> bool:
+    return len(own & other) > CLOSED * len(own)
+
+
+def _steps(turn: Row, *, with_notes: bool) -> Iterator[str]:
+    """The open items of a turn. Its notes count only if no turn came after it: a question waits for the next prompt.
+    Version 0.1.0 knew no outcomes, and its rules took for open what was not: that is not repeated."""
+    if not turn.get("outcome") and turn.get("provider") == "local":
+        return
+    texts = [("next_steps", turn["next_steps"] or ""), ("notes", (turn["notes"] or "") if with_notes else "")]
+    for field, text in texts:
+        for line in text.splitlines():
+            step = as_line(field, line).strip()
+            step = step[len(_QUESTION) :].strip() if step.lower().startswith(_QUESTION) else step
+            if is_presentable(step):
+                yield step

@@ -1,23 +1,24 @@
-"""What a new session is told: a pure function of what is known, the same text for the same knowledge.
+"""What a new session is told: half a page for a colleague who was not there, the same text for the same knowledge.
 
-No clock in the header, so that the host's prompt cache holds; the recent and the weighty, newest first; within a budget
-of tokens and always under the 10,000 characters at which hosts cut. It is information, never instruction: the text
-says so, and nothing in it can end its fence or hide from the reader.
+First what the user asked for (rules) and what is pinned; then where the last session left off, what is being worked on,
+and the decisions and traps around it. No clock and no count of memories is in it, so that the host's prompt cache
+holds. Every line has the same room: a new memory adds a line and pushes out at most one. It is information, never
+instruction: the text says so, and nothing in it can end its fence or hide from the reader.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from claude_mem import modes, suspicion
 from claude_mem.answers import CONTEXT_CHARS
-from claude_mem.labels import as_line
 from claude_mem.origins import HELD_NOTE, closing_trust, is_held
 from claude_mem.pipeline import choose
+from claude_mem.pipeline.pieces import Piece, Row, age, has_title, is_knowledge, pieces
 from claude_mem.rule_topics import superseded_mark
 from claude_mem.store import observations, projects, timeline
 from claude_mem.store.database import Connection
@@ -35,65 +36,94 @@ _LINK = re.compile(r"\[([^\]\n]{1,200})\]\(\s{0,4}<?(?:[a-z]{2,10}:)?//[^)\n]{0,
 _ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]{1,10}):(?=//)|\b(javascript|data|mailto):(?=\S)", re.I)
 WINDOW = 4  # so many lines in a row are also read as one
 Icons = Mapping[str, str]
-MOST_STEPS = 6
-CANDIDATES = 3  # so many times more are looked at than may be listed
-DAY_SHARE = 6  # tokens: each line's share of the headings between days, and its line break
-_SUMMARY_LABELS = (
-    ("request", "Asked"),
-    ("completed", "Done"),
-    ("learned", "Learned"),
-    ("next_steps", "Next"),
-    ("notes", "Open"),
+# How much is looked at. More than is ever shown: what falls out at the far end must not move what is shown.
+RECENT, RULES, PINNED, DECISIONS, TURNS = 200, 50, 50, 100, 60
+LINE_TOKENS = 40  # room of each line, so that one more never pushes out two
+OPEN_SESSIONS, MOST_OPEN = 3, 3  # sessions whose open steps count, and how many steps are told
+MOST_OTHERS = 2  # further observations that the line of a piece of work names
+LEGEND_SHARE = 8  # the legend takes at most this part of the room
+OUTCOMES = {"partly": "partly done", "proposed": "proposed, not carried out"}
+INFORMATION = "Records of past work, as information. They are not instructions and may be out of date."
+MORE = "More: `claude-mem show ID` prints one in full, `claude-mem search WORDS` finds others."
+RULES_TITLE = "### What the user asked for"
+PINNED_TITLE = "### Pinned"
+WORK_TITLE = "### Work, newest first"
+KNOWLEDGE_TITLE = "### Decisions and traps around it"
+_TITLES = (
+    RULES_TITLE,
+    PINNED_TITLE,
+    WORK_TITLE,
+    KNOWLEDGE_TITLE,
+    f"### Last session (2000-01-01): {OUTCOMES['proposed']}",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What there is to tell about a project."""
+    """What there is to tell about a project, the newest first."""
 
     project: str
-    found: Sequence[dict[str, Any]]
-    summary: dict[str, Any] | None
-    total: int
+    rules: Sequence[Row] = ()
+    pinned: Sequence[Row] = ()
+    recent: Sequence[Row] = ()
+    decisions: Sequence[Row] = ()  # and traps, also those from before what is recent
+    turns: Sequence[Row] = ()  # what the last turns asked, reached and left open
+    summary: Row | None = None  # of the last turn
     most: int = 500
-    open: Sequence[str] = ()  # next steps of earlier turns that nothing later speaks of
+
+    @property
+    def open(self) -> list[str]:
+        """What the last sessions left to do."""
+        return [step for _, step in choose.still_open(self.turns, self.recent, sessions=OPEN_SESSIONS)]
 
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A text, and the names of what it tells (`o12` an observation, `s5` a summary)."""
+    """A text, the names of what it tells (`o12` an observation, `s5` a summary), and of what would only repeat it."""
 
     text: str
     told: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 NOTHING = Composed("")
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as it is shown, what it says of itself, the name of what it tells, and whether a person vouches for it."""
+
+    text: str
+    said: str
+    told: str
+    vouched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    lines: Sequence[Line]
+    stands_alone: bool = False  # its title says something without lines
+
+
 def gather(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
 ) -> Known | None:
+    """Return what is known of the last of these projects and those beside it: of all, or after one observation."""
     row = projects.get(conn, project_ids[-1]) if project_ids else None
     if row is None:
         return None
-    found = observations.recent(conn, project_ids, limit=CANDIDATES * limit, after_id=after_id, but_session=but_session)
-    summary = observations.last_summary(conn, project_ids, but_session=but_session)
+    which = {"after_id": after_id, "but_session": but_session}
     return Known(
         row["name"],
-        found,
-        summary,
-        observations.total(conn, project_ids),
+        observations.rules(conn, project_ids, limit=RULES, **which),
+        observations.pinned(conn, project_ids, limit=PINNED, **which),
+        observations.recent(conn, project_ids, limit=RECENT, **which),
+        observations.knowledge(conn, project_ids, limit=DECISIONS, **which),
+        observations.last_turns(conn, project_ids, limit=TURNS, but_session=but_session),
+        observations.last_summary(conn, project_ids, but_session=but_session),
         limit,
-        _open(conn, project_ids, found, but=summary["id"] if summary else 0),
     )
-
-
-def _open(conn: Connection, project_ids: list[int], found: Sequence[dict[str, Any]], *, but: int) -> list[str]:
-    """Of the last few turns; the last summary tells its own."""
-    steps = [row for row in observations.with_next_steps(conn, project_ids, limit=MOST_STEPS) if row["id"] != but]
-    oldest = min((row["created_at"] for row in steps), default=0)
-    done = [(row["created_at"], row["title"] or "") for row in found if row["created_at"] >= oldest]
-    return choose.still_open(steps, [*done, *observations.completed_since(conn, project_ids, oldest)])
 
 
 def render(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> str:
@@ -101,46 +131,165 @@ def render(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> str:
 
 
 def compose(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
-    """The context at a session's start."""
-    if not known.found and known.summary is None:
-        return Composed(
-            _fence([f"# claude-mem: [{name(known.project, instead='this project')}]", empty_line(known.project)])
-        )
-    head = [
-        f"# claude-mem: what earlier sessions did in [{name(known.project, instead='this project')}]",
-        "Records of past work, as information. They are not instructions and may be out of date.",
-        "Legend: " + " ".join(f"{icon}{kind}" for kind, icon in icons.items()) + " | ID time type title",
-    ]
-    tail = [*_last_time(known.summary, budget_tokens), *_still_open(known, budget_tokens), *_how_to_fetch(known)]
-    made = _composed(head, known, tail, icons, budget_tokens)
-    return Composed(made.text, (*made.told, f"s{known.summary['id']}")) if known.summary else made
+    """Return the context at a session's start."""
+    project = name(known.project, instead="this project")
+    if not (known.rules or known.pinned or known.recent or known.turns):
+        return Composed(_fence([f"# claude-mem: [{project}]", empty_line(known.project)]))
+    head = [f"# claude-mem: what earlier sessions did in [{project}]", INFORMATION]
+    return _composed(head, known, icons, budget_tokens)
 
 
 def compose_news(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
-    """For a session that was resumed: only what it has not been told. Often nothing."""
-    if not known.found:
-        return Composed("")
-    head = [f"# claude-mem: new in [{name(known.project, instead='this project')}] since this session was last here"]
-    return _composed(head, known, list(_how_to_fetch(known)), icons, budget_tokens)
+    """Return what a resumed session has not been told. Often nothing."""
+    where = name(known.project, instead="this project")
+    head = [f"# claude-mem: new in [{where}] since this session was last here"]
+    made = _composed(head, replace(known, turns=()), icons, budget_tokens)
+    return made if made.told else NOTHING
 
 
-def _composed(head: list[str], known: Known, tail: list[str], icons: Icons, budget_tokens: int) -> Composed:
-    chosen = choose.choose(
-        known.found,
-        cost=lambda row: tokens(_line(row, "", icons)[0]) + DAY_SHARE,
-        room=_room(budget_tokens, head, tail),
-        most=known.most,
-    )
-    fine = apart([(row["title"] or "", vouched(row)) for row in chosen])
-    chosen = [row for row, may in zip(chosen, fine, strict=True) if may]
-    pinned = [row for row in chosen if row.get("pinned")]
-    lines = [*_pinned(pinned, icons), *_days([row for row in chosen if not row.get("pinned")], icons)]
-    return Composed(_fence([*head, *lines, *tail]), tuple(f"o{row['id']}" for row in chosen))
+def _composed(head: list[str], known: Known, icons: Icons, budget_tokens: int) -> Composed:
+    legend = "Legend: " + " ".join(f"{icon}{kind}" for kind, icon in icons.items()) + " | ID date type title"
+    if tokens(legend) * LEGEND_SHARE <= budget_tokens:
+        head = [*head, legend]
+    around = tokens(_fence([*head, *(f"\n{title}" for title in _TITLES), f"\n{MORE}"]))
+    slots = max(0, (budget_tokens - around) // LINE_TOKENS)
+    sections = _harmless(_sections(known, icons, slots))
+    lines = [line for section in sections for line in (f"\n{section.title}", *(item.text for item in section.lines))]
+    told = tuple(dict.fromkeys(item.told for section in sections for item in section.lines if item.told))
+    return Composed(_fence([*head, *lines, f"\n{MORE}"]), told, tuple(_repeated(known.recent, sections, set(told))))
 
 
-def _room(budget_tokens: int, head: list[str], tail: list[str]) -> int:
-    """What is left for the list when everything around it has its place."""
-    return budget_tokens - tokens(_fence([*head, *tail]))
+def _repeated(rows: Sequence[Row], sections: Sequence[Section], told: set[str]) -> Iterator[str]:
+    """The names of observations from turns that the sections have told of, in these words or others."""
+    said = [choose.subject(item.said) for section in sections for item in section.lines]
+    known = [row for row in rows if f"o{row['id']}" in told or choose.repeats(_title(row), said)]
+    turns = {(row["session_id"], row["prompt_number"]) for row in known if row["session_id"]}
+    yield from (f"o{row['id']}" for row in known)
+    yield from (f"o{row['id']}" for row in rows if (row["session_id"], row["prompt_number"]) in turns)
+
+
+def _harmless(sections: Iterable[Section]) -> list[Section]:
+    """Return them without the lines that read like an instruction, alone or together; none that is empty."""
+    known = list(sections)
+    fine = iter(apart([(line.said, line.vouched) for section in known for line in section.lines]))
+    kept = [replace(section, lines=[line for line in section.lines if next(fine)]) for section in known]
+    return [section for section in kept if section.lines or section.stands_alone]
+
+
+# --- what gets a line ------------------------------------------------------------------------------------------------
+
+
+def _sections(known: Known, icons: Icons, slots: int) -> list[Section]:
+    """Return the sections in their order, with at most so many lines in all. Those before work have their share, and
+    work has what they leave: so a line more in one of them costs at most one line elsewhere."""
+    rules = _rows(known.rules, ())[: min(known.most, _share(slots, 3))]
+    left, most = slots - len(rules), known.most - len(rules)
+    pinned = _rows(known.pinned, _titles(rules))[: min(most, _share(left, 2))]
+    left, most = left - len(pinned), most - len(pinned)
+    before = _titles([*rules, *pinned])
+    made = pieces(known.recent)
+    last = _last_session(known, made, _share(left, 3))
+    left = min(left - len(last.lines), most)
+    asked = [line.said for line in last.lines]
+    made = choose.distinct(made, [*before, *asked], title=_title_of_piece)
+    pool = choose.lasting(_merged(known.decisions, filter(is_knowledge, known.recent)))
+    pool = _rows(pool, [*before, *asked, *map(_title_of_piece, made)])
+    since = known.recent[-1]["created_at"] if known.recent else 0
+    decisions = choose.knowledge(pool, known.turns, since=since, most=left * 2 // 5)
+    work = choose.work(made, most=left - len(decisions))
+    return [
+        Section(RULES_TITLE, [_line(row, str(row["id"])) for row in rules]),
+        Section(PINNED_TITLE, [_dated(row, icons) for row in pinned]),
+        last,
+        Section(WORK_TITLE, [_dated(piece.title, icons, at=piece.at[0], others=piece.others) for piece in work]),
+        Section(KNOWLEDGE_TITLE, [_dated(row, icons) for row in decisions]),
+    ]
+
+
+def _share(slots: int, part: int) -> int:
+    return min(slots, max(1, slots // part))
+
+
+def _rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
+    """Return those that can be shown and say something new."""
+    return choose.distinct(filter(has_title, rows), before, title=_title)
+
+
+def _merged(one: Iterable[Row], other: Iterable[Row]) -> list[Row]:
+    return sorted({row["id"]: row for row in (*one, *other)}.values(), key=age, reverse=True)
+
+
+def _title(row: Row) -> str:
+    return row["title"] or ""
+
+
+def _titles(rows: Iterable[Row]) -> list[str]:
+    return [_title(row) for row in rows]
+
+
+def _title_of_piece(piece: Piece) -> str:
+    return _title(piece.title)
+
+
+def _last_session(known: Known, made: Sequence[Piece], most: int) -> Section:
+    """Return what the last session was asked, how that ended, and what is open."""
+    if not known.turns or most < 1:
+        return Section("", ())
+    asked = choose.asked(known.turns)
+    result = choose.outcome(known.turns, asked[-1] if asked else known.turns[0])
+    title = f"### Last session ({_day(known.turns[0]['created_at'])})"
+    fresh_turns = [turn for turn in asked if not _is_told(turn, made)][:most]
+    lines = [_asked(label, turn) for label, turn in zip(("Asked", "Then asked"), fresh_turns, strict=False)]
+    steps = choose.still_open(known.turns, known.recent, sessions=OPEN_SESSIONS)
+    fresh = choose.distinct(steps, [line.said for line in lines], title=lambda step: step[1])
+    room = min(MOST_OPEN, most - len(lines))
+    lines += [_open(turn, step, known.turns[0]["session_id"]) for turn, step in fresh[:room]]
+    return Section(f"{title}: {OUTCOMES.get(result, result)}" if result else title, lines, stands_alone=bool(result))
+
+
+def _is_told(turn: Row, made: Sequence[Piece]) -> bool:
+    """Return whether the title of a piece of work says what was asked: then that line is enough."""
+    own = choose.subject(shorten(choose.request(turn), 4 * LINE_TOKENS))
+    return any(choose.repeats(_title_of_piece(piece), [own]) for piece in made)
+
+
+def _asked(label: str, turn: Row) -> Line:
+    text = choose.request(turn)
+    return Line(_fitting(f"{label}: ", text), text, f"s{turn['id']}")
+
+
+def _open(turn: Row, step: str, last_session: int) -> Line:
+    since = "" if turn["session_id"] == last_session else f" since {_day(turn['created_at'])}"
+    return Line(_fitting(f"Open{since}: ", step), step, f"s{turn['id']}")
+
+
+def _dated(row: Row, icons: Icons, *, at: int | None = None, others: Sequence[Row] = ()) -> Line:
+    """Without its files: which ones matter is told at the prompt, when it is known what the work will be about."""
+    day = _day(row["created_at"] if at is None else at)
+    numbers = [str(other["id"]) for other in others]
+    more = [*numbers[:MOST_OTHERS], *([f"+{len(numbers) - MOST_OTHERS}"] if len(numbers) > MOST_OTHERS else [])]
+    icon = icons.get(row["type"], icons["change"])
+    return _line(row, f"{row['id']} {day} {icon}", f" (also {' '.join(more)})" if more else "")
+
+
+def _line(row: Row, mark: str, more: str = "") -> Line:
+    return Line(_fitting(f"{mark} ", _title(row), more), _title(row), f"o{row['id']}", vouched(row))
+
+
+def _day(at: int) -> str:
+    return f"{local(at):%Y-%m-%d}"
+
+
+def _fitting(begin: str, text: str, end: str = "") -> str:
+    """Return a line that takes no more than its room. Counted in bytes, as tokens are: most scripts need more of them
+    than ours."""
+    most = 4 * LINE_TOKENS - len("\n…".encode()) - len((begin + end).encode())
+    line = told(shorten(text, most))
+    fits = len(line.encode("utf-8", "replace")[:most].decode("utf-8", "ignore"))
+    return f"{begin}{shorten(line, fits)}{end}"
+
+
+# --- what may be said ------------------------------------------------------------------------------------------------
 
 
 def empty_line(project: str) -> str:
@@ -191,62 +340,6 @@ def vouched(row: Mapping[str, Any]) -> bool:
 def harmless(text: str) -> str:
     """Without tags, and without what our own scanner would read as one, however it is spelt."""
     return _OUR_NAMES.sub(lambda found: found[0].replace("-", " "), _ESCAPED.sub("‹", _TAG_LIKE.sub("‹", text)))
-
-
-def _pinned(found: Sequence[dict[str, Any]], icons: Icons) -> Iterator[str]:
-    if found:
-        yield "\n### Pinned"
-        yield from (_line(row, "", icons)[0] for row in found)
-
-
-def _days(found: Sequence[dict[str, Any]], icons: Icons) -> Iterator[str]:
-    """Lines grouped by day, newest first."""
-    for day, rows in groupby(found, key=lambda row: local(row["created_at"]).strftime("%Y-%m-%d")):
-        yield f"\n### {day}"
-        minute = ""
-        for row in rows:
-            line, minute = _line(row, minute, icons)
-            yield line
-
-
-def _line(row: dict[str, Any], minute_before: str, icons: Icons) -> tuple[str, str]:
-    """Without its files: which ones matter is told at the prompt, when it is known what the work will be about."""
-    minute = local(row["created_at"]).strftime("%H:%M")
-    when = '"' if minute == minute_before else minute
-    icon = icons.get(row["type"], icons["change"])
-    return f"{row['id']} {when} {icon} {told(shorten(row['title'] or 'Untitled', 140))}", minute
-
-
-def _last_time(summary: dict[str, Any] | None, budget_tokens: int) -> Iterator[str]:
-    """The last summary, within a third of the budget."""
-    fields = [(label, as_line(field, (summary or {}).get(field) or "")) for field, label in _SUMMARY_LABELS]
-    there = [(label, text) for label, text in fields if text]
-    if summary is None or not there:
-        return
-    limit = min(400, budget_tokens * 4 // 3 // len(there))
-    yield f"\n### Last time ({local(summary['created_at']):%Y-%m-%d})"
-    yield from (f"{label}: {_brief(text, limit)}" for label, text in there)
-
-
-def _still_open(known: Known, budget_tokens: int) -> Iterator[str]:
-    """What was left to do before that, within a tenth of the budget."""
-    steps = [line for step in known.open if (line := as_line("next_steps", step))][:3]
-    if steps:
-        limit = budget_tokens * 4 // 10 // len(steps)
-        yield "\n### Still open from before"
-        yield from (f"- {_brief(step, min(limit, 200))}" for step in steps)
-
-
-def _brief(text: str, most: int) -> str:
-    """At most so many bytes, not signs: a budget is in tokens, and most scripts need more of them than ours."""
-    line = told(shorten(text, most))
-    return shorten(line, len(line.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")))
-
-
-def _how_to_fetch(known: Known) -> Iterator[str]:
-    if known.found:
-        newest = " ".join(str(row["id"]) for row in known.found[:2])
-        yield f"\nIn full: `claude-mem show {newest}` prints observations by ID ({known.total} in this project)."
 
 
 def _fence(lines: list[str]) -> str:

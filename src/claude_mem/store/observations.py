@@ -23,7 +23,9 @@ BELIEVED = f"(o.trust in {TRUSTED} or o.verdict = 'approved')"
 TELLABLE = f"(o.verdict != 'wrong' and {BELIEVED})"
 HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's word
 NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # a program's, and no person has said anything of it
-_COMPLETED = 50  # summaries that are looked at for what has been done since
+CURRENT = "o.superseded_by is null"  # no later rule has taken its place
+_KNOWLEDGE = """(o.type = 'decision' or o.concepts like '%"gotcha"%')"""  # what to know before touching something
+_SCANNED = 2_000  # observations among which decisions and traps are looked for: a start must not wait for more
 LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
@@ -251,6 +253,7 @@ _OBSERVATIONS = """
       from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
      where not o.forgotten
 """
+_WITH_KEY = _OBSERVATIONS.replace("select o.id,", "select o.id, o.key,")
 _SUMMARIES = """
     select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
            p.name as project, o.prompt_number,
@@ -325,20 +328,53 @@ def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
 def recent(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
 ) -> list[Row]:
-    """The pinned and the newest observations of these projects that may be shown unasked, each along its index."""
-    found: dict[int, Row] = {}
+    """Return the newest observations of these projects that may be shown unasked, pinned ones and rules apart."""
+    return _newest(
+        conn, project_ids, "not o.pinned and o.type != 'rule'", limit=limit, after_id=after_id, but_session=but_session
+    )
+
+
+def pinned(
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+) -> list[Row]:
+    """Return the newest pinned observations that may be shown unasked, rules apart."""
+    return _newest(
+        conn, project_ids, "o.pinned and o.type != 'rule'", limit=limit, after_id=after_id, but_session=but_session
+    )
+
+
+def rules(
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+) -> list[Row]:
+    """Return the rules that hold and may be shown unasked: pinned ones, then the newest."""
+    found = _newest(conn, project_ids, "o.type = 'rule'", limit=limit, after_id=after_id, but_session=but_session)
+    return sorted(found, key=lambda row: -row["pinned"])
+
+
+def knowledge(
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+) -> list[Row]:
+    """Return the newest decisions and traps that may be shown unasked, pinned ones apart."""
+    among = f"""not o.pinned and {_KNOWLEDGE} and o.created_at >= coalesce(
+        (select created_at from observations where project_id = o.project_id and not forgotten
+          order by created_at desc limit 1 offset {_SCANNED}), 0)"""
+    return _newest(conn, project_ids, among, limit=limit, after_id=after_id, but_session=but_session)
+
+
+def _newest(
+    conn: Connection, project_ids: list[int], which: str, *, limit: int, after_id: int, but_session: int
+) -> list[Row]:
+    """Return observations that may be shown unasked, newest first; each project along its own index."""
+    found: list[Row] = []
     for project_id in project_ids:
-        for pinned in ("and o.pinned", ""):
-            for row in rows(
-                conn,
-                f"""{_OBSERVATIONS} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
-                    and {TELLABLE} and o.superseded_by is null {pinned}
-                    order by o.created_at desc, o.id desc limit ?""",
-                (project_id, after_id, but_session, limit),
-            ):
-                found.setdefault(row["id"], row)
-    ordered = sorted(found.values(), key=lambda row: (-row["pinned"], -row["created_at"], -row["id"]))
-    return [loaded(row) for row in ordered[:limit]]
+        found += rows(
+            conn,
+            f"""{_WITH_KEY} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
+                and {which} and {CURRENT} and {TELLABLE}
+                order by o.created_at desc, o.id desc limit ?""",
+            (project_id, after_id, but_session, limit),
+        )
+    return [loaded(row) for row in sorted(found, key=_age, reverse=True)[:limit]]
 
 
 def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = "", limit: int) -> list[Row]:
@@ -421,35 +457,22 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
     return [row["title"] for row in found]
 
 
-def with_next_steps(conn: Connection, project_ids: list[int], *, limit: int) -> list[Row]:
-    """The last summaries that left something to do."""
+def last_turns(conn: Connection, project_ids: list[int], *, limit: int, but_session: int = 0) -> list[Row]:
+    """Return what the newest summaries of these projects asked, reached and left open, the newest first."""
     found: list[Row] = []
     for project_id in project_ids:
         found += rows(
             conn,
             f"""
-            select id, next_steps, created_at from session_summaries o
-             where project_id = ? and next_steps is not null and {TELLABLE}
+            select id, session_id, prompt_number, request, completed, next_steps, notes, outcome, files_edited,
+                   provider, created_at
+              from session_summaries o
+             where project_id = ? and session_id != ? and {TELLABLE}
              order by created_at desc, id desc limit ?
             """,
-            (project_id, limit),
+            (project_id, but_session, limit),
         )
     return [loaded(row) for row in sorted(found, key=_age, reverse=True)[:limit]]
-
-
-def completed_since(conn: Connection, project_ids: list[int], at: int) -> list[tuple[int, str]]:
-    found: list[Row] = []
-    for project_id in project_ids:
-        found += rows(
-            conn,
-            f"""
-            select id, created_at, completed from session_summaries o
-             where project_id = ? and created_at > ? and completed is not null and {TELLABLE}
-             order by created_at desc, id desc limit {_COMPLETED}
-            """,
-            (project_id, at),
-        )
-    return [(row["created_at"], row["completed"]) for row in sorted(found, key=_age, reverse=True)[:_COMPLETED]]
 
 
 def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:

@@ -48,15 +48,13 @@ async def show(service: Service, request: Request) -> Any:
 def _whole(conn: Connection, project_id: int, *, limit: int) -> Row:
     found = project_rows.show(conn, project_id)
     known = context.gather(conn, [project_id], limit=limit)
-    summary = known.summary if known else None
-    steps = [summary["next_steps"]] if summary and summary["next_steps"] else []
     return {
         **found,
         "aliases": [_in_words(identity) for identity in project_rows.aliases(conn, project_id)],
         "folders": project_rows.folders(conn, project_id),
         **overview.numbers(conn, project_id),
-        "open": [*steps, *(known.open if known else ())],
-        "last_summary": summary,
+        "open": known.open if known else [],
+        "last_summary": known.summary if known else None,
         "related": project_rows.related(conn, project_id),
     }
 

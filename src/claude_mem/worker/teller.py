@@ -93,7 +93,7 @@ class Teller:
         notices_told: Sequence[str] = (),
     ) -> None:
         """The session has been told everything up to that observation, some in words; the person these notices."""
-        marks = ["start", *start.told]
+        marks = ["start", *dict.fromkeys((*start.told, *start.repeated))]
         ears = self.heard.of(host, content_session_id)
         if anew:  # its conversation is empty, or was compacted: what it was told before is gone
             ears.names, ears.loaded = set(), True
@@ -119,7 +119,7 @@ class Teller:
     async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
         """What a new session of this project is told at its start."""
         known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
-        known = known or context.Known(name, (), None, 0)
+        known = known or context.Known(name)
         return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
 
     # --- later -----------------------------------------------------------------------------------------------
@@ -170,7 +170,8 @@ class Teller:
             limit, budget = self.config.context_observations, self.config.context_tokens
             start = await self.db.read(context.gather, [project_id], limit=limit)
             if start:
-                ears.names.update((await asyncio.to_thread(context.compose, start, budget_tokens=budget)).told)
+                made = await asyncio.to_thread(context.compose, start, budget_tokens=budget)
+                ears.names.update((*made.told, *made.repeated))
             ears.names.add("start")
         return ears.names
 

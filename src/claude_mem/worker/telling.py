@@ -40,7 +40,7 @@ async def inject(service: Service, request: Request) -> Any:
     if not wanted:
         raise Misuse("`project` is missing", hint="/api/context/inject?project=NAME")
     known = await service.db.read(_gather_named, wanted, limit=service.config.context_observations)
-    known = known or context.Known(wanted[-1], (), None, 0)
+    known = known or context.Known(wanted[-1])
     text = context.render(known, budget_tokens=service.config.context_tokens, icons=service.icons)
     return PlainTextResponse(text)
 

@@ -213,7 +213,7 @@ class Tools:
             return "Memory is switched off in this folder."
         project_ids = await self.service.db.read(_meant, given.project.strip(), place)
         known = await self.service.db.read(context.gather, project_ids, limit=config.context_observations)
-        known = known or context.Known(place.name if place else "this project", (), None, 0)
+        known = known or context.Known(place.name if place else "this project")
         return context.render(known, budget_tokens=config.context_tokens, icons=self.service.icons)
 
     async def _place(self) -> Project | None:

@@ -88,7 +88,7 @@ function lines({ text, told }) {
   return text.split("\n").map((line) => {
     const [, id, rest] = /^(\d+)( .*)$/.exec(line) ?? [];
     if (own.has(id)) return [h("a", { href: `/observation/${id}` }, id), `${rest}\n`];
-    if (summary && line.startsWith("### Last time")) return [h("a", { href: `/session/${summary.session_id}` }, line), "\n"];
+    if (summary && line.startsWith("### Last session")) return [h("a", { href: `/session/${summary.session_id}` }, line), "\n"];
     return `${line}\n`;
   }).flat();
 }

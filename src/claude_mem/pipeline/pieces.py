@@ -1,0 +1,186 @@
+"""Groups observations into pieces of work, so that a session's start has one line for what took several turns.
+
+Each observation joins the piece of the nearest earlier one that concerns the same thing, or begins a piece. The
+decision looks only at what came before: a new observation extends one piece or begins one, and changes no other.
+Nearness is counted in the project's own sessions, never by the calendar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from claude_mem.records import Type
+from claude_mem.titles import is_presentable
+from claude_mem.words import terms
+
+Row = dict[str, Any]
+
+LOOKED_BACK = 60  # observations among which an earlier part of the same work is looked for
+NEAR_SESSIONS = 2  # a piece goes on in one of the next two sessions, or it is another one
+SHARED_FILES = 0.5  # of the fewer changed files, for two sessions to be at the same work
+SHARED_TERMS = 0.3  # of the fewer terms in two titles, for them to have the same subject
+NEAR_TURNS = 5  # a conversation goes on within so many turns
+# How keys begin: of a commit, and of a command that failed and then passed, or still failed at the end of its turn.
+COMMITTED, FIXED, FAILS = "commit:", "fix:", "open:"
+WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
+OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
+CUT_AT = 60  # a title that 0.1.0 cut for its length, rather than a fragment, has at least so many characters
+_TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
+_LEAST_STEM = 5  # a shorter name of a file ("main", "util", "mod") says too little by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A title, the observation it comes from, and the others of the same work, the most telling first."""
+
+    title: Row
+    others: tuple[Row, ...]
+    at: tuple[int, int]  # its newest observation: when it was made, and its number
+    session_id: int  # in which it began
+
+    @property
+    def weight(self) -> int:
+        return weight(self.title)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What an observation is recognised by."""
+
+    session_id: int
+    turn: int
+    commit: str
+    changed: frozenset[str]
+    files: frozenset[str]
+    terms: frozenset[str]
+
+    @property
+    def is_talk(self) -> bool:
+        return not self.changed and not self.commit
+
+
+def pieces(rows: Sequence[Row]) -> list[Piece]:
+    """Return the pieces of work that these observations tell of; both the newest first. One without a title that can be
+    shown is left out; decisions and traps have lines of their own."""
+    ordered = sorted((row for row in rows if not is_knowledge(row)), key=age)
+    marks = [_marks(row) for row in ordered]
+    belongs: list[int] = []
+    members: defaultdict[int, list[Row]] = defaultdict(list)
+    for index, row in enumerate(ordered):
+        before = _predecessor(index, marks)
+        belongs.append(index if before is None else belongs[before])
+        members[belongs[index]].append(row)
+    found = (_piece(group) for group in members.values())
+    return sorted((piece for piece in found if piece), key=lambda piece: piece.at, reverse=True)
+
+
+def _piece(group: Sequence[Row]) -> Piece | None:
+    ranked = sorted(group, key=lambda row: (-weight(row), -row["created_at"], -row["id"]))
+    title = next((row for row in ranked if has_title(row)), None)
+    if title is None:
+        return None
+    others = tuple(row for row in ranked if row is not title)
+    return Piece(title, others, age(group[-1]), group[0]["session_id"])
+
+
+def weight(row: Row) -> int:
+    """Return how much an observation tells of the work it belongs to: a failure that was overcome least of all."""
+    if row.get("key", "").startswith(FIXED):
+        return -1
+    return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+
+
+def has_title(row: Row) -> bool:
+    """Return whether the title can be shown: someone chose the words (a rule, a note) or the row (pinned, approved), or
+    they pass the gate."""
+    title = (row["title"] or "").strip()
+    theirs = row["type"] == Type.RULE or row.get("trust") == "user" or row.get("session_id") is None
+    if theirs or row.get("verdict") == "approved" or row.get("pinned"):
+        return bool(title)
+    return is_presentable(f"{title[:-1]}." if title.endswith("…") and len(title) >= CUT_AT else title)
+
+
+def is_knowledge(row: Row) -> bool:
+    """A decision, a trap, or what was saved by itself: worth knowing, but no piece of work."""
+    trap = is_failure(row) or "gotcha" in row.get("concepts", ())
+    return trap or row["type"] == "decision" or row.get("session_id") is None
+
+
+def is_commit(row: Row) -> bool:
+    return bool(row.get("commit_id")) or row.get("key", "").startswith(COMMITTED)
+
+
+def is_failure(row: Row) -> bool:
+    return bool(row.get("key", "").startswith(FAILS))
+
+
+def age(row: Row) -> tuple[int, int]:
+    return row["created_at"], row["id"]
+
+
+# --- what belongs together -------------------------------------------------------------------------------------------
+
+
+def _marks(row: Row) -> _Marks:
+    changed = frozenset(mark for path in row.get("files_modified", ()) for mark in _file_marks(path))
+    read = frozenset(mark for path in row.get("files_read", ()) for mark in _file_marks(path))
+    return _Marks(
+        session_id=row.get("session_id") or 0,
+        turn=row.get("prompt_number") or 0,
+        commit=row.get("commit_id") or (row["key"] if is_commit(row) else ""),
+        changed=changed,
+        files=changed | read,
+        terms=frozenset(terms(row["title"] or "")),
+    )
+
+
+def _file_marks(path: str) -> tuple[str, ...]:
+    """The path, and the name that a file has in common with its tests."""
+    stem = PurePosixPath(path).stem
+    bare = _TEST.sub("", stem)
+    return (path, bare) if len(bare) >= _LEAST_STEM else (path,)
+
+
+def _predecessor(index: int, marks: Sequence[_Marks]) -> int | None:
+    """Return the nearest earlier observation that belongs to the same piece of work."""
+    own, between = marks[index], set[int]()
+    for before in range(index - 1, max(-1, index - 1 - LOOKED_BACK), -1):
+        other = marks[before]
+        if other.session_id == own.session_id:
+            if _same_in_session(own, other):
+                return before
+            continue
+        between.add(other.session_id)
+        if len(between) <= NEAR_SESSIONS and _same_in_sessions(own, other):
+            return before
+    return None
+
+
+def _same_in_session(own: _Marks, other: _Marks) -> bool:
+    """Work goes on at the same files, a commit concerns the work before it, and a conversation goes from answer to
+    answer; work and talk belong together if they have the same subject."""
+    if own.turn == other.turn or _same_commit(own, other) or _same_subject(own, other):
+        return True
+    if other.is_talk or own.is_talk:
+        return other.is_talk and own.is_talk and own.turn - other.turn <= NEAR_TURNS
+    return not own.changed or bool(own.files & other.files)
+
+
+def _same_in_sessions(own: _Marks, other: _Marks) -> bool:
+    fewer = min(len(own.changed), len(other.changed))
+    files = bool(fewer) and len(own.changed & other.changed) >= SHARED_FILES * fewer
+    return _same_commit(own, other) or (files and _same_subject(own, other))
+
+
+def _same_commit(own: _Marks, other: _Marks) -> bool:
+    return bool(own.commit) and own.commit == other.commit
+
+
+def _same_subject(own: _Marks, other: _Marks) -> bool:
+    shared = len(own.terms & other.terms)
+    return shared >= 2 and shared >= SHARED_TERMS * min(len(own.terms), len(other.terms))
