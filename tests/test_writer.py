@@ -169,7 +169,7 @@ def test_an_answer_in_words_alone_is_kept() -> None:
         "in `acquire_lock()` until the first one commits, and after 30 seconds it gives up with `LockTimeout`. "
         "That is why the nightly job fails only when somebody is still working."
     )
-    assert "worktree" in title("why does the second session hang?", said)
+    assert "session" in title("why does the second session hang?", said)
 
 
 @pytest.mark.parametrize("prompt", ["commit this", "commit and push", "thanks!", "push"])

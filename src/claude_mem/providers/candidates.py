@@ -192,7 +192,17 @@ class Story:
     @cached_property
     def worked(self) -> bool:
         evidence = self.evidence
-        return bool(evidence.edits or evidence.commits or evidence.moves or evidence.made)
+        if evidence.edits or evidence.commits or evidence.moves or evidence.made:
+            return not self.planned
+        # A plan that was carried out where we do not see it, by a subagent for one: then the agent's word counts.
+        claims = [one.text for one in self.statements if one.kind != "heading"]
+        return bool(self.asked.plan) and any(_CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
+
+    @cached_property
+    def planned(self) -> bool:
+        """Was nothing written but a plan?"""
+        evidence = self.evidence
+        return bool(evidence.edits) and not evidence.commits and all(map(is_plan, evidence.edited))
 
     @cached_property
     def place(self) -> str:
@@ -266,7 +276,9 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     if commit := main_commit(evidence.commits):
         yield Candidate(commit_title(commit), "commit", commit=commit)
     plan = story.asked.plan or evidence.plan
-    if plan:
+    if story.planned and plan:
+        yield Candidate(f"Planned: {prose.as_title(plan)}", "plan")
+    elif plan:
         yield Candidate(prose.past(prose.as_title(plan)) if evidence.edits else prose.as_title(plan), "plan")
     for made in evidence.made:
         if ":" in made.text:
@@ -288,6 +300,11 @@ def moved_title(evidence: Evidence) -> str:
 
 
 _TEST = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|spec)(?:[/_.-]|$)|_test\.|\.test\.|\.spec\.|(?:^|/)test_")
+
+
+def is_plan(path: str) -> bool:
+    """Is it a file of the agent's own plans?"""
+    return bool(re.search(r"(?:^|/)(?:\.claude/)?plans?/[^/]+\.md$", path))
 
 
 def is_test(path: str) -> bool:
@@ -484,7 +501,7 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candida
     if not briefs or is_generic_lead(lead.text):
         return
     start = prose.as_title(lead.text.rstrip(": "), 80)
-    if len(start) < 8:
+    if len(content_words(start)) < 3 and not names(start):
         return
     title = start
     for number, brief in enumerate(briefs):

@@ -118,8 +118,12 @@ def features(story: Story, title: str) -> dict[str, float]:
 
 def kind(story: Story, title: str) -> str:
     """Return the type of the turn's record."""
+    if story.planned:
+        return Type.DECISION
     values, weights = features(story, title), ranking.weights()
-    possible = TYPES if story.worked else (Type.DISCOVERY, Type.DECISION)
+    possible = [one for one in TYPES if story.worked or one in (Type.DISCOVERY, Type.DECISION)]
+    if not _WORDS["decide"].search(f"{title} {story.asked.text}"):
+        possible.remove(Type.DECISION)  # it needs a choice between ways
     return max(possible, key=lambda one: ranking.score(values, weights.get(f"type {one}", {})))
 
 

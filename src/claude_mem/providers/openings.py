@@ -92,7 +92,8 @@ _TRIED = re.compile(r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:
 
 def _undone(story: Story) -> Iterator[str]:
     """Return the wish of a turn that ended without an answer and without any work."""
-    wished = story.asked.is_wish and not story.asked.pointed and len(story.asked_words) >= 3
+    telling = [word for word in story.asked_words - _GENERIC if not word.isdigit()]
+    wished = story.asked.is_wish and not story.asked.pointed and len(telling) >= 3
     if wished and not story.statements and not story.worked:
         yield f"{prose.as_title(story.asked.text, STEP_CHARS)} (asked, not done)"
 
@@ -129,7 +130,9 @@ def _awaited(story: Story) -> Iterator[str]:
         return
     offers = [(one, offer) for one in statements if (offer := offered(one.text)) and not _TRIVIAL.search(one.text)]
     for one, offer in offers[-1:]:
-        yield f"{prose.as_title(_resolved(offer, one, story), STEP_CHARS)} (awaiting go-ahead)"
+        whole = _resolved(offer, one, story)
+        if len(content_words(whole) - _GENERIC) >= 2 or re.match(r"(?i)commit\b", whole):
+            yield f"{prose.as_title(whole, STEP_CHARS)} (awaiting go-ahead)"
     questions = [one.text for one in statements[-4:] if _is_question(one.text)]
     if not offers and questions:
         yield f"Question: {shorten(questions[-1], STEP_CHARS)}"
@@ -167,7 +170,7 @@ _BEST = re.compile(
 _GENERIC = frozenset(
     content_words(
         "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
-        "design plan idea refactoring file documentation check look run help write create start instead first next now one both either"
+        "design plan idea refactoring file documentation check look run help write create start instead first next now one both either leave those these them any some all rest"
     )
 )
 
@@ -197,6 +200,8 @@ def outcome(story: Story, steps: Sequence[str]) -> str:
     evidence = story.evidence
     if not story.statements and evidence.rejected:
         return "abandoned"
+    if story.planned:
+        return "proposed"
     if story.worked:
         if unsolved_check(story):
             return (

@@ -26,6 +26,7 @@ _CHAT = re.compile(
     r"""(?ix)^\W*(?:
         (?:all\ )?(?:done|set|good|clean|fixed|perfect|great|excellent|sure|ok(?:ay)?|yes|no|right|exactly|got\ it|i\ see|understood|interesting|sorry|updated|committed|pushed|success|complete|ready)\b\W*$
       | (?:all\ |both\ )?(?:the\ )?(?:changes?|fix(?:es)?|implementation|work|refactoring|task|everything|plan|pr|branch|document(?:ation)?)\ (?:is|are|looks?|has\ been|have\ been|was|were)\ (?:now\ )?(?:complete\w*|done|ready|good|finished|in\ place|committed|pushed|verified|updated|correct|clean)\b[^.]{0,50}\W*$
+      | all\ \d+\ (?:changes?|items?|tasks?|steps?|files?|parts?)\ (?:are|have\ been|were)\b[^`]{0,50}$
       | (?:implementation|refactoring|work|fix|task)\ (?:complete|done|finished)\W*$
       | (?:i've\ |i\ )?found\ and\ fixed\ (?:the|one|an|a)\b[^`]{0,40}$ | (?:the\ )?commit\ went\ through\b | (?:i've\ |i\ )?(?:successfully\ )?implemented\ the\ (?:feature|plan|changes?|fix)\b[^`]{0,40}$
       | (?:now\ )?let\ (?:me|us)\b | (?:now\ )?i'?ll\b | i\ will\b | i'm\ (?:going|now|using|about)\b | now\ i\b | i\ (?:can\ )?(?:now\ )?(?:see|understand|have\ (?:enough|a\ clear|all))\b

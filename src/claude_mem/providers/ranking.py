@@ -145,6 +145,8 @@ def sureness(candidate: Candidate, story: Story) -> int:
     evidence = story.evidence
     if candidate.source == "moved":
         return int(not evidence.edits and not evidence.commits)
+    if candidate.source == "plan" and story.planned:
+        return _SURE["plan"]
     if candidate.source in ("plan", "planned"):
         return _SURE["plan"] if evidence.edits and story.asked.plan and not story.asked.pointed else 0
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0
