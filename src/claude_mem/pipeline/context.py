@@ -38,7 +38,7 @@ WINDOW = 4  # so many lines in a row are also read as one
 Icons = Mapping[str, str]
 # How much is looked at. More than is ever shown: what falls out at the far end must not move what is shown.
 RECENT, RULES, PINNED, DECISIONS, TURNS = 200, 50, 50, 100, 60
-LINE_TOKENS = 40  # room of each line, so that one more never pushes out two
+LINE_TOKENS = 46  # room of each line, so that one more never pushes out two
 OPEN_SESSIONS, MOST_OPEN = 3, 3  # sessions whose open steps count, and how many steps are told
 MOST_OTHERS = 2  # further observations that the line of a piece of work names
 LEGEND_SHARE = 8  # the legend takes at most this part of the room
