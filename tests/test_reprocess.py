@@ -138,6 +138,13 @@ def test_what_a_person_touched_stays_as_it_is(old: Lab) -> None:
     assert {writer for _, writer, *_ in after["turns"]} == {WRITER}
 
 
+def test_what_was_dropped_or_forgotten_as_a_whole_does_not_come_back(old: Lab) -> None:
+    """A turn of which nothing is left to rewrite: someone gave its job up, or has forgotten it."""
+    write(old, "delete from observations where turn_id = 1", "delete from session_summaries where turn_id = 1")
+    after = rewritten(old)
+    assert [row for kind in ("observations", "summaries") for row in after[kind] if row[1] == 1] == []
+
+
 def test_what_an_agent_changed_at_a_persons_word_stays(old: Lab) -> None:
     async def change(service: Service) -> None:
         (row,) = await service.db.read(rows, "select min(id) as id from observations where turn_id = 1")

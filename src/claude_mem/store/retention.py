@@ -23,6 +23,8 @@ EXPIRED = "expired"  # the rule by which a failed event that was kept for its ti
 
 _WORKED_ON = f"select cast(subject as integer) from jobs where kind in ('compress', '{jobs.PAST}', '{jobs.REFINE}')"
 
+_TO_REWRITE = f"(abs(t.writer) < {WRITER} and exists (select 1 from session_summaries y where y.turn_id = t.id))"
+
 
 # --- raw events ------------------------------------------------------------------------------------------------------
 
@@ -38,7 +40,7 @@ def fade(conn: Connection, *, before: int, anyway: int, limit: int = BATCH) -> i
          where t.digested_at is not null and not t.events_gone and t.digested_at < :before and t.closed_at is not null
            and exists (select 1 from events e where e.turn_id = t.id)
            and not exists (select 1 from stale s where s.kind = 'turn' and s.row_id = t.id)
-           and (t.digested_at < :anyway or (abs(t.writer) >= {WRITER} and t.id not in ({_WORKED_ON} and not dead)))
+           and (t.digested_at < :anyway or (not {_TO_REWRITE} and t.id not in ({_WORKED_ON} and not dead)))
          order by t.digested_at limit :limit
         """,
         {"before": before, "anyway": anyway, "limit": limit},

@@ -16,7 +16,9 @@ MOST_NAMED = 100
 
 PERSON, MODEL = "person", "model"
 
-_BEHIND = f"t.writer < {WRITER} and t.digested_at is not null and not t.private"
+# Only what was made before is made again: of a turn without a summary someone wanted no memory, or has forgotten it.
+_BEHIND = f"""t.writer < {WRITER} and t.digested_at is not null and not t.private
+    and exists (select 1 from session_summaries y where y.turn_id = t.id)"""
 _OUTDATED = f"{_BEHIND} and t.writer > -{WRITER}"  # without those of which the present writer found nothing left
 _HAS_EVENTS = "not t.events_gone and exists (select 1 from events e where e.turn_id = t.id)"
 _GIVEN_UP = "select cast(subject as integer) from jobs where kind = :kind and dead"

@@ -171,8 +171,8 @@ def digested(conn: Connection, turn: Turn, *, now: int) -> None:
 def leave(conn: Connection, turn_id: int, *, now: int) -> None:
     """Someone has decided that nothing is to be made of it; unless more happens in it, nobody waits for it any more."""
     conn.execute(
-        "update turns set digested_at = ? where id = ? and closed_at is not null and digested_at is null",
-        (now, turn_id),
+        "update turns set digested_at = ?, writer = ? where id = ? and closed_at is not null and digested_at is null",
+        (now, WRITER, turn_id),
     )
 
 
