@@ -40,7 +40,7 @@ def plays(project: Path) -> dict[str, list[Reply]]:
             [Tool("Bash", {"command": commit, "description": "Commit the fix"})],
             [
                 Text(
-                    "An empty price list now costs 0.00 and the fix is committed.\n\n**Root cause:**\n"
+                    "Perfect! All tests pass.\n\nAn empty price list now costs 0.00 and the fix is committed.\n\n**Root cause:**\n"
                     "`total()` called `max()` on an empty list to guard against zero, and `max()` of nothing raises."
                     "\n\n"
                     "**Next steps:**\n- A file with a word in it still ends in a traceback; it should name the line."

@@ -201,7 +201,7 @@ def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
 def _claims(story: Story) -> Iterator[Fact]:
     """Return the statements of the closing message that say something, each complete in itself."""
     for one in story.statements:
-        if one.kind == "heading" or prose.is_lead_in(one.text) or one.depth > 2:
+        if one.kind == "heading" or prose.is_lead_in(one.text) or one.depth > 2 or openings.is_next(one):
             continue
         bare = prose.without_chat(one.text)
         whole = _whole(one, bare)
@@ -219,8 +219,12 @@ def _whole(one: Statement, bare: str) -> str:
 
 def _narrative(message: str) -> str:
     """Return the beginning of the closing message, whole blocks, without chat, offers and what is left open."""
-    kept = [block for block in markdown.blocks(message) if not _is_talk(block)]
+    kept = [block for block in markdown.blocks(message) if not _is_talk(block) and not _is_next(block)]
     return _joined(kept, 900)
+
+
+def _is_next(block: Block) -> bool:
+    return bool(_NEXT_BLOCK.match(block.section) or _NEXT_BLOCK.match(block.lead))
 
 
 def _is_talk(block: Block) -> bool:
@@ -346,7 +350,7 @@ def _parts(message: str, *, worked: bool) -> tuple[list[Block], list[Block]]:
     done: list[Block] = []
     learned: list[Block] = []
     for block in markdown.blocks(message):
-        if _is_talk(block) or _NEXT_BLOCK.match(block.section) or _NEXT_BLOCK.match(block.lead):
+        if _is_talk(block) or _is_next(block):
             continue
         explains = _LEARNED_BLOCK.search(block.section or block.lead or block.source[:200])
         (learned if explains or not worked else done).append(block)

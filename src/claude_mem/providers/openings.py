@@ -103,15 +103,19 @@ def _failing(story: Story) -> Iterator[str]:
         yield f"`{shorten(command.key, 80)}` fails: {error_line(command.output)}"
 
 
+def is_next(one: Statement) -> bool:
+    """Does it stand under what is left to do?"""
+    return bool(_NEXT.match(one.lead.rstrip(":： ") or one.section))
+
+
 def _announced(statements: Sequence[Statement]) -> Iterator[str]:
     """Return the items under what is next, and the sentences that say that something is not done yet."""
     for one in statements:
         if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text):
             continue
-        above = one.lead.rstrip(":： ") or one.section
         if (bare := unlabelled("next_steps", one.labelled)) != one.labelled:
             yield prose.as_title(bare, STEP_CHARS)
-        elif (one.depth or one.section) and one.first and _NEXT.match(above):
+        elif one.first and is_next(one):
             yield prose.as_title(one.labelled, STEP_CHARS)
         elif (
             not one.depth
