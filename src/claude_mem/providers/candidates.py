@@ -226,6 +226,7 @@ class Candidate:
     statement: Statement | None = None
     placed: bool = False  # the file was added
     topical: bool = False  # what was asked about was added
+    asked: bool = False  # the question or the wish was added
     commit: Commit | None = None
 
     @property
@@ -528,6 +529,10 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
     if placed:
         yield Candidate(placed, source, candidate.statement, placed=True, commit=candidate.commit)
+    if (subject := asked_subject(story)) and source in _STATED and not candidate.is_cut:
+        whole = f"{subject} {_lowered(title) if subject.endswith(':') else title}"
+        if len(whole) <= 175 and len(content_words(title) - content_words(subject)) >= 2:
+            yield Candidate(whole, source, candidate.statement, asked=True)
     topic = topic_of(story)
     if topic and source not in ("wish", "plan", "commit") and not content_words(topic) & content_words(title):
         bare = re.sub(r"(?i)^(?:it|this|they|these)(?:'s| is| are)? ", "", title)
@@ -536,6 +541,27 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
             yield Candidate(whole, source, candidate.statement, topical=True)
             if placed and len(whole) < 115:
                 yield Candidate(f"{whole} ({place})", source, candidate.statement, placed=True, topical=True)
+
+
+_STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair")
+
+
+def asked_subject(story: Story) -> str:
+    """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
+    asked = story.asked
+    short = prose.fit(asked.text, 90).strip(" ,.;:")
+    if asked.plan or len(content_words(short)) < 3 or _VAGUE.search(short[:40]) or prose.is_fragment(short):
+        return ""
+    if len(content_words(asked.text)) > 2 * len(content_words(short)) or re.search(r"(?i)^(?:i|you|we|my)\b", short):
+        return ""
+    short = short[:1].upper() + short[1:]
+    if asked.is_question:
+        return f"{short}?"
+    return f"{prose.past(short)}:" if story.worked else ""
+
+
+def _lowered(title: str) -> str:
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 _TOPIC = re.compile(r"(?!Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?")

@@ -144,11 +144,17 @@ def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator
 def write(turn: Turn, story: Story) -> list[Draft]:
     """Return the record of the turn's work, or nothing if it leaves nothing behind."""
     ranked = ranking.ranked(candidates.candidates(story), story)
-    best = next((pair for pair in ranked if presentable(pair[1]) and not pair[1].is_cut), None)
-    best = best or next((pair for pair in ranked if presentable(pair[1])), None)
+    fit = [pair for pair in ranked if presentable(pair[1])]
+    whole = [pair for pair in fit if not pair[1].is_cut]
+    best = next((pair for pair in whole if _names_its_subject(pair[1].title)), next(iter(whole or fit), None))
     if best is None or not kinds.is_worth(story, best[1].title, best[0]):
         return []
     return [_record(turn, story, best[1])]
+
+
+def _names_its_subject(title: str) -> bool:
+    """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
+    return not prose.is_pointing(title) or bool(candidates.names(title[:50]))
 
 
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:

@@ -94,7 +94,7 @@ def _undone(story: Story) -> Iterator[str]:
     """Return the wish of a turn that ended without an answer and without any work."""
     telling = [word for word in story.asked_words - _GENERIC if not word.isdigit()]
     wished = story.asked.is_wish and not story.asked.pointed and len(telling) >= 3
-    if wished and not story.statements and not story.worked:
+    if wished and not story.evidence.message_seq and not story.worked:  # a message that is held back was an answer, too
         yield f"{prose.as_title(story.asked.text, STEP_CHARS)} (asked, not done)"
 
 
