@@ -510,7 +510,8 @@ def test_a_question_is_open_only_while_nothing_came_after_it() -> None:
 def test_what_the_rules_of_the_first_version_took_for_open_is_not_told() -> None:
     old = _turn(next_steps="Renamed the remaining till", outcome="")
     assert not [line for line in _lines(Known("shop", recent=[_row(1)], turns=[old])) if "Open" in line]
-    assert "Open: Renamed the remaining till" in _lines(Known("shop", turns=[{**old, "provider": "anthropic"}]))
+    for more in ({"provider": "anthropic"}, {"writer": 1}):
+        assert "Open: Renamed the remaining till" in _lines(Known("shop", turns=[{**old, **more}]))
 
 
 # --- one memory more -------------------------------------------------------------------------------------------------

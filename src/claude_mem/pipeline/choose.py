@@ -156,8 +156,8 @@ def _covers(other: Terms, own: Terms) -> bool:
 
 def _steps(turn: Row, *, with_notes: bool) -> Iterator[str]:
     """The open items of a turn. Its notes count only if no turn came after it: a question waits for the next prompt.
-    Version 0.1.0 knew no outcomes, and its rules took for open what was not: that is not repeated."""
-    if not turn.get("outcome") and turn.get("provider") == "local":
+    What the rules of version 0.1.0 took for open mostly was not: that is not repeated."""
+    if turn["provider"] == "local" and not (turn.get("writer") or turn["outcome"]):
         return
     texts = [("next_steps", turn["next_steps"] or ""), ("notes", (turn["notes"] or "") if with_notes else "")]
     for field, text in texts:
