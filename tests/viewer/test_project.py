@@ -6,6 +6,7 @@ import re
 import tomllib
 from typing import Any
 
+import apsw
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -21,6 +22,16 @@ def shop(memory: Lab) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.fixture
+def outcomes(memory: Lab) -> None:
+    """Where it is not known how a turn ended, nothing of it is called open."""
+    conn = apsw.Connection(str(memory.data / "claude-mem.db"))
+    conn.set_busy_timeout(10_000)
+    conn.execute("update session_summaries set outcome = 'partly'")
+    conn.close()
+
+
+@pytest.mark.usefixtures("outcomes")
 def test_a_project_is_seen_from_above_by_day_by_session_and_by_file(page: Page, shop: dict[str, Any]) -> None:
     page.goto("/projects")
     page.get_by_role("link", name="shop").click()

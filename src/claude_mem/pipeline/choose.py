@@ -32,13 +32,12 @@ def subject(text: str) -> Terms:
 
 def is_alike(one: Terms, other: Terms) -> bool:
     """Return whether two lines say the same. Numbers tell things apart: version 2 is not version 3."""
-    if _numbers(one - other) and _numbers(other - one):
-        return False
     fewer = min(len(one), len(other))
-    return one == other if fewer < LEAST_TERMS else len(one & other) >= ALIKE * fewer
+    same = one == other if fewer < LEAST_TERMS else len(one & other) >= ALIKE * fewer
+    return same and not (_has_number(one - other) and _has_number(other - one))
 
 
-def _numbers(found: Terms) -> bool:
+def _has_number(found: Terms) -> bool:
     return any(any(map(str.isdigit, term)) for term in found)
 
 
@@ -52,9 +51,10 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
     seen = [subject(line) for line in before]
     kept = []
     for item in items:
-        if not repeats(title(item), seen):
+        own = subject(title(item))
+        if not any(is_alike(own, other) for other in seen):
             kept.append(item)
-        seen.append(subject(title(item)))
+        seen.append(own)
     return kept
 
 
@@ -129,25 +129,29 @@ def outcome(turns: Sequence[Row], since: Row) -> str:
 
 
 def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
-    """Return what the turns of the last sessions left to do and nothing later speaks of, each with its turn, the newest
-    first. `done`: observations."""
+    """Return what the turns of the last sessions left to do and nothing later speaks of, each with its turn; both the
+    newest first. `done`: observations."""
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
-    later: list[Terms] = []
     told: list[Terms] = []
-    ages = sorted(((age(row), subject(row["title"] or "")) for row in done), reverse=True)
-    taken_up = 0  # the session whose next turn says no more than "yes": it takes up what the turn before left open
     for index, turn in enumerate(turns):
-        while ages and ages[0][0][0] > turn["created_at"]:
-            later.append(ages.pop(0)[1])
-        if turn["session_id"] in last and taken_up != turn["session_id"]:
-            for step in _steps(turn, with_notes=index == 0):
-                own = subject(step)
-                if own and not any(_covers(other, own) for other in later) and not any(is_alike(own, o) for o in told):
-                    told.append(own)
-                    yield turn, step
-        said = request(turn)
-        taken_up = turn["session_id"] if said and not is_presentable(said) else 0
-        later += [subject(said), subject(turn["completed"] or "")]
+        steps = _steps(turn, with_notes=index == 0) if turn["session_id"] in last else ()
+        for step in steps:
+            own = subject(step)
+            fresh = own and not any(is_alike(own, other) for other in told)
+            if fresh and not any(_covers(subject(text), own) for text in _later(turn, turns[:index], done)):
+                told.append(own)
+                yield turn, step
+
+
+def _later(turn: Row, turns: Sequence[Row], done: Sequence[Row]) -> Iterator[str]:
+    """What was asked, reached and observed after a turn. A next turn that says no more than "yes" takes up all that this
+    one has left open."""
+    following = next((other for other in reversed(turns) if other["session_id"] == turn["session_id"]), None)
+    if following and request(following) and not is_presentable(request(following)):
+        yield " ".join((turn["next_steps"] or "", turn["notes"] or ""))
+    for other in turns:
+        yield from (request(other), other["completed"] or "")
+    yield from (row["title"] or "" for row in done if row["created_at"] > turn["created_at"])
 
 
 def _covers(other: Terms, own: Terms) -> bool:
@@ -156,8 +160,8 @@ def _covers(other: Terms, own: Terms) -> bool:
 
 def _steps(turn: Row, *, with_notes: bool) -> Iterator[str]:
     """The open items of a turn. Its notes count only if no turn came after it: a question waits for the next prompt.
-    Version 0.1.0 knew no outcomes, and its rules took for open what was not: that is not repeated."""
-    if not turn.get("outcome") and turn.get("provider") == "local":
+    What the rules of version 0.1.0 took for open mostly was not: that is not repeated."""
+    if turn["provider"] == "local" and not (turn.get("writer") or turn["outcome"]):
         return
     texts = [("next_steps", turn["next_steps"] or ""), ("notes", (turn["notes"] or "") if with_notes else "")]
     for field, text in texts:

@@ -464,11 +464,11 @@ def last_turns(conn: Connection, project_ids: list[int], *, limit: int, but_sess
         found += rows(
             conn,
             f"""
-            select id, session_id, prompt_number, request, completed, next_steps, notes, outcome, files_edited,
-                   provider, created_at
-              from session_summaries o
-             where project_id = ? and session_id != ? and {TELLABLE}
-             order by created_at desc, id desc limit ?
+            select o.id, o.session_id, o.prompt_number, o.request, o.completed, o.next_steps, o.notes, o.outcome,
+                   o.files_edited, o.provider, t.writer, o.created_at
+              from session_summaries o join turns t on t.id = o.turn_id
+             where o.project_id = ? and o.session_id != ? and {TELLABLE}
+             order by o.created_at desc, o.id desc limit ?
             """,
             (project_id, but_session, limit),
         )
