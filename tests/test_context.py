@@ -479,6 +479,7 @@ def test_a_next_step_is_open_until_something_later_speaks_of_it(done: list[tuple
     [
         ({"request": "Refuse the expired vouchers"}, 0),
         ({"completed": "Vouchers that have expired are refused now"}, 0),
+        ({"completed": " ".join(f"word{n}" for n in range(99)) + "\nVouchers that have expired are refused now"}, 0),
         ({"request": "yes"}, 0),
         ({"request": "yes", "session_id": 2}, 1),
         ({"request": "Paint the doors"}, 1),

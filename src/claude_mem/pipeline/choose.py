@@ -144,13 +144,13 @@ def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> I
 
 
 def _later(turn: Row, turns: Sequence[Row], done: Sequence[Row]) -> Iterator[str]:
-    """What was asked, reached and observed after a turn. A next turn that says no more than "yes" takes up all that this
-    one has left open."""
+    """What was asked, reached and observed after a turn. A next turn that says no more than "yes" takes up all that was
+    left open."""
     following = next((other for other in reversed(turns) if other["session_id"] == turn["session_id"]), None)
     if following and request(following) and not is_presentable(request(following)):
         yield " ".join((turn["next_steps"] or "", turn["notes"] or ""))
     for other in turns:
-        yield from (request(other), other["completed"] or "")
+        yield from (request(other), *(other["completed"] or "").splitlines())
     yield from (row["title"] or "" for row in done if row["created_at"] > turn["created_at"])
 
 
