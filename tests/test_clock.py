@@ -206,9 +206,9 @@ def _times(count: int, *, jump: int, after: int) -> list[int]:
 
 
 def _assert_mended(lab: Lab) -> None:
-    titles = [title for (title,) in lab.rows("select title from observations")]
-    assert any("failed (ValueError" in title and title.endswith("then passed") for title in titles), titles
-    assert not any("still fails" in title for title in titles), titles
+    facts = [facts for (facts,) in lab.rows("select facts from observations")]
+    assert any("failed before: ValueError" in each for each in facts), facts
+    assert lab.rows("select outcome, next_steps from session_summaries") == [("done", None)]
     assert lab.rows("select count(*) from turns where closed_at < opened_at or last_at < opened_at") == [(0,)]
     assert lab.rows("select count(*) from turns") == [(1,)]
     assert lab.rows("select closed_by, digested_at is not null from turns") == [("stop", 1)]

@@ -531,7 +531,8 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
         yield Candidate(placed, source, candidate.statement, placed=True, commit=candidate.commit)
     if (subject := asked_subject(story)) and source in _STATED and not candidate.is_cut:
         whole = f"{subject} {_lowered(title) if subject.endswith(':') else title}"
-        if len(whole) <= 175 and len(content_words(title) - content_words(subject)) >= 2:
+        said, wanted = content_words(title), content_words(subject)
+        if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
             yield Candidate(whole, source, candidate.statement, asked=True)
     topic = topic_of(story)
     if topic and source not in ("wish", "plan", "commit") and not content_words(topic) & content_words(title):

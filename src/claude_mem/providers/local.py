@@ -256,6 +256,8 @@ def _concepts(story: Story) -> tuple[str, ...]:
     found = ["what-changed" if story.worked else "how-it-works"]
     if any(ranking.names_a_cause(one.labelled) for one in story.statements):
         found.append("why-it-exists")
+    if any(_broken_before(story.evidence)):
+        found.append("problem-solution")
     if openings.unsolved_check(story):
         found.append("gotcha")
     return tuple(found)
@@ -284,13 +286,19 @@ def _shown(story: Story) -> Iterator[Fact]:
     yield from (Fact(f"Looked up {item.text}", (item.seq,)) for item in evidence.looked_up[:3])
 
 
-def _checked(evidence: Evidence) -> Iterator[Fact]:
-    """Return how the last checks went, and what was broken before the turn changed anything."""
+def _broken_before(evidence: Evidence) -> Iterator[Fix]:
+    """Return the checks that failed before the turn's first edit and passed in the end."""
     first_edit = min((edit.seq for edit in evidence.edits), default=0)
     for fix in evidence.fixes:
         if fix.failed.is_check and not fix.failed.is_style and fix.failed.seq < first_edit < fix.passed.seq:
-            failed = f"`{shorten(fix.failed.key, 80)}` failed before: {error_line(fix.failed.output)}"
-            yield Fact(failed.rstrip(": "), (fix.failed.seq, fix.passed.seq))
+            yield fix
+
+
+def _checked(evidence: Evidence) -> Iterator[Fact]:
+    """Return how the last checks went, and what was broken before the turn changed anything."""
+    for fix in _broken_before(evidence):
+        failed = f"`{shorten(fix.failed.key, 80)}` failed before: {error_line(fix.failed.output)}"
+        yield Fact(failed.rstrip(": "), (fix.failed.seq, fix.passed.seq))
     for check in evidence.checks[-4:]:
         if check.passed:
             counted = count(check)
