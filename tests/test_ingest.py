@@ -100,7 +100,7 @@ def test_silence_closes_a_turn_and_a_late_event_opens_it_again(lab: Lab) -> None
     lab.spool("Stop", last_assistant_message="Built it.", prompt_id="p1")
     lab.drain()
     assert _turns(lab) == [(1, "stop", 1)]
-    assert lab.rows("select completed from session_summaries") == [("Built it.",)]
+    assert lab.rows("select closing from session_summaries") == [("Built it.",)]
 
 
 def test_compaction_does_not_close_a_turn(lab: Lab) -> None:

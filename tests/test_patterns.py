@@ -38,6 +38,7 @@ MADE_UP = {
     "pipeline/recall.py: snippet": "a word, escaped",
     "providers/reply.py: _lines": "one class of signs",
     "redact.py: _rules": "a table, which the module holds",
+    "rule_data.py: part": "parts of the patterns in data/rules.toml, which the module holds",
 }
 SIZES = (2_000, 10_000) if proof.long() else (2_000,)
 EVERY = 1 if proof.long() else 5  # each text that is made, or some of them

@@ -16,7 +16,7 @@ from claude_mem.rule_data import WORDS, part
 LEAST_ALIKE = 0.6  # of the words of two rules of which one has all the words of the other
 
 _HERE, _FROM_NOW_ON = part("here"), part("from_now_on")
-_WORD = re.compile(r"[\w.#+/@-]*\w")
+_WORD = re.compile(r"(?<![\w.#+/@-])[.#+/@-]{0,8}\w++(?:[.#+/@-]{1,8}\w++)*+")
 _REJECTS = re.compile(r",? (?:and )?(?:not|instead of|rather than|over|no longer|never)\s+", re.I)
 _USES = re.compile(r"\b(?:use|uses|using|prefer)\b\s*", re.I)
 _FORBIDS = re.compile(r"\b(?:never|don'?t|do not|stop|avoid|no longer|must not|mustn'?t|should not|shouldn'?t)\b", re.I)

@@ -57,12 +57,14 @@ def is_quoted_from(words: str, text: str) -> bool:
 # --- whose words they are --------------------------------------------------------------------------------------------
 
 _FENCED = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.S)
-_TAGGED = re.compile(r"<([a-zA-Z][\w-]{1,40})\b[^<>\n]{0,200}>.*?</\1\s{0,4}>", re.S)
-_OPEN_TAG = re.compile(r"^\s*<[a-zA-Z][\w-]{1,40}\b[^<>\n]{0,200}>.*", re.S | re.M)
+_TAGGED = re.compile(r"<([a-zA-Z][\w-]{1,40})\b[^<>\n]{0,200}>(?:(?!</).){0,600}+</\1\s{0,4}>", re.S)
+_OPEN_TAG = re.compile(r"^[ \t]{0,40}<[a-zA-Z][\w-]{1,40}\b[^<>\n]{0,200}>.*+", re.S | re.M)
 _HEADING = re.compile(r"^#{1,6} \S", re.M)
 _PASTED, _INTRODUCES, _LISTS_RULES = part("pasted"), part("introduces"), part("lists_rules")
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
-_QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|(?<![\w])'[^'\n]{2,}'(?!\w)|https?://\S+")
+_QUOTED = re.compile(
+    r"`[^`\n]{0,500}`|\"[^\"\n]{0,500}\"|“[^“”\n]{0,500}”|«[^«»\n]{0,500}»|(?<![\w])'[^'\n]{2,300}'(?!\w)|https?://\S++"
+)
 
 
 def _own_lines(text: str) -> Iterator[str]:
@@ -146,7 +148,7 @@ def _statement(sentence: str, *, alone: bool) -> Statement | None:
 
 def _clauses(masked: str) -> Iterator[tuple[int, int, bool]]:
     """Yield where each clause begins and ends, and whether a command may begin there."""
-    ends = [(mark.start(), mark.end()) for mark in re.finditer(r";\s+|\s+[-–—]+\s+", masked)]
+    ends = [(mark.start(), mark.end()) for mark in re.finditer(r";\s|\s[-–—]{1,3}\s", masked)]
     starts = [0, *(end for _, end in ends)]
     for start, end in zip(starts, [*(begin for begin, _ in ends), len(masked)], strict=True):
         yield start, end, True
@@ -226,7 +228,7 @@ def _binds(subject: str, verb: str, *, alone: bool) -> bool:
 
 # --- one line of it --------------------------------------------------------------------------------------------------
 
-_CUT = re.compile(r"(?:;|,? (?:because|since|so that|as otherwise|otherwise)|\s+\(|\s+[-–—]+|,)\s+", re.I)
+_CUT = re.compile(r"(?:;|,? (?:because|since|so that|as otherwise|otherwise)|\s\(|\s[-–—]{1,3}|,)\s", re.I)
 _GOES_ON = re.compile(r"(?:unless|except|if|when|but|and|or|not|only|instead|for|in|with|without|before|after)\b", re.I)
 
 

@@ -14,6 +14,7 @@ LEAST_WIDE = 4  # characters of a script without spaces that say as much as two 
 
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
 _WORD = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}][^\W{_WIDE}]*(?:['’](?:s|t|re|ve|ll|d|m)\b)?", re.I)
+_WIDE_LETTER = re.compile(f"[{_WIDE}]")
 _CODE = re.compile(r"`[^`]*`")
 _PATH = re.compile(r"[/\\]|\w\.\w")
 
@@ -74,10 +75,23 @@ _LABEL_ONLY = re.compile(r"(?:files?|location|path|line|function|module|package)
 _PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("«", "»"), ("「", "」"))
 
 
+# "Edited `a.py`, `b.py` and 2 more": where, but not what.
+_WHERE_ONLY = re.compile(
+    r"(?:Edited|Created) (?:`[^`]{1,120}`(?:, | and )?){1,4}(?:\d+ more)?(?:: (?:`[^`]{1,120}`(?:, )?){1,4})?"
+)
+
+
 def is_presentable(title: str) -> bool:
     """Return whether a line can stand alone where titles are shown: a list, a search, a session's start."""
     line = " ".join(title.split()).strip("*_# ")
-    return bool(line) and not line.startswith("<") and _names_something(line) and _is_whole(line) and _has_subject(line)
+    return (
+        bool(line)
+        and not line.startswith("<")
+        and not _WHERE_ONLY.fullmatch(line)
+        and _names_something(line)
+        and _is_whole(line)
+        and _has_subject(line)
+    )
 
 
 def _names_something(line: str) -> bool:
@@ -98,7 +112,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _is_wide(word: str) -> bool:
-    return bool(re.match(f"[{_WIDE}]", word))
+    return bool(_WIDE_LETTER.match(word))
 
 
 def _is_whole(line: str) -> bool:

@@ -4,6 +4,7 @@ line to a choice and pushes out at most one, because each choice takes from the 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -134,7 +135,8 @@ def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> I
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
     told: list[Terms] = []
     for index, turn in enumerate(turns):
-        steps = _steps(turn, with_notes=index == 0) if turn["session_id"] in last else ()
+        answered = any(other["session_id"] == turn["session_id"] for other in turns[:index])
+        steps = _steps(turn, with_notes=index == 0, answered=answered) if turn["session_id"] in last else ()
         for step in steps:
             own = subject(step)
             fresh = own and not any(is_alike(own, other) for other in told)
@@ -158,8 +160,13 @@ def _covers(other: Terms, own: Terms) -> bool:
     return len(own & other) > CLOSED * len(own)
 
 
-def _steps(turn: Row, *, with_notes: bool) -> Iterator[str]:
-    """The open items of a turn. Its notes count only if no turn came after it: a question waits for the next prompt.
+# What waits for the person's next prompt, whatever that says.
+_WAITS = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
+
+
+def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
+    """The open items of a turn. Its notes count only if no turn came after it, and its offers only if the session ended
+    with it (not `answered`): a question waits for the next prompt.
     What the rules of version 0.1.0 took for open mostly was not: that is not repeated."""
     if turn["provider"] == "local" and not (turn.get("writer") or turn["outcome"]):
         return
@@ -168,5 +175,5 @@ def _steps(turn: Row, *, with_notes: bool) -> Iterator[str]:
         for line in text.splitlines():
             step = as_line(field, line).strip()
             step = step[len(_QUESTION) :].strip() if step.lower().startswith(_QUESTION) else step
-            if is_presentable(step):
+            if is_presentable(step) and not (answered and _WAITS.search(step)):
                 yield step

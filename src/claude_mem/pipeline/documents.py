@@ -98,7 +98,9 @@ def _observation(conn: Connection, row: Row) -> Document:
     facts = msgspec.json.decode(row["facts"], type=list[str])
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_modified"], type=list[str])]
     files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
-    errors = [("error", words.signature(fact[7:]), 1) for fact in facts if fact.startswith("Error: ")]
+    met = [fact.removeprefix("Error: ") for fact in facts if fact.startswith("Error: ")]
+    met += [error for fact in facts if (error := fact.partition("` failed before: ")[2])]
+    errors = [("error", words.signature(error), 1) for error in met]
     commits = [("commit", row["commit_id"], 1)] if row["commit_id"] else []
     said = _without_title(row["title"] or "", row["narrative"] or "")
     body = "\n".join(part for part in (row["subtitle"], said, *facts) if part)

@@ -34,7 +34,8 @@ _QUESTION = re.compile(
     r"(?i)^\W*(?:what|why|how|where|when|which|who|is|are|does|do|did|was|were|has|have|isn't|aren't|doesn't|don't|explain|tell me|check|double check|see|look|show me|verify|review|investigate|find out|summari[sz]e|describe|understand)\b"
 )
 _PICK = re.compile(
-    r"(?i)^\W*(?:(?:option|approach|number|#|let's (?:do|go with)|do|go with|pick|choose|yeah|yes|ok)\W*)*(?P<picks>(?:\d{1,2}|[a-e])(?:\W+(?:and|\+|&|,)?\W*(?:\d{1,2}|[a-e]))*)\b[.):]?\W*(?P<rest>.*)$",
+    r"(?i)\W{0,4}(?:(?:option|approach|number|#|let's (?:do|go with)|do|go with|pick|choose|yeah|yes|ok)\W{0,4}){0,4}"
+    r"(?P<picks>(?:\d{1,2}|[a-e])(?:\W{1,4}(?:and\b|\+|&|,)?\W{0,3}(?:\d{1,2}|[a-e])){0,4})\b[.):]?\W{0,4}(?P<rest>.*+)",
     re.S,
 )
 _GO_AHEAD = re.compile(

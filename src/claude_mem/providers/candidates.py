@@ -19,7 +19,7 @@ from claude_mem.providers.markdown import Statement
 
 MOST_STATEMENTS = 60
 NAME = re.compile(
-    r"`[^`\n]{2,80}`|\b[\w-]+(?:[./][\w-]+)+\b|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*|\b\w+_\w+|(?<!\w)--[a-z][\w-]+|#\d+|\b[A-Z][A-Z0-9]{1,}(?:-\d+)?\b|\b\w+\(\)"
+    r"`[^`\n]{2,80}`|(?<![\w./-])[\w-]++(?:[./][\w-]++)++|\b[a-z]++[A-Z]\w*+|\b[A-Z][a-z]++[A-Z]\w*+|\b[^\W_]++_\w++|(?<![\w-])--[a-z][\w-]*+|#\d{1,9}|\b[A-Z][A-Z0-9]++(?:-\d{1,9})?\b|\b\w++\(\)"
 )
 _WORD = re.compile(r"[^\W\d_]{2,}|\d+")
 _PART = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
@@ -277,8 +277,9 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     if commit := main_commit(evidence.commits):
         yield Candidate(commit_title(commit), "commit", commit=commit)
     plan = story.asked.plan or evidence.plan
-    if story.planned and plan:
-        yield Candidate(f"Planned: {prose.as_title(plan)}", "plan")
+    if story.planned:
+        wish = plan or (story.asked.text if story.asked.is_wish else "")
+        yield from [Candidate(f"Planned: {prose.as_title(wish)}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
         yield Candidate(prose.past(prose.as_title(plan)) if evidence.edits else prose.as_title(plan), "plan")
     for made in evidence.made:
@@ -289,7 +290,8 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     if evidence.edits:
         if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited):
             yield Candidate(added, "added")
-        yield Candidate(edited_title(evidence), "edited")
+        if not story.planned:
+            yield Candidate(edited_title(evidence), "edited")
 
 
 def moved_title(evidence: Evidence) -> str:

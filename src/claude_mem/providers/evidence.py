@@ -66,7 +66,7 @@ _PASSING = re.compile(
 _PIPED = re.compile(r"(?<!\|)\|(?!\|)|\|\| *(?:true|echo|:)")
 # How the usual runners name a test that failed.
 _FAILED_TEST = re.compile(
-    r"^\s*--- FAIL: (\S+)|^FAILED (\S+::\S+)|^\s*(?:●|✕|✗|×) (.{3,160})$|^test (\S+) \.\.\. FAILED|^not ok \d+ -? ?(.{3,160})$|"
+    r"^[ \t]*+--- FAIL: (\S+)|^FAILED (\S+::\S+)|^[ \t]*+(?:●|✕|✗|×) (.{3,160})$|^test (\S+) \.\.\. FAILED|^not ok \d+ -? ?(.{3,160})$|"
     r"^(?:FAIL|ERROR): (\w+ \([\w.]+\))",
     re.M,
 )
@@ -128,7 +128,7 @@ class Commit:
     @property
     def lines(self) -> int:
         """How many lines it changed, as far as git said so."""
-        return sum(int(number) for number in re.findall(r"(\d+) (?:insertion|deletion)", self.stat))
+        return sum(int(number) for number in re.findall(r"(?<!\d)(\d{1,9}) (?:insertion|deletion)", self.stat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ def plan_heading(text: str) -> str:
     if not match:
         return ""
     bare = re.sub(
-        r"(?i)^(?:(?:implementation|design|refactor(?:ing)?) )?plan\b[^:–—-]{0,30}[:–—-] *| *[-–—:]? *(?:implementation )?plan$",
+        r"(?i)\A(?:(?:implementation|design|refactor(?:ing)?) )?plan\b[^:–—-]{0,30}[:–—-] {0,3}| {0,2}[-–—:]? {0,2}\b(?:implementation )?plan\Z",
         "",
         match["heading"].strip(),
     )
@@ -452,8 +452,6 @@ def _edits(seq: int, body: ToolUsed, turn: Turn, closely: bool) -> Iterator[Edit
     if body.name == patches.TOOL:
         for patch in patches.changes(body.input):
             where, *before = patch.paths
-            if patch.kind == "delete":
-                continue
             change = symbols.of_lines(patch.lines) if closely else Change()
             yield Edit(_inside(where, turn), change, seq, created=patch.kind == "add")
             yield from (Edit(_inside(path, turn), Change(), seq) for path in before)

@@ -36,19 +36,19 @@ _WORDS = {
 }
 _VERBS = {
     "fix": re.compile(
-        r"(?i)\W*(?:fix|resolv|correct|repair|prevent|handl|avoid|root cause|the (?:bug|issue|problem|fix))"
+        r"(?i)\W{0,3}(?:fix|resolv|correct|repair|prevent|handl|avoid|root cause|the (?:bug|issue|problem|fix))"
     ),
     "add": re.compile(
-        r"(?i)\W*(?:add|creat|implement|introduc|support|allow|enabl|new\b|build|show|display|expos|propagat|highlight)"
+        r"(?i)\W{0,3}(?:add|creat|implement|introduc|support|allow|enabl|new\b|build|show|display|expos|propagat|highlight)"
     ),
     "refactor": re.compile(
-        r"(?i)\W*(?:refactor|renam|mov|extract|simplif|consolidat|replac|convert|split|unif|dedup|clean|reus|switch|merg|import|us(?:e|ed|es)\b)"
+        r"(?i)\W{0,3}(?:refactor|renam|mov|extract|simplif|consolidat|replac|convert|split|unif|dedup|clean|reus|switch|merg|import|us(?:e|ed|es)\b)"
     ),
     "change": re.compile(
-        r"(?i)\W*(?:updat|chang|set\b|bump|increas|reduc|hid|mak|made|mark|rename|swap|wrap|prefix|document|clarif|improv|reword|disabl|default)"
+        r"(?i)\W{0,3}(?:updat|chang|set\b|bump|increas|reduc|hid|mak|made|mark|rename|swap|wrap|prefix|document|clarif|improv|reword|disabl|default)"
     ),
-    "remove": re.compile(r"(?i)\W*(?:remov|delet|drop)"),
-    "test": re.compile(r"(?i)\W*(?:add\w* (?:\w+ ){0,4}tests?|tests?\b|cover)"),
+    "remove": re.compile(r"(?i)\W{0,3}(?:remov|delet|drop)"),
+    "test": re.compile(r"(?i)\W{0,3}(?:add\w* (?:\w+ ){0,4}tests?|tests?\b|cover)"),
 }
 _BROKEN = re.compile(
     r"(?i)\b(?:bugs?|errors?|fail(?:s|ed|ing|ure)?|broken|wrong|incorrect\w*|doesn't|does not|don't (?:see|work)|didn't|isn't|not working|no longer|crash\w*|panic\w*|issue|problem|unexpected\w*|warning|"
@@ -119,7 +119,7 @@ def features(story: Story, title: str) -> dict[str, float]:
 def kind(story: Story, title: str) -> str:
     """Return the type of the turn's record."""
     if story.planned:
-        return Type.DECISION
+        return Type.DISCOVERY  # what comes of a plan is a record of its own
     values, weights = features(story, title), ranking.weights()
     possible = [one for one in TYPES if story.worked or one in (Type.DISCOVERY, Type.DECISION)]
     if not _WORDS["decide"].search(f"{title} {story.asked.text}"):

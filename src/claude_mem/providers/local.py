@@ -115,7 +115,7 @@ def _bare(command: Command) -> Command:
 
 def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
     """Return the record with all that was said: it can be found, and is shown unasked once a person approves it."""
-    for draft in write(turn, story_of(turn, evidence)):
+    for draft in write(turn, story_of(turn, evidence), always=True):
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
@@ -141,13 +141,13 @@ def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator
 # --- the record ------------------------------------------------------------------------------------------------------
 
 
-def write(turn: Turn, story: Story) -> list[Draft]:
-    """Return the record of the turn's work, or nothing if it leaves nothing behind."""
+def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
+    """Return the record of the turn's work, or nothing if it leaves nothing behind. `always`: a person will decide."""
     ranked = ranking.ranked(candidates.candidates(story), story)
     fit = [pair for pair in ranked if presentable(pair[1])]
     whole = [pair for pair in fit if not pair[1].is_cut]
     best = next((pair for pair in whole if _names_its_subject(pair[1].title)), next(iter(whole or fit), None))
-    if best is None or not kinds.is_worth(story, best[1].title, best[0]):
+    if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
     return [_record(turn, story, best[1])]
 

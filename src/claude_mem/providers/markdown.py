@@ -25,8 +25,6 @@ _PARSER = MarkdownIt("commonmark", {"maxNesting": 20}).enable("table")
 _SENTENCE_END = re.compile(
     r"(?<=[.!?。！？])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?:\s+(?=[A-Z`\"'(\[*_\d]|[a-z]+\()|(?<=[。！？]))"
 )
-_LABEL = re.compile(r"(?P<label>[^:]{2,80}?)(?::|\s+[-–—]|\s*→)\s+(?P<rest>\S.*)", re.S)
-_VERB_AND_STOP = re.compile(r"\s\S+\s.*[.!]$", re.S)
 _MARKS = re.compile(r"[✓✅✔☑✗❌✖⚠🎉🚀✨🚨➡]\ufe0f?\s*")
 _TASK = re.compile(r"\[([ xX])\]\s+")
 
@@ -92,7 +90,7 @@ def blocks(message: str) -> list[Block]:
         source = "\n".join(lines[token.map[0] : token.map[1]]).strip()
         words = _plain(tokens[index + 1]) if token.type in ("heading_open", "paragraph_open") else ""
         bold = _bold_start(tokens[index + 1]) if words else ""
-        if token.type == "heading_open" or (words and bold == words and not _VERB_AND_STOP.search(words)):
+        if token.type == "heading_open" or (words and bold == words and not _is_sentence(words)):
             section = words.rstrip(":： ")
         found.append(Block(source, section, lead))
         lead = words if words.endswith((":", "：")) else ""
@@ -156,7 +154,7 @@ class _Reader:
         text, bold = _plain(token), _bold_start(token)
         if not text:
             return
-        if is_heading or (bold == text and not _VERB_AND_STOP.search(text) and not self.leads):
+        if is_heading or (bold == text and not _is_sentence(text) and not self.leads):
             self.section = text.rstrip(":： ")
             self.last = text if text.endswith(":") else ""
             yield self._made(self.section, "heading")
@@ -199,9 +197,14 @@ def _lines(token: Token) -> list[Token]:
     return [Token("inline", "", 0, children=part) for part in parts if part]
 
 
+def _is_sentence(text: str) -> bool:
+    """Is it a claim, with a verb and a full stop, and no heading?"""
+    return text.endswith((".", "!")) and len(text.split()) >= 3
+
+
 def _numbered(label: str) -> str:
     """Return the number of a label such as `Option 2` or `B)`, in lower case."""
-    match = re.match(r"(?i)(?:option|approach|step)?\s*#?(\d{1,2}|[a-e])\b[.):]?", label)
+    match = re.match(r"(?i)(?:option|approach|step)?\s{0,2}#?(\d{1,2}|[a-e])\b[.):]?", label)
     return match[1].lower() if match else ""
 
 
@@ -243,8 +246,8 @@ def _split_label(text: str, bold: str) -> tuple[str, str]:
     rest = text[len(bold) :]
     if bold.endswith((":", "：")):
         return bold.rstrip(":： "), rest.strip() or text
-    if match := re.match(r"\s*(?:\([^)]{1,80}\))?\s*(?::|[-–—]|→)\s+(?=\S)", rest):
+    if match := re.match(r"\s{0,2}(?:\([^)]{1,80}\))?\s{0,2}(?::|[-–—]|→)\s{1,3}(?=\S)", rest):
         return bold + rest[: match.end()].rstrip(" :-–—→").rstrip(), rest[match.end() :]
-    if not rest.strip() and not _VERB_AND_STOP.search(text) and len(text) < 80:
+    if not rest.strip() and not _is_sentence(text) and len(text) < 80:
         return "", text
     return "", text

@@ -81,18 +81,23 @@ def _unchecked(story: Story) -> Iterator[str]:
     """Return what the plan wants a person to try out by hand, if nobody says that it was."""
     if not story.asked.plan or story.asked.pointed or any(_TRIED.search(one.text) for one in story.statements):
         return
-    for line in re.findall(
-        r"^\s*(?:[-*]|\d+\.)\s+(?:\[ \] )?(.*\bmanual\w*\b.{4,200})$", story.prompt[:40_000], re.M | re.I
-    )[:1]:
+    for line in [line for line in _ITEM.findall(story.prompt[:40_000]) if _BY_HAND.search(line)][:1]:
         yield f"Not tried by hand yet: {prose.as_title(re.sub(r'[*]{2}', '', line), 140)}"
 
 
+_ITEM = re.compile(r"^[ \t]{0,12}(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(\S.{10,300})$", re.M)
+_BY_HAND = re.compile(
+    r"(?i)\b(?:test|verif|check|confirm|try|open|run)\w*\b.{0,40}\bmanual|\bmanual(?:ly)?\b\W{0,4}(?:test|verif|check|confirm|try|open|run)"
+)
 _TRIED = re.compile(r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually)")
+
+
+_STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
 
 
 def _undone(story: Story) -> Iterator[str]:
     """Return the wish of a turn that ended without an answer and without any work."""
-    telling = [word for word in story.asked_words - _GENERIC if not word.isdigit()]
+    telling = [word for word in story.asked_words - _GENERIC if not word.isdigit() and not _STOPPED.match(story.prompt)]
     wished = story.asked.is_wish and not story.asked.pointed and len(telling) >= 3
     if wished and not story.evidence.message_seq and not story.worked:  # a message that is held back was an answer, too
         yield f"{prose.as_title(story.asked.text, STEP_CHARS)} (asked, not done)"

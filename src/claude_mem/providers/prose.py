@@ -66,22 +66,22 @@ _LEADING = re.compile(
     r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+"
 )
 _TRAILING_SUMMARY = re.compile(
-    r"(?i)[.,;:—–-]*\s*(?:here(?:'s| is| are) (?:a |the )?(?:summary|what|how|breakdown)\b.*|(?:this|which) (?:ensures|means|makes)(?: sure)?(?: that)?)$"
+    r"(?i)[.,;:—–-]?\s{0,2}\b(?:here(?:'s| is| are) (?:a |the )?(?:summary|what|how|breakdown)\b.*+|(?:this|which) (?:ensures|means|makes)(?: sure)?(?: that)?)\Z"
 )
 _LINES = re.compile(
-    r"(?P<file>\.[A-Za-z]{1,5}`?):\d+(?:[-–]\d+)?(?:, ?\d+(?:[-–]\d+)?)*|\s*\((?:at )?(?:lines?|L) ?~?\d+(?:[-–]\d+)?\)|\s*\(~?\d+ (?:LOC|lines) \w+\)"
+    r"(?P<file>\.[A-Za-z]{1,5}`?):\d{1,6}(?:[-–]\d{1,6})?(?:, ?\d{1,6}(?:[-–]\d{1,6})?){0,8}| ?\((?:at )?(?:lines?|L) ?~?\d{1,6}(?:[-–]\d{1,6})?\)| ?\(~?\d{1,6} (?:LOC|lines) \w{1,20}\)"
 )
-_LONG_PATH = re.compile(r"(?:[\w.@-]+/){2,}(?=[\w@-]+\.\w{1,5}\b)")
-_PARENTHESES = re.compile(r"`[^`]*`|\"[^\"]*\"|\s+\((?:[^()`]|`[^`]*`){3,200}\)")
-_NUMBERING = re.compile(r"^(?:\d{1,2}[.)]|[-*•→]|[a-z]\))\s+")
+_LONG_PATH = re.compile(r"(?<![\w.@/-])(?:[\w.@-]++/){2,}+(?=[\w@-]++\.\w{1,5}\b)")
+_PARENTHESES = re.compile(r"`[^`]*`|\"[^\"]*\"| \((?:[^()`]|`[^`]{0,100}`){3,200}+\)")
+_NUMBERING = re.compile(r"\A(?:\d{1,2}[.)]|[-*•→]|[a-z]\))\s{1,3}")
 _CLAUSE = re.compile(
-    r"(?:[;,]|\.(?=\s)| [-–—]|:(?=\s))\s+|\s+(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w+ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)"
+    r"(?:[;,.:]| [-–—])\s|\s(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w{1,30}ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)"
 )
 _DANGLING = re.compile(
-    r"(?i)[\s,;:–—-]+(?:a|an|the|and|or|but|nor|of|in|on|at|to|for|from|with|by|as|that|which|when|where|while|if|because|since|so|than|like|into|via|using|its|their|this|is|are|was|were|be|not|no|e\.g\.?|i\.e\.?|such)$"
+    r"(?i)(?<![\s,;:–—-])[\s,;:–—-]++(?:a|an|the|and|or|but|nor|of|in|on|at|to|for|from|with|by|as|that|which|when|where|while|if|because|since|so|than|like|into|via|using|its|their|this|is|are|was|were|be|not|no|e\.g\.?|i\.e\.?|such)$"
 )
 _DANGLING_END = re.compile(
-    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:adds|shows?|says?|returns|contains|includes|means|looks? like|becomes|gives|prints|a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such))$"
+    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:adds|shows?|returns|contains|includes|means|looks? like|becomes|gives|prints|a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such))$"
 )
 
 

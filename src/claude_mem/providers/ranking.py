@@ -16,7 +16,7 @@ from claude_mem.providers.candidates import Candidate, Story, content_words, is_
 
 WEIGHTS = Path(__file__).parents[1] / "data" / "writer.toml"
 _CHANGED = re.compile(
-    r"(?i)^\W*(?:\S+: )?(?:add|creat|implement|introduc|support|enabl|allow|fix|resolv|correct|repair|prevent|handl|remov|delet|drop|renam|mov|extract|refactor|simplif|"
+    r"(?i)\W{0,3}(?:\S{1,60}: )?(?:add|creat|implement|introduc|support|enabl|allow|fix|resolv|correct|repair|prevent|handl|remov|delet|drop|renam|mov|extract|refactor|simplif|"
     r"consolidat|replac|chang|updat|switch|set|us|mak|made|convert|migrat|increas|reduc|improv|bump|upgrad|document|writ|wrote|test|mark|hid|show|pass|return|stor|track|expos|export|merg|rebas|revert|disabl|wrap|split|clean|unif|restor|validat|check|ensur|cover|rework|tighten)\w*\b"
 )
 _CAUSE = re.compile(
@@ -148,7 +148,8 @@ def sureness(candidate: Candidate, story: Story) -> int:
     """Return how far evidence alone speaks for a candidate."""
     evidence = story.evidence
     if candidate.source == "moved":
-        return int(not evidence.edits and not evidence.commits)
+        gone = {move.old for move in evidence.moves}
+        return int(not evidence.commits and gone.issuperset(evidence.edited))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source in ("plan", "planned"):

@@ -22,7 +22,7 @@ _CLAUDE = re.compile(
     r" denied\. The tool use was rejected|The agent proposed a plan that was rejected by the user\.)"
 )
 _CLAUDE_WORDS = re.compile(r"(?:To tell you how to proceed, t|T)he user said:\s*(.*)", re.S)
-_CLAUDE_NOTE = re.compile(r"\n\s*Note: The user's next message may contain .*", re.S)
+_CLAUDE_NOTE = re.compile(r"\n\s{0,8}Note: The user's next message may contain .*+", re.S)
 _CLARIFIES = "The user wants to clarify these questions."  # the client's words about a dialog, not the user's
 _OPENCODE = re.compile(
     r"The user rejected permission to use this specific tool call(?: with the following feedback:\s*(.*)|\.?\s*\Z)",
