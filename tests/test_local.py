@@ -290,7 +290,7 @@ def test_in_a_turn_that_read_something_from_outside_the_agents_own_words_wait_wh
     assert made.summary is not None
     assert "osprey" not in repr((told, made.summary))
     (record,) = told
-    assert record.title == "Edited `basket.py`"
+    assert record.title == "Fixed the empty basket (basket.py)"
     assert "Commit 1a2b3c4 (1 file changed, 2 insertions(+))" in [fact.text for fact in record.facts]
     assert "Committed 1a2b3c4" in made.summary.completed
     held = [item for item in made.observations if item.trust == "external"]

@@ -50,7 +50,7 @@ def test_every_file_of_a_patch_is_edited_with_its_own_definitions() -> None:
     assert found.edited == ("notes.txt", "src/basket.py", "src/cart.py", "README.md", "old.py")
     basket = next(edit.change for edit in found.edits if edit.path == "src/basket.py")
     assert (basket.added_lines, basket.removed_lines) == (4, 1)
-    assert (basket.added, basket.changed) == (("clear",), ("Basket", "total"))
+    assert (basket.added, set(basket.changed)) == (("clear",), {"Basket", "total"})
     assert {edit.seq for edit in found.edits} == {2}
 
 

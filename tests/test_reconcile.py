@@ -329,7 +329,7 @@ def test_last_words_are_found_even_if_the_turn_was_still_open_when_they_were_rea
     lab.drain()  # a worker that starts reads it; the turn is open
     lab.spool("SessionEnd", **where)
     lab.drain()
-    assert lab.rows("select completed from session_summaries") == [("The parser handles quotes now.",)]
+    assert lab.rows("select closing from session_summaries") == [("The parser handles quotes now.",)]
 
 
 def test_a_missed_turn_is_added_beside_the_one_that_runs(lab: Lab, transcript: Transcript) -> None:
@@ -349,7 +349,7 @@ def test_a_missed_turn_is_added_beside_the_one_that_runs(lab: Lab, transcript: T
         ("p2", "prompt"),
         ("p3", None),
     ]
-    assert lab.rows("select completed from session_summaries where request = 'two'") == [
+    assert lab.rows("select closing from session_summaries where request = 'two'") == [
         ("Two is done and dusted, in a module.",)
     ]
 

@@ -485,6 +485,7 @@ def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[st
         "captured": 0,
         "audit": None,
         "damage": [],
+        "refining": "",
     }
     counts = dict.fromkeys(("stored", "queued", "set_aside", "filtered"), 0)
     for number, shown in ((5, True), (0, False)):

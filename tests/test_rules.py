@@ -337,7 +337,7 @@ def test_the_later_of_two_stands_and_the_other_says_by_which_it_was_superseded(d
     other = db.write_now(state, "Never push to main", at=NOW + 2)
     assert standing(db) == [other, new]
     assert db.read_now(observations.get, "observation", old)["superseded_by"] == new
-    assert [row["id"] for row in db.read_now(observations.recent, [1], limit=9)] == [other, new]
+    assert [row["id"] for row in db.read_now(observations.rules, [1], limit=9)] == [other, new]
     listed = db.read_now(observations.listing, kind="observation", limit=9, offset=0, type_="rule")
     assert [row["id"] for row in listed] == [other, new, old]
 

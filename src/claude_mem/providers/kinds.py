@@ -160,8 +160,8 @@ def is_routine(story: Story) -> bool:
 
 
 def is_worth(story: Story, title: str, rank: float) -> bool:
-    """Is there anything to remember? Edits leave something behind, unless they only record what was made before
+    """Is there anything to remember? Edits and commits leave something behind, unless they only record what was made before
     ("commit and update the changelog"); for the rest, learned weights decide."""
-    if story.evidence.edits and not _COMMIT_ONLY.match(story.prompt):
+    if (story.evidence.edits or story.evidence.commits) and not _COMMIT_ONLY.match(story.prompt):
         return True
     return ranking.score(worth_features(story, title, rank), ranking.weights().get("worth", {})) > 0

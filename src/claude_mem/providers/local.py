@@ -149,7 +149,15 @@ def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
     best = next((pair for pair in whole if _names_its_subject(pair[1].title)), next(iter(whole or fit), None))
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
-    return [_record(turn, story, best[1])]
+    return [_record(turn, story, _told_plainly(best[1], story))]
+
+
+def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
+    """Return the wish in place of "Edited `a.py`": where nobody said what was done, that is what it was done for."""
+    wish = prose.past(prose.as_title(story.asked.text))
+    if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
+        return candidate
+    return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
 
 
 def _names_its_subject(title: str) -> bool:
