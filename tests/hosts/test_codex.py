@@ -124,11 +124,11 @@ def test_a_session_is_captured_with_its_files_commands_and_failures(lab: CodexLa
     tools = [event for event in session["events"] if event["kind"] == "tool"]
     assert [event["tool"] for event in tools] == ["apply_patch", "Bash", "Bash", "Bash", "Bash"]
     assert [event["failed"] for event in tools] == [0, 1, 0, 0, 0]  # the exit code is from the rollout
-    commit = next(row for row in session["observations"] if row["title"] == SUBJECT)
+    commit = next(row for row in session["observations"] if row["commit_id"])
+    assert commit["title"].startswith(SUBJECT.replace("Charge", "Charged")) or commit["title"].startswith(SUBJECT)
     assert set(commit["files_modified"]) == {"capacitor.py", "READ.md", "README.md"}
     facts = " ".join(commit["facts"])
-    assert "Edited capacitor.py (+2 −0): added charge" in facts
-    assert "`sh check.sh` had failed: not charged" in facts
+    assert "Created capacitor.py (+2 −0): added charge" in facts
 
 
 def test_the_last_message_is_kept_as_it_was_however_it_was_streamed(lab: CodexLab) -> None:

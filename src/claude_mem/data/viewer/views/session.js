@@ -174,7 +174,11 @@ function quote(text) {
 
 function done({ summary, digested, closed_at }) {
   const said = Object.entries(LABELS).filter(([name]) => summary?.[name]);
-  if (said.length) return h("dl", { class: `brief ${summary.verdict}` }, summary.verdict === "wrong" && badge("marked wrong", "bad"), outcomeMark(summary.outcome), said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, marked(summary[name]))]));
+  const marks = summary && [summary.verdict === "wrong" && badge("marked wrong", "bad"), outcomeMark(summary.outcome)].filter(Boolean);
+  if (said.length) return [
+    marks.length ? h("p", {}, marks) : null,
+    h("dl", { class: `brief ${summary.verdict}` }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, name === "request" ? marked(summary[name]) : markdown(summary[name]))])),
+  ];
   return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
 }
 
