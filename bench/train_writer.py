@@ -81,7 +81,7 @@ class Row:
 
 
 def hashed(title: str) -> str:
-    return hashlib.blake2b(title.encode(), digest_size=6).hexdigest()
+    return hashlib.blake2b(title.lower().encode(), digest_size=6).hexdigest()
 
 
 def overlap(one: frozenset[str], other: frozenset[str]) -> float:

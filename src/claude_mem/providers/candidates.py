@@ -230,6 +230,12 @@ class Candidate:
     commit: Commit | None = None
 
     @property
+    def is_fragment(self) -> bool:
+        """Does it end in the middle? What ends in a full stop may end in any word."""
+        ended = self.statement is not None and self.statement.text.endswith((".", "!", "。")) and not self.is_cut
+        return self.title.count("`") % 2 == 1 if ended else prose.is_fragment(self.title)
+
+    @property
     def is_cut(self) -> bool:
         """Does it lack the end of the sentence it was made of?"""
         if self.statement is None:
@@ -244,7 +250,7 @@ def candidates(story: Story) -> list[Candidate]:
     unique: dict[str, Candidate] = {}
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
-            if len(variant.title) >= 12 and not prose.is_fragment(variant.title):
+            if len(variant.title) >= 12 and not variant.is_fragment:
                 unique.setdefault(variant.title, variant)
     return list(unique.values())
 
@@ -522,8 +528,7 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if source in ("edited", "moved", "made", "added"):
         return
     if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        plan = prose.past(prose.as_title(story.asked.plan))
-        whole = f"{plan}: {title[:1].lower() if not title[:2].isupper() else title[:1]}{title[1:]}"
+        whole = f"{prose.past(prose.as_title(story.asked.plan))}: {title}"
         if len(whole) <= 170 and not candidate.is_cut:
             yield Candidate(whole, "planned", candidate.statement)
         return
@@ -532,14 +537,14 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if placed:
         yield Candidate(placed, source, candidate.statement, placed=True, commit=candidate.commit)
     if (subject := asked_subject(story)) and source in _STATED and not candidate.is_cut:
-        whole = f"{subject} {_lowered(title) if subject.endswith(':') else title}"
+        whole = f"{subject} {title}"
         said, wanted = content_words(title), content_words(subject)
         if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
             yield Candidate(whole, source, candidate.statement, asked=True)
     topic = topic_of(story)
     if topic and source not in ("wish", "plan", "commit") and not content_words(topic) & content_words(title):
         bare = re.sub(r"(?i)^(?:it|this|they|these)(?:'s| is| are)? ", "", title)
-        whole = f"{topic}: {bare[:1].lower() + bare[1:] if not bare[:2].isupper() else bare}"
+        whole = f"{topic}: {bare}"
         if len(whole) <= 140:
             yield Candidate(whole, source, candidate.statement, topical=True)
             if placed and len(whole) < 115:
@@ -561,10 +566,6 @@ def asked_subject(story: Story) -> str:
     if asked.is_question:
         return f"{short}?"
     return f"{prose.past(short)}:" if story.worked else ""
-
-
-def _lowered(title: str) -> str:
-    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 _TOPIC = re.compile(r"(?!Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?")

@@ -17,7 +17,7 @@ from claude_mem.origins import EXTERNAL
 from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, trust
 from claude_mem.providers.asked import asked
 from claude_mem.providers.candidates import Candidate, Story
-from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather
+from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
 from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
@@ -145,6 +145,7 @@ def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
     """Return the record of the turn's work, or nothing if it leaves nothing behind. `always`: a person will decide."""
     ranked = ranking.ranked(candidates.candidates(story), story)
     fit = [pair for pair in ranked if presentable(pair[1])]
+    fit.sort(key=lambda pair: pair[1].source == "edited")  # where, but not what: only if nothing else is there
     whole = [pair for pair in fit if not pair[1].is_cut]
     best = next((pair for pair in whole if _names_its_subject(pair[1].title)), next(iter(whole or fit), None))
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
@@ -182,7 +183,7 @@ def presentable(candidate: Candidate) -> bool:
     title = candidate.title
     return not (
         prose.is_chat(title)
-        or prose.is_fragment(title)
+        or candidate.is_fragment
         or (prose.is_status(title) and candidate.source not in ("commit", "plan"))
         or prose.is_offer(title)
         or _PRONOUN.match(title)
@@ -298,7 +299,8 @@ def _broken_before(evidence: Evidence) -> Iterator[Fix]:
     """Return the checks that failed before the turn's first edit and passed in the end."""
     first_edit = min((edit.seq for edit in evidence.edits), default=0)
     for fix in evidence.fixes:
-        if fix.failed.is_check and not fix.failed.is_style and fix.failed.seq < first_edit < fix.passed.seq:
+        telling = fix.failed.is_check or is_specific(error_line(fix.failed.output))
+        if telling and not fix.failed.is_style and fix.failed.seq < first_edit < fix.passed.seq:
             yield fix
 
 
