@@ -69,8 +69,6 @@ def unsolved_check(story: Story) -> Command | None:
     """Return the check that fails at the end of the turn: after the last edit, and not seen to pass since."""
     evidence = story.evidence
     last_edit = max((edit.seq for edit in evidence.edits), default=0)
-    if not evidence.edits:
-        return None
     failing = [command for command in evidence.unsolved if command.is_check and command.seq > last_edit]
     later = {command.seq for command in evidence.commands if command.is_check and command.passed}
     failing = [command for command in failing if not any(seq > command.seq for seq in later)]
