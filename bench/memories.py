@@ -2,9 +2,9 @@
 
 Two kinds of figures. From all sessions of both projects: how long a turn takes, and how much of what a transcript itself
 proves (commits, edited files) its records carry. From the 100 judged turns (`memories/dev.jsonl`): the proxies of
-`score_memories.py`, each turn decided by weights that were learned without its session. The judges' own verdicts stand in
-`results/judges.json` and come from `bench/judge.py`'s protocol. The data is not part of this project; without it this
-says so and measures nothing.
+`score_memories.py`, each turn decided by weights that were learned without its session. The verdicts of blind judges and
+their protocol are in `results/judges.md` and `judges.json`, and are printed along. The data is not part of this project;
+without it this says so and measures nothing.
 """
 
 from __future__ import annotations
