@@ -44,7 +44,8 @@ def digest(turn: Turn) -> Digest:
         drafts, closing_trust = [*write(turn, own), *_held(turn, evidence, taint)], taint.trust
     elif team := trust.of_team(turn):
         own = story_of(turn, _unrepeated(evidence, team))
-        drafts, closing_trust = [*write(turn, own), *_repeated(turn, evidence, own, team)], EXTERNAL
+        drafts, closing_trust = write(turn, own), EXTERNAL
+        drafts += _repeated(turn, evidence, own, drafts, team)
     else:
         own = story_of(turn, evidence)
         drafts = write(turn, own)
@@ -119,14 +120,13 @@ def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
-def _repeated(turn: Turn, evidence: Evidence, own: Story, team: Team) -> Iterator[Draft]:
+def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], team: Team) -> list[Draft]:
     """Return the record with what repeats the source, where the record without it lacks something."""
     if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
-        return
-    told = {draft.title for draft in write(turn, own)}
-    for draft in write(turn, story_of(turn, evidence)):
-        if draft.title not in told:
-            yield replace(draft, key="said", trust=EXTERNAL, why=team.why)
+        return []
+    shown = {draft.title for draft in drafts}
+    whole = [draft for draft in write(turn, story_of(turn, evidence)) if draft.title not in shown]
+    return [replace(draft, key="said", trust=EXTERNAL, why=team.why) for draft in whole]
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:

@@ -147,149 +147,17 @@ _IRREGULAR = {
     "hide": "hid", "keep": "kept", "send": "sent", "cut": "cut", "undo": "undid",
 }  # fmt: skip
 _REGULAR = frozenset(
-    [
-        "add",
-        "allow",
-        "apply",
-        "auto-expand",
-        "avoid",
-        "bump",
-        "cache",
-        "capture",
-        "change",
-        "check",
-        "clarify",
-        "clean",
-        "clear",
-        "collapse",
-        "commit",
-        "compare",
-        "condense",
-        "consolidate",
-        "convert",
-        "copy",
-        "correct",
-        "cover",
-        "create",
-        "default",
-        "define",
-        "delete",
-        "deprecate",
-        "detect",
-        "disable",
-        "disallow",
-        "display",
-        "distinguish",
-        "document",
-        "drop",
-        "dump",
-        "embed",
-        "enable",
-        "encode",
-        "ensure",
-        "escape",
-        "exclude",
-        "expand",
-        "export",
-        "expose",
-        "extend",
-        "extract",
-        "filter",
-        "fix",
-        "force",
-        "format",
-        "generate",
-        "handle",
-        "hide",
-        "highlight",
-        "ignore",
-        "implement",
-        "import",
-        "improve",
-        "include",
-        "increase",
-        "inject",
-        "inline",
-        "install",
-        "integrate",
-        "introduce",
-        "link",
-        "load",
-        "log",
-        "merge",
-        "migrate",
-        "mark",
-        "mention",
-        "mock",
-        "mount",
-        "move",
-        "normalize",
-        "open",
-        "optimize",
-        "parse",
-        "pass",
-        "persist",
-        "pin",
-        "port",
-        "prefix",
-        "prevent",
-        "print",
-        "propagate",
-        "publish",
-        "raise",
-        "record",
-        "reduce",
-        "refactor",
-        "reformat",
-        "refresh",
-        "register",
-        "reject",
-        "release",
-        "remove",
-        "rename",
-        "render",
-        "reorder",
-        "replace",
-        "reset",
-        "resolve",
-        "restore",
-        "restrict",
-        "retry",
-        "return",
-        "reuse",
-        "revert",
-        "re-run",
-        "save",
-        "scope",
-        "shorten",
-        "simplify",
-        "skip",
-        "sort",
-        "stop",
-        "store",
-        "strip",
-        "support",
-        "suppress",
-        "surface",
-        "switch",
-        "sync",
-        "test",
-        "tighten",
-        "track",
-        "translate",
-        "trim",
-        "truncate",
-        "tweak",
-        "unify",
-        "update",
-        "upgrade",
-        "use",
-        "validate",
-        "verify",
-        "warn",
-        "wire",
-        "wrap",
-    ]
+    """
+    add allow apply auto-expand avoid bump cache capture change check clarify clean clear collapse commit compare
+    condense consolidate convert copy correct cover create default define delete deprecate detect disable disallow
+    display distinguish document drop dump embed enable encode ensure escape exclude expand export expose extend
+    extract filter fix force format generate handle hide highlight ignore implement import improve include increase
+    inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open
+    optimize parse pass persist pin port prefix prevent print propagate publish raise record reduce refactor reformat
+    refresh register reject release remove rename render reorder replace reset resolve restore restrict retry return
+    reuse revert re-run save scope shorten simplify skip sort stop store strip support suppress surface switch sync
+    test tighten track translate trim truncate tweak unify update upgrade use validate verify warn wire wrap
+    """.split()  # noqa: SIM905 -- a list of so many words can't be read
 )
 
 
@@ -353,15 +221,3 @@ def undangled(text: str) -> str:
     while before != text:
         before, text = text, _DANGLING.sub("", text.rstrip(" ,;:.–—-"))
     return text
-
-
-def paragraph(sentences: tuple[str, ...], limit: int = 600) -> str:
-    """Return as many of these sentences as there is room for, whole ones."""
-    kept: list[str] = []
-    for sentence in sentences:
-        if sum(map(len, kept)) + len(sentence) > limit:
-            break
-        kept.append(sentence)
-    if not kept:
-        return shorten(" ".join(sentences[:1]), limit)
-    return " ".join(item if item[-1] in ".!?:;" else f"{item};" for item in kept).rstrip(";")

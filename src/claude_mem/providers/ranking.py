@@ -13,6 +13,7 @@ from pathlib import Path
 
 from claude_mem.providers import prose
 from claude_mem.providers.candidates import Candidate, Story, content_words, is_test, names
+from claude_mem.providers.markdown import Statement
 
 WEIGHTS = Path(__file__).parents[1] / "data" / "writer.toml"
 _CHANGED = re.compile(
@@ -48,13 +49,20 @@ _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 
 def features(candidate: Candidate, story: Story) -> dict[str, float]:
     """Return what the model looks at, by name. All are between -1 and about 2."""
-    title, one = candidate.title, candidate.statement
-    words = content_words(title)
+    place = " after work" if story.worked else " in an answer"
+    found = {f"bias of {candidate.source}{place}": 1.0, **_of_words(candidate, story), **_of_form(candidate, story)}
+    if candidate.source == "wish":
+        found |= _of_wish(candidate, story)
+    if candidate.statement:
+        found |= _of_statement(candidate, candidate.statement, story)
+    return found
+
+
+def _of_words(candidate: Candidate, story: Story) -> dict[str, float]:
+    """Return how much the title names, and how much of it belongs to what was asked, done and said."""
+    title, words = candidate.title, content_words(candidate.title)
     count = max(1, len(words))
-    text = one.text if one else title
-    worked = story.worked
-    found = {
-        "bias of " + candidate.source + (" after work" if worked else " in an answer"): 1.0,
+    return {
         "names": min(len(names(title)), 5) / 3,
         "no name": float(not names(title)),
         "words": min(count, 16) / 10,
@@ -67,6 +75,14 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
         "worked on, share": len(words & story.work_words) / count,
         "theme": min(len(words & story.message_words), 8) / 5,
         "theme, share": len(words & story.message_words) / count,
+    }
+
+
+def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
+    """Return what kind of sentence the title is, and what was added to it."""
+    title, one, worked = candidate.title, candidate.statement, story.worked
+    text = one.text if one else title
+    return {
         "chat": float(prose.is_chat(text)),
         "status": float(prose.is_status(text)),
         "offer": float(prose.is_offer(text)),
@@ -88,9 +104,6 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
         "conditional": float(bool(_CONDITIONAL.match(title))),
         "speaks to someone": float(bool(_ADDRESSED.search(title))),
         "vague": float(bool(_VAGUE.search(title))),
-        "wish for a change": float(candidate.source == "wish" and bool(_CHANGED.match(title))),
-        "vague wish": float(candidate.source == "wish" and bool(_VAGUE.search(title) or not names(title))),
-        "long wish": float(candidate.source == "wish" and len(title) > 90),
         "joined": float("; " in title),
         "cut": float(candidate.is_cut),
         "about tests only": float(
@@ -98,33 +111,43 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
         ),
         "about the fix": float(bool(_ABOUT_FIX.match(title))),
         "question": float(title.endswith("?")),
-        "pointed prompt": float(candidate.source == "wish" and story.asked.pointed),
-        "question prompt": float(candidate.source == "wish" and story.asked.is_question),
     }
-    if one:
-        found |= {
-            "first claim": float(one.position == story.first_claim),
-            "first claim, a change after work": float(
-                one.position == story.first_claim and worked and bool(_CHANGED.match(title))
-            ),
-            "begins the summary": float(
-                one.kind == "prose"
-                and one.first
-                and bool(re.match(r"(?i)summary|overview|tl;dr|conclusion", one.section))
-            ),
-            "before any heading": float(not one.section and one.depth == 0),
-            "first": float(one.position <= 2),
-            "early": float(2 < one.position <= 6),
-            "late": min(one.position, 40) / 40,
-            "deep": float(one.depth > 1),
-            "item": float(one.depth == 1),
-            "labelled": float(bool(one.label) and title.startswith(one.label[:10])),
-            "later in its item": float(bool(one.depth) and not one.first),
-            "under what is next": float(bool(_NEXT_SECTION.search(one.section) or _NEXT_SECTION.search(one.lead))),
-            "under what was done": float(bool(_DONE_SECTION.search(one.section))),
-            "alone in its message": float(len(story.statements) <= 4),
-        }
-    return found
+
+
+def _of_wish(candidate: Candidate, story: Story) -> dict[str, float]:
+    title = candidate.title
+    return {
+        "wish for a change": float(bool(_CHANGED.match(title))),
+        "vague wish": float(bool(_VAGUE.search(title) or not names(title))),
+        "long wish": float(len(title) > 90),
+        "pointed prompt": float(story.asked.pointed),
+        "question prompt": float(story.asked.is_question),
+    }
+
+
+def _of_statement(candidate: Candidate, one: Statement, story: Story) -> dict[str, float]:
+    """Return where the title's sentence stands in the closing message."""
+    title, worked = candidate.title, story.worked
+    return {
+        "first claim": float(one.position == story.first_claim),
+        "first claim, a change after work": float(
+            one.position == story.first_claim and worked and bool(_CHANGED.match(title))
+        ),
+        "begins the summary": float(
+            one.kind == "prose" and one.first and bool(re.match(r"(?i)summary|overview|tl;dr|conclusion", one.section))
+        ),
+        "before any heading": float(not one.section and one.depth == 0),
+        "first": float(one.position <= 2),
+        "early": float(2 < one.position <= 6),
+        "late": min(one.position, 40) / 40,
+        "deep": float(one.depth > 1),
+        "item": float(one.depth == 1),
+        "labelled": float(bool(one.label) and title.startswith(one.label[:10])),
+        "later in its item": float(bool(one.depth) and not one.first),
+        "under what is next": float(bool(_NEXT_SECTION.search(one.section) or _NEXT_SECTION.search(one.lead))),
+        "under what was done": float(bool(_DONE_SECTION.search(one.section))),
+        "alone in its message": float(len(story.statements) <= 4),
+    }
 
 
 def score(values: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -83,13 +83,6 @@ def of_team(turn: Turn) -> Team | None:
     return Team(frozenset(read), _named(turn, read.values()), source)
 
 
-def of_closing(turn: Turn) -> str:
-    """The trust of the agent's closing message, kept word for word: it may repeat whatever was read in the turn."""
-    if taint := of(turn):
-        return taint.trust
-    return EXTERNAL if of_team(turn) else AGENT
-
-
 def _is_team(turn: Turn, body: Body) -> bool:
     """Was it read from the team's own sources, and is all of it here to be compared with?"""
     if not isinstance(body, ToolUsed) or not body.whole or not (shown := "".join(phrases.shown(body.output)).strip()):
