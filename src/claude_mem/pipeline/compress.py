@@ -10,6 +10,7 @@ from claude_mem import ids
 from claude_mem.failpoints import failpoint
 from claude_mem.origins import BURST, BURST_MS, EXTERNAL, TRUSTED
 from claude_mem.pipeline.stage import Commit, nothing
+from claude_mem.providers import markdown
 from claude_mem.providers.base import Compressor
 from claude_mem.records import Digest, Job, News, Stopped, SubagentStopped, ToolUsed, Turn, Type
 from claude_mem.store import jobs, ledger, observations, rules, sessions, turns
@@ -58,6 +59,11 @@ def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool, pas
     return news
 
 
+def _plain(text: str) -> str:
+    """Return the sentences of a Markdown text, without its headings and marks."""
+    return " ".join(one.labelled for one in markdown.read(text) if one.kind != "heading")
+
+
 def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = False) -> list[News]:
     """The digest takes the place of whatever was made of the turn before."""
     news = []
@@ -65,7 +71,7 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
         if summary_id := observations.put_summary(conn, turn, made.summary, by=made.author, now=now):
             news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
         told = made.summary.trust in TRUSTED
-        subtitle = made.subtitle or (first_sentence(made.summary.completed, 140) if told else "")
+        subtitle = made.subtitle or (first_sentence(_plain(made.summary.completed), 140) if told else "")
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     if made.title and turn.number == 1:
         sessions.set_title(conn, turn.session_id, made.title)

@@ -245,7 +245,9 @@ def _is_next(block: Block) -> bool:
 def _is_talk(block: Block) -> bool:
     line = prose.without_chat(" ".join(block.source.split()))
     return "\n" not in block.source and (
-        prose.is_chat(line) or (prose.is_status(line) and len(line) < 90) or prose.is_offer(line)
+        prose.is_chat(line)
+        or (prose.is_status(line) and len(line) < 90 and not candidates.names(line))
+        or prose.is_offer(line)
     )
 
 

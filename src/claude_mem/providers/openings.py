@@ -114,7 +114,7 @@ def is_next(one: Statement) -> bool:
 def _announced(statements: Sequence[Statement]) -> Iterator[str]:
     """Return the items under what is next, and the sentences that say that something is not done yet."""
     for one in statements:
-        if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text):
+        if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text) or prose.is_chat(one.text):
             continue
         if (bare := unlabelled("next_steps", one.labelled)) != one.labelled:
             yield prose.as_title(bare, STEP_CHARS)
