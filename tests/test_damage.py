@@ -205,6 +205,30 @@ def test_a_row_that_changes_is_sealed_again_and_one_that_goes_leaves_none(whole:
         db.close()
 
 
+@pytest.mark.parametrize("table", ["observations", "session_summaries"])
+def test_a_seal_vouches_for_the_time_of_the_last_change(whole: Path, tmp_path: Path, table: str) -> None:
+    path = wounded(whole, tmp_path / "copy")
+    db = Database(path, backups=tmp_path)
+    try:
+        while db.write_now(seals.seal, limit=10):
+            pass
+        number = seals.BY_TABLE[table].number
+
+        def flip(conn: Connection) -> None:
+            before = [
+                tuple(row.values()) for row in conn.execute("select id, sum from seals where id % 16 = ?", (number,))
+            ]
+            conn.execute(f"update {table} set updated_at = updated_at + 8 where id = (select min(id) from {table})")
+            conn.execute("delete from unsealed")
+            conn.executemany("insert or replace into seals values (?, ?)", before)
+
+        db.write_now(flip)
+        problems = examine.full(path, halted=backup.never)
+        assert len(problems) == 1 and problems[0].startswith(f"{table} "), problems
+    finally:
+        db.close()
+
+
 # --- it is set aside, and what can be read is saved ------------------------------------------------------------------
 
 

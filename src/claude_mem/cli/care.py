@@ -331,8 +331,11 @@ def _latency() -> Check:
         env = {**os.environ, "CLAUDE_MEM_DATA_DIR": folder}
         took = [_time([*process.hook_words(), "save"], payload, env) for _ in range(7)]
     middle = statistics.median(took)
-    ok = middle < SLOW_HOOK_MS
-    return Check("hook", ok, f"{middle:.0f} ms", "" if ok else "the machine is busy, or the disk is slow to sync")
+    if middle < SLOW_HOOK_MS:
+        return Check("hook", True, f"{middle:.0f} ms")
+    # A warning, whatever the figure: a busy moment says nothing about the installation.
+    hint = "the machine is busy, or the disk is slow to sync; run `claude-mem doctor` again when it is idle"
+    return Check("hook", True, f"{middle:.0f} ms, slower than {SLOW_HOOK_MS} ms", hint, caveat=True)
 
 
 def _time(command: list[str], payload: bytes, env: dict[str, str]) -> float:

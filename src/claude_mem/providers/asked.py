@@ -17,7 +17,7 @@ PROMPT_CHARS = 6_000
 
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.M | re.S)
 _PASTED = re.compile(r"^(?:[>│|+@$#❯%]|[-+]\s{2,}|\s{4,}|\t|at \S+\(|\[[\w:.-]+\]|\d{2,4}[-:/]\d{2}).*$", re.M)
-_TAG = re.compile(r"<([a-zA-Z][\w-]*)\b[^>]*>.*?(?:</\1>|\Z)", re.S)
+_TAG = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,400}>.*?(?:</\1>|\Z)", re.S)
 # A plan to carry out, not just any text with headings.
 _PLAN = re.compile(r"(?i)\bplan\b[^\n]{0,60}\n+#{1,3} |\A\s*#{1,3} |\bimplement\b[^\n]{0,80}\n+#{1,3} ")
 _ADDRESS = re.compile(r"https?://\S+")

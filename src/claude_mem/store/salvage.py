@@ -174,7 +174,7 @@ def _is_right(shape: Shape, row: Row, right: dict[int, int]) -> bool:
     sealed = seals.BY_TABLE.get(shape.table)
     if sealed is None or row[sealed.key] not in right or not set(sealed.columns) <= row.keys():
         return True
-    return seals.sum_of(sealed, row) == right[row[sealed.key]]
+    return seals.matches(sealed, row, right[row[sealed.key]])
 
 
 def _is_sound(damaged: Connection, table: str) -> bool:

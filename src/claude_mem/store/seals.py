@@ -37,7 +37,7 @@ TABLES = (
         "id",
         ("session_id", "project_id", "turn_id", "prompt_number", "request", "investigated", "learned", "completed",
          "next_steps", "notes", "files_read", "files_edited", "closing", "closing_trust", "outcome", "provider",
-         "trust", "verdict", "created_at"),
+         "trust", "verdict", "created_at", "updated_at"),
     ),
     Sealed(
         "observations",
@@ -45,7 +45,7 @@ TABLES = (
         "id",
         ("session_id", "project_id", "turn_id", "prompt_number", "key", "type", "title", "subtitle", "narrative",
          "facts", "sources", "concepts", "files_read", "files_modified", "provider", "model", "tokens", "trust",
-         "commit_id", "hash", "forgotten", "pinned", "verdict", "created_at"),
+         "commit_id", "hash", "forgotten", "pinned", "verdict", "created_at", "updated_at"),
     ),
     Sealed(
         "sdk_sessions",
@@ -62,6 +62,8 @@ TABLES = (
 )  # fmt: skip
 BY_NUMBER = {sealed.number: sealed for sealed in TABLES}
 BY_TABLE = {sealed.table: sealed for sealed in TABLES}
+# Columns older than their seal: databases of an earlier version have them, but no seal there vouches for them.
+SEALED_SINCE = {"updated_at": 20}
 DERIVED = ("passages", "vectors")  # made again from the others
 
 
@@ -134,12 +136,19 @@ def _said(conn: Connection, sealed: Sealed, row_ids: list[int]) -> Iterator[tupl
 def _columns(conn: Connection, sealed: Sealed) -> list[str]:
     """The columns that seals in this database vouch for: a backup of an earlier version has fewer."""
     there = {row["name"] for row in rows(conn, "select name from pragma_table_info(?)", (sealed.table,))}
-    return [name for name in sealed.columns if name in there]
+    return [name for name in covered(sealed, int(conn.pragma("user_version"))) if name in there]
 
 
-def sum_of(sealed: Sealed, row: Row) -> int:
-    """The same for a row at hand."""
-    return _number([[row[name] for name in sealed.columns]])
+def covered(sealed: Sealed, version: int) -> list[str]:
+    """Return the columns that seals of a database of this schema version vouch for."""
+    return [name for name in sealed.columns if SEALED_SINCE.get(name, 0) <= version]
+
+
+def matches(sealed: Sealed, row: Row, right: int) -> bool:
+    """Return whether a row at hand is what its seal says. In a damaged database the version itself can't be trusted, so
+    the columns of every version are tried."""
+    versions = {0, *SEALED_SINCE.values()}
+    return any(_number([[row[name] for name in covered(sealed, version)]]) == right for version in versions)
 
 
 def _number(said: object) -> int:
