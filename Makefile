@@ -7,7 +7,7 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs bench client agents browser axe clean wheel lock
+.PHONY: demo test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -16,6 +16,12 @@ demo: $(READY)
 # With bytecode, whatever the environment says: without it each process compiles all tests anew at every run.
 test: $(READY) client build/agents/codex/.ready browser axe lint types
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup </dev/null
+
+# Only what failed in the last run, one after the other. Fails if nothing was noted, as when lint or types failed.
+test-again: $(READY)
+	@echo "These tests failed, and are run again alone; any that pass now are unreliable and want mending:"
+	@$(BIN)/python -m pytest --cache-show 'cache/lastfailed' | sed -n "s/^ *{\{0,1\}'\(.*\)': True.*/  \1/p"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --last-failed --last-failed-no-failures none </dev/null
 
 # The same with every generated input: more of them than a change usually needs.
 test-long: export CLAUDE_MEM_LONG := 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from claude_mem.store import notices, projects
 from claude_mem.store.database import Connection, Database, rows
 from tests import forks
 from tests.lab import Lab
+from tests.waiting import wait_for
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -486,24 +487,17 @@ def _work(lab: Lab, session: str, count: int) -> None:
 def _told_at_start(lab: Lab, folder: Path) -> str:
     """What the hook of a new session is answered. It waits only a moment for a worker, so it is asked again."""
     lab.project = folder
-    deadline = time.monotonic() + 60
-    for number in range(1000):
-        answer = lab.hook("SessionStart", source="startup", session_id=f"new{number}")
-        text = str(((answer or {}).get("hookSpecificOutput") or {}).get("additionalContext", ""))
-        if text or time.monotonic() > deadline:
-            return text
-    raise AssertionError("never answered")
+    numbers = itertools.count()
+
+    def answered() -> str:
+        answer = lab.hook("SessionStart", source="startup", session_id=f"new{next(numbers)}")
+        return str(((answer or {}).get("hookSpecificOutput") or {}).get("additionalContext", ""))
+
+    return wait_for(answered, "no start was answered")
 
 
 def _start_file(lab: Lab, folder: Path) -> Path:
     return lab.data / "starts" / hook.start_name(str(folder))
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_after_a_rename_the_first_session_is_told_everything(lab: Lab, tmp_path: Path) -> None:
@@ -511,14 +505,14 @@ def test_after_a_rename_the_first_session_is_told_everything(lab: Lab, tmp_path:
     client = lab.start()
     _work(lab, "first", 8)
     lab.wait_digested()
-    _wait_for(_start_file(lab, shop).exists)
+    wait_for(_start_file(lab, shop).exists)
     moved = renamed(shop)
     told = client.get("/api/context/inject", cwd=str(moved))
     assert "part 0" in told and "part 7" in told
     assert len(client.get("/api/observations", limit=20)["items"]) == 8
     assert "part 7" in _told_at_start(lab, moved), "the hook is told, too"
-    _wait_for(_start_file(lab, moved).exists)
-    _wait_for(lambda: not _start_file(lab, shop).exists())
+    wait_for(_start_file(lab, moved).exists)
+    wait_for(lambda: not _start_file(lab, shop).exists())
     assert "part 7" in _start_file(lab, moved).read_text()
     make(shop)
     assert "part " not in client.get("/api/context/inject", cwd=str(shop))
@@ -530,13 +524,13 @@ def test_a_new_repository_at_the_old_path_is_told_nothing_also_without_a_worker(
     client = lab.start()
     _work(lab, "first", 1)
     lab.wait_digested()
-    _wait_for(lambda: _start_file(lab, shop).exists() and "part 0" in _start_file(lab, shop).read_text())
+    wait_for(lambda: _start_file(lab, shop).exists() and "part 0" in _start_file(lab, shop).read_text())
     renamed(shop)
     make(shop)
     assert "part 0" not in client.get("/api/context/inject", cwd=str(shop))
     lab.spool("SessionStart", source="startup", session_id="other")
     lab.wait_digested()
-    _wait_for(lambda: "part 0" not in _start_file(lab, shop).read_text())
+    wait_for(lambda: "part 0" not in _start_file(lab, shop).read_text())
 
 
 def test_a_person_is_told_how_to_join_a_copy(lab: Lab, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from claude_mem.store import rules as rule_rows
 from claude_mem.store.database import Connection, Database, rows, value
 from claude_mem.worker.api import build_app
 from claude_mem.worker.service import Service
+from tests.growth import LIMIT, growth
 from tests.lab import Lab
 from tests.moving import Home
 from tests.test_api import BASE, GOOD, PORT, TOKEN
@@ -185,11 +185,9 @@ def test_a_long_rule_is_cut_only_where_its_meaning_stays() -> None:
     assert all(len(title) <= rule_words.TITLE_CHARS for title in titles("Never push, " * 30))
 
 
-def test_a_hostile_prompt_takes_time_in_proportion() -> None:
-    begin = time.perf_counter()
-    for text in ("<a " * 50_000, "always " * 50_000, "'" * 100_000, "never use " + "a, " * 50_000, "```" * 50_000):
-        rule_words.statements(text)
-    assert time.perf_counter() - begin < 5
+@pytest.mark.parametrize("part", ["<a ", "always ", "'", "never use a, ", "```"])
+def test_a_hostile_prompt_takes_time_in_proportion(part: str) -> None:
+    assert growth(rule_words.statements, part * 20_000) <= LIMIT
 
 
 # --- of a turn -------------------------------------------------------------------------------------------------------
