@@ -102,6 +102,28 @@ def test_however_a_worker_ends_nothing_of_it_is_left(lab: Lab) -> None:
     )
 
 
+def test_a_straggler_does_not_undo_a_stop(lab: Lab) -> None:
+    """A hook asked for a worker, a command for another, which was quicker; then a person stopped that one."""
+    asked = time.time()
+    lab.start()
+    lab.mem("stop")
+    straggler = forks.start(["serve"], {**lab.env(), "CLAUDE_MEM_SPAWNED_AT": str(asked)}, lab.folder)
+    assert straggler.wait() == 0
+    assert process.holder(lab.data) is None
+    later = forks.start(["serve"], {**lab.env(), "CLAUDE_MEM_SPAWNED_AT": str(time.time())}, lab.folder)
+    assert wait_for(lambda: process.running(lab.data)).pid == later.pid
+    lab.mem("stop")
+    assert later.wait() == 0
+
+
+def test_a_clock_that_was_set_back_keeps_no_worker_from_starting(lab: Lab) -> None:
+    lab.start()
+    lab.mem("stop")
+    tomorrow = time.time() + 86_400
+    os.utime(lab.data / "worker.stopped", (tomorrow, tomorrow))
+    assert lab.start().worker.pid
+
+
 def test_a_stopped_worker_is_replaced_within_seconds_and_there_are_never_two(lab: Lab) -> None:
     old = lab.start().worker
     os.kill(old.pid, signal.SIGSTOP)

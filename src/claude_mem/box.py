@@ -19,7 +19,7 @@ from claude_mem.errors import CannotDo
 
 TOKEN = "token"  # noqa: S105 -- the name of its file
 FILES = (
-    TOKEN, "worker.json", "worker.lock", "worker.fifo", "worker.starting", hook.WARNED, "claude-mem-hook",
+    TOKEN, "worker.json", "worker.lock", "worker.fifo", "worker.starting", hook.STOPPED, hook.WARNED, "claude-mem-hook",
     "mcp-answers.json", "worker.log", "activity.flag", "ballast", "missed",
     *(f"{name}.db{side}" for name in ("claude-mem", "memory") for side in ("", "-wal", "-shm")),
 )  # fmt: skip

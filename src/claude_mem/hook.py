@@ -43,6 +43,8 @@ ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 
 START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at every event
 WAITING_SECONDS = 600  # an event that has waited so long is a reason to tell the person
 TELL_SECONDS = 86_400  # the same trouble is told once a day
+SPAWNED_AT = b"CLAUDE_MEM_SPAWNED_AT"  # tells a worker when it was asked for: on a busy machine that may be long ago
+STOPPED = "worker.stopped"  # touched when someone stops the worker
 WARNED = "worker.warned"  # touched when the person was told; the worker removes it when it has started
 
 # A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
@@ -515,6 +517,7 @@ def start_worker(
     keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
     keep.update(settings or {})
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
+    keep[SPAWNED_AT] = b"%f" % time.time()
     # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
     command = [sys.executable, "-E", "-P", "-m", "claude_mem", "serve"]
     return posix.posix_spawn(

@@ -330,8 +330,27 @@ def _text(path: Path) -> str:
 # --- stopping --------------------------------------------------------------------------------------------------------
 
 
+def was_stopped_since(data_dir: Path, moment: float) -> bool:
+    """Return whether someone has stopped the worker since then; not if the clock was set back after that stop."""
+    try:
+        return moment < (data_dir / hook.STOPPED).lstat().st_mtime <= time.time()
+    except OSError:
+        return False
+
+
+def _note_stop(data_dir: Path) -> None:
+    """Leave a mark for workers that were asked for before and have not come up yet: they are not wanted any more."""
+    try:
+        fd = os.open(data_dir / hook.STOPPED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return  # no data directory, or one that nothing can be written to: then no worker comes up either
+    os.utime(fd)
+    os.close(fd)
+
+
 def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
     """Ask the holder of the lock to stop; if it can't hear us any more, end it. True if one was running."""
+    _note_stop(data_dir)
     pid = holder(data_dir)
     if not pid:
         return False

@@ -240,7 +240,7 @@ KEPT_FILES = "backups/agents"  # agents' files as they were without us
 # Everything we ever put into the data directory. Nothing else in there is ours to delete.
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
-    KEPT_FILES, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.WARNED, "token",
+    KEPT_FILES, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.STOPPED, hook.WARNED, "token",
     "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
     process.LAUNCHER, RECORD, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
     "forgetting.json", ".forgetting.json",

@@ -28,7 +28,7 @@ QUARANTINE = "quarantine"
 GONE = "[forgotten]"
 _HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
 MOST_BYTES = 64 << 20
-_SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", ".reading-*/*", ".restoring-*/*")
+_SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", "worker.stopped", ".reading-*/*", ".restoring-*/*")
 
 
 @dataclass(frozen=True, slots=True)
