@@ -7,6 +7,35 @@ export class Failure extends Error {
   }
 }
 
+// --- who we are ------------------------------------------------------------------------------------------------------
+
+// Not a cookie: a browser sends those to every port of this machine. Storage belongs to this port alone.
+const KEY = "credential";
+let credential = localStorage.getItem(KEY) ?? "";
+
+const UNKNOWN = ["This browser is not known here", "The memory of your agents is for you alone. Type `claude-mem open` in a terminal: it opens this page and lets the browser in. A login ends with the worker, for example when the machine is restarted."];
+
+/** Show the worker the code of a one-time link. Returns the page that the link leads to. */
+export async function enter(code) {
+  const entry = await ask("POST", "/open", JSON.stringify({ code }));
+  credential = entry.credential;
+  localStorage.setItem(KEY, credential);
+  return entry.path;
+}
+
+/** The worker does not know us (any more). What another tab has been given meanwhile stays. */
+function forget(refused) {
+  if (localStorage.getItem(KEY) === refused) localStorage.removeItem(KEY);
+  if (credential === refused) credential = "";
+}
+
+const authorization = () => (credential ? { Authorization: `Viewer ${credential}` } : {});
+
+// Another tab was let in: so are we.
+addEventListener("storage", (event) => event.key === KEY && event.newValue && location.reload());
+
+// --- asking ----------------------------------------------------------------------------------------------------------
+
 export const get = (path, params = {}) => {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined));
   return ask("GET", query.size ? `${path}?${query}` : path);
@@ -15,15 +44,20 @@ export const get = (path, params = {}) => {
 export const send = (method, path, body = {}) => ask(method, path, JSON.stringify(body));
 
 async function ask(method, path, body) {
-  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+  const as = credential;
+  if (!as && path !== "/open") throw new Failure(...UNKNOWN, 401);
+  const headers = { ...authorization(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   let answer;
   try {
-    answer = await fetch(path, { method, body, headers });
+    answer = await fetch(path, { method, body, headers, credentials: "omit" });
   } catch {
     throw new Failure("The worker does not answer.", "It is tried again by itself; `claude-mem start` starts it.");
   }
   const found = await answer.json().catch(() => ({}));
-  if (answer.status === 401) throw new Failure("This browser is no longer known here.", "Type `claude-mem open` in a terminal.", 401);
+  if (answer.status === 401) {
+    forget(as);
+    throw new Failure(...UNKNOWN, 401);
+  }
   if (!answer.ok) throw new Failure(found.error ?? `The worker answered ${answer.status}.`, found.hint ?? "", answer.status);
   return found;
 }
@@ -48,27 +82,49 @@ const WAITS = [500, 1000, 2000, 4000];
 
 /** Tells `onNews` what happens and `onState` whether we hear it: "live", "reconnecting" or "unknown" (not let in). */
 export function listen(onNews, onState) {
-  let source, timer, tries = 0, was = false;
-  const close = () => (clearTimeout(timer), source?.close(), (source = undefined));
-  const open = () => {
+  let hearing, timer, tries = 0, was = false;
+  const close = () => (clearTimeout(timer), hearing?.abort(), (hearing = undefined));
+  const live = () => {
+    tries = 0;
+    onState("live");
+    if (was) onNews({ type: "reconnected" });
+    was = true;
+  };
+  const open = async () => {
     close();
-    source = new EventSource("/stream");
-    source.onopen = () => {
-      tries = 0;
-      onState("live");
-      if (was) onNews({ type: "reconnected" });
-      was = true;
-    };
-    source.onmessage = (event) => onNews(JSON.parse(event.data));
-    source.onerror = async () => {
-      close();
-      onState("reconnecting");
-      timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
-      const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
-      if (answer?.status === 401) onState("unknown");
-    };
+    if (!credential) return onState("unknown");
+    const own = (hearing = new AbortController());
+    await hear(own.signal, live, onNews).catch(() => {});
+    if (own !== hearing) return; // we have hung up ourselves
+    close();
+    onState(credential ? "reconnecting" : "unknown");
+    if (credential) timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
   };
   // A browser has six connections for all its tabs together: one that nobody looks at gives its own back.
-  document.addEventListener("visibilitychange", () => (document.hidden ? close() : source || open()));
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : hearing || open()));
   open();
+}
+
+/** Read server-sent events until they end. `EventSource` would do it, but can't send our credential. */
+async function hear(signal, live, onNews) {
+  const as = credential;
+  const answer = await fetch("/stream", { headers: authorization(), credentials: "omit", cache: "no-store", signal });
+  if (answer.status === 401) forget(as);
+  if (!answer.ok) return;
+  live();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = "", part; !(part = await reader.read()).done; ) {
+    const events = (text + part.value).split("\n\n");
+    text = events.pop();
+    for (const event of events.filter((each) => each.startsWith("data: "))) tellSafely(onNews, JSON.parse(event.slice(6)));
+  }
+}
+
+/** A view that stumbles over an event is no reason to stop listening. */
+function tellSafely(onNews, item) {
+  try {
+    onNews(item);
+  } catch (error) {
+    reportError(error);
+  }
 }
