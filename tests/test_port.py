@@ -22,9 +22,9 @@ HERE = f"127.0.0.1:{PORT}"
 # What anyone may look at: files without data. Written out here, so that a route that becomes public is noticed.
 PUBLIC = {
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context", "/cost",
-    "/health", "/logs", "/settings", "/quarantine", "/open", "/static/{name:path}", "/healthz",
+    "/health", "/logs", "/settings", "/quarantine", "/open", "/open/again", "/static/{name:path}", "/healthz",
 }  # fmt: skip
-BY_CODE = {"/open"}  # the body has to hold a code
+BY_CODE = {"/open", "/open/again"}  # the body has to hold a code, or a proof
 BY_TOKEN_ONLY = {
     "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
     "/api/backfill/refine", "/api/compress", "/mcp",

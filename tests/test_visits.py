@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from claude_mem import process
 from claude_mem.cli.view import page_of
 from claude_mem.config import Config, is_terminal_only, names
 from claude_mem.store import notices
 from claude_mem.worker import peers, viewer, visits
 from claude_mem.worker.api import ROUTES, build_app
 from claude_mem.worker.service import Service
-from claude_mem.worker.visits import Entry, Visits
+from claude_mem.worker.visits import Entry, Visits, mac
 from tests import login, proof
 from tests.lab import Lab
 from tests.waiting import SECONDS
@@ -127,24 +128,34 @@ def test_a_link_leads_to_no_one_else(http: TestClient, path: str) -> None:
 # --- a code that someone else has, too ---------------------------------------------------------------------------------
 
 
-def test_a_code_that_is_used_twice_locks_both_out_and_its_owner_is_told(http: TestClient, service: Service) -> None:
-    """Nobody knows which of the two is the owner's."""
+def _new_token(config: Config) -> dict[str, str]:
+    token = process.known_token(config.data_dir)
+    assert token not in ("", TOKEN)
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_a_code_that_is_used_twice_locks_everyone_out_and_its_owner_is_told(
+    http: TestClient, service: Service, config: Config
+) -> None:
+    """Nobody knows which of the two is the owner's, nor what the other has taken."""
     link = _link(http)
     first = {"Authorization": f"Viewer {_present(http, link).json()['credential']}"}
-    other = _browser(http)
+    other, renewal = _browser(http), http.get("/api/renewal", headers=first).json()
     assert http.get(f"/api/open/{link['id']}", headers=GOOD).json() == {"state": "used"}
     refused = _present(http, link)
     assert refused.status_code == 409
     assert "used twice" in refused.json()["error"]
-    assert http.get("/api/health", headers=first).status_code == 401
-    assert http.get("/api/health", headers=other).status_code == 200  # it came by another link
-    assert http.get(f"/api/open/{link['id']}", headers=GOOD).json() == {"state": "misused"}
+    for headers in (first, other, GOOD):
+        assert http.get("/api/health", headers=headers).status_code == 401
+    assert _renew(http, renewal).status_code == 409
+    good = _new_token(config)
+    assert http.get(f"/api/open/{link['id']}", headers=good).json() == {"state": "misused"}
     assert "used twice" in service.db.read_now(notices.untold)[f"door:{link['id']}"]  # at the next session's start
-    assert "used twice" in http.get("/api/health", headers=GOOD).json()["door"][0]  # in `claude-mem status`
-    shown = http.get("/api/health/page", headers=GOOD).json()["concerns"]  # in the viewer
+    assert "used twice" in http.get("/api/health", headers=good).json()["door"][0]  # in `claude-mem status`
+    shown = http.get("/api/health/page", headers=good).json()["concerns"]  # in the viewer
     assert any("used twice" in concern["text"] for concern in shown)
     assert _present(http, link).status_code == 409
-    assert len(http.get("/api/health", headers=GOOD).json()["door"]) == 1  # said once
+    assert len(http.get("/api/health", headers=good).json()["door"]) == 1  # said once
 
 
 def test_the_same_browser_may_come_by_its_link_again(http: TestClient) -> None:
@@ -159,13 +170,13 @@ def test_the_same_browser_may_come_by_its_link_again(http: TestClient) -> None:
 
 
 def test_another_user_of_the_machine_can_not_use_a_link_and_its_owner_is_told(
-    http: TestClient, monkeypatch: pytest.MonkeyPatch
+    http: TestClient, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = _link(http)
     monkeypatch.setattr(peers, "stranger", lambda *_: "A program of another user of this machine (uid 1234)")
     assert _present(http, link).status_code == 409
     monkeypatch.undo()
-    assert "uid 1234" in http.get("/api/health", headers=GOOD).json()["door"][0]
+    assert "uid 1234" in http.get("/api/health", headers=_new_token(config)).json()["door"][0]
     assert _present(http, link).status_code == 409  # who knows the code once is too many
 
 
@@ -193,6 +204,62 @@ def test_who_is_at_the_other_end_of_a_connection(
         assert peers.stranger(client, server) == ""
     (tmp_path / "tcp").unlink()
     assert peers.stranger(("127.0.0.1", 50000), ("127.0.0.1", 37777)) == ""
+
+
+# --- an open page and the next worker ----------------------------------------------------------------------------------
+
+
+def _renew(http: TestClient, renewal: dict[str, str], **changed: str) -> Any:
+    challenge = changed.get("challenge") or http.get("/open/again").json()["challenge"]
+    proof = mac(changed.get("key", renewal["key"]), f"page {challenge}")
+    sent = {"id": changed.get("id", renewal["id"]), "proof": changed.get("proof", proof)}
+    return http.post("/open/again", headers=OURS, json=sent)
+
+
+def _next_worker(service: Service, *, token: str = TOKEN, port: int = PORT) -> TestClient:
+    return TestClient(build_app(service, token=token, port=port), base_url=f"http://127.0.0.1:{port}")
+
+
+def test_an_open_page_comes_back_to_the_next_worker_and_nobody_else_does(http: TestClient, service: Service) -> None:
+    browser = _browser(http)
+    renewal = http.get("/api/renewal", headers=browser).json()
+    again = _next_worker(service)
+    assert again.get("/api/health", headers=browser).status_code == 401  # what the storage keeps has ended
+    answer = _renew(again, renewal)
+    assert answer.status_code == 200
+    credential, challenge = answer.json()["credential"], again.get("/open/again").json()["challenge"]
+    assert answer.json()["proof"] == mac(renewal["key"], f"worker {challenge} {credential}")
+    assert again.get("/api/health", headers={"Authorization": f"Viewer {credential}"}).status_code == 200
+    assert renewal["key"] not in answer.text
+
+
+def test_a_proof_is_for_one_worker_one_port_and_one_token(http: TestClient, service: Service) -> None:
+    """What a program on our port gets out of an open page is good for nothing."""
+    renewal = http.get("/api/renewal", headers=_browser(http)).json()
+    until, _, rest = renewal["id"].partition(".")
+    before = http.get("/open/again").json()["challenge"]
+    again = _next_worker(service)
+    for changed in (
+        {"challenge": before},
+        {"challenge": "0" * 32},
+        {"key": "0" * 64},
+        {"id": f"{int(until) + 1}.{rest}"},
+        {"id": "9" * 5000},
+        {"id": f"0.{rest}", "key": mac(TOKEN, f"viewer {PORT} 0.{rest}")},  # rightly signed, and too old
+        {"id": f"x.{rest}", "key": mac(TOKEN, f"viewer {PORT} x.{rest}")},
+        {"id": ""},
+        {"proof": ""},
+        {"proof": "é"},
+        {"proof": again.get("/open/again").json()["challenge"]},
+    ):
+        assert _renew(again, renewal, **changed).status_code in (400, 409), changed
+    assert _renew(_next_worker(service, token="u" * 43), renewal).status_code == 409
+    elsewhere = _next_worker(service, port=PORT + 1)
+    proof = mac(renewal["key"], f"page {elsewhere.get('/open/again').json()['challenge']}")
+    sent = {"id": renewal["id"], "proof": proof}
+    origin = {"Origin": f"http://127.0.0.1:{PORT + 1}"}
+    assert elsewhere.post("/open/again", headers=origin, json=sent).status_code == 409
+    assert http.get("/api/renewal").status_code == 401
 
 
 # --- what a browser may do ---------------------------------------------------------------------------------------------
@@ -405,8 +472,8 @@ def test_the_token_and_what_lets_a_browser_in_are_in_no_log_and_in_no_address_th
     link: str = client.post("/api/open", {"path": "/search?q=x"})["url"]
     credential = login.logged_in(link)
     secret = credential["Authorization"].partition(" ")[2]
-    assert login.enter(link, Authorization="Viewer x")[0] == 409  # warned about in the log
-    credential = login.logged_in(client.post("/api/open")["url"])
+    assert login.enter(link, Authorization="Viewer x")[0] == 409  # warned about in the log, and the token is another
+    credential = login.logged_in(lab.client().post("/api/open")["url"])
     with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
         for path in ("/", "/static/app.js", "/api/health", "/nowhere", "/open", "/logs"):
             assert not _asked(connection, path, **credential).getheader("location")
@@ -419,7 +486,7 @@ def test_the_token_and_what_lets_a_browser_in_are_in_no_log_and_in_no_address_th
         assert answer.getheader("content-security-policy", "").startswith("default-src 'none'")
     lab.mem("stop")
     before, _, code = link.partition("#")  # a browser never sends what is behind it
-    secrets = [token, secret, credential["Authorization"].partition(" ")[2], code]
+    secrets = [token, (lab.data / "token").read_text(), secret, credential["Authorization"].partition(" ")[2], code]
     assert all(len(each) > 30 and each not in before for each in secrets)
     logs = [*(lab.data / "logs").iterdir(), *lab.folder.glob("worker-*/*")]
     text = "\n".join(path.read_text("utf-8", "replace") for path in logs if path.is_file())

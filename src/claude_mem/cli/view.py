@@ -62,7 +62,7 @@ def open_viewer(options: argparse.Namespace) -> int:
     with _doorway(data_dir, link["url"]) as file:
         if not webbrowser.open(file.as_uri()):
             return _print_link(Client(worker), path)
-        state = _wait(Client(worker), link)
+        state = _wait(data_dir, link)
     if state == "waiting":
         text = f"no browser came within {link['seconds']} seconds"
         hint = (
@@ -70,7 +70,7 @@ def open_viewer(options: argparse.Namespace) -> int:
         )
         raise CannotDo(text, hint=hint)
     if state == "misused":
-        raise CannotDo("someone else has used the link, too; both are locked out", hint="`claude-mem status` says more")
+        raise CannotDo("someone else has used the link, too; all browsers are locked out", hint="run it again")
     output.say(f"opened http://127.0.0.1:{worker.port}{path}")
     return 0
 
@@ -97,12 +97,16 @@ def _doorway(data_dir: Path, link: str) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def _wait(client: Client, link: dict[str, Any]) -> str:
+def _wait(data_dir: Path, link: dict[str, Any]) -> str:
     """Return what became of the link, as soon as something did; "waiting" if nothing until it ended."""
     end = time.monotonic() + link["seconds"]
-    while (state := str(client.get(f"/api/open/{link['id']}")["state"])) == "waiting" and time.monotonic() < end:
+    while time.monotonic() < end:
+        with suppress(CannotDo):  # the token is just being changed
+            state = str(Client.of(data_dir).get(f"/api/open/{link['id']}")["state"])
+            if state in ("used", "misused"):
+                return state
         time.sleep(LOOK_SECONDS)
-    return "waiting" if state == "expired" else state
+    return "waiting"
 
 
 def page_of(what: list[str]) -> str:

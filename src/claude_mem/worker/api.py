@@ -364,5 +364,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/open/{id}": {"GET": viewer.show_link},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
     "/open": {"GET": viewer.page, "POST": viewer.enter},
+    "/open/again": {"GET": viewer.show_challenge, "POST": viewer.renew},
+    "/api/renewal": {"GET": viewer.make_renewal},
     "/static/{name:path}": {"GET": viewer.static},
 }

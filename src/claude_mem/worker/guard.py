@@ -5,7 +5,8 @@ header at all. Then the Host header is the only one that still names the attacke
 exactly, on every route and before any handler runs.
 
 A browser sends no header of ours when it loads a page, so the viewer's own files (which hold no data), need no
-credential, and the bare `/healthz` neither. `POST /open` takes the code of a one-time link instead. Only loading the
+credential, and the bare `/healthz` neither. `POST /open` takes the code of a one-time link instead, `POST /open/again`
+the proof of an open page that it was let in before. Only loading the
 page `/open` may be started from elsewhere (the private file that `claude-mem open` hands to the browser); that changes
 nothing, and the page then presents its code like any other request of ours, with exactly our Origin.
 """
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from claude_mem.worker.visits import Visits
 
-OPEN = "/open"
+OPEN, AGAIN = "/open", "/open/again"
 CREDENTIAL = "claude_mem.credential"  # in the scope of a request: "token", "viewer" (a browser's) or "none"
 # What a stolen credential of a browser must not do: let others in, read files by their paths, speak as an agent.
 TERMINAL_ONLY = frozenset(
@@ -89,7 +90,7 @@ class Guard:
         method, path = scope["method"], scope["path"]
         if method in SAFE_METHODS and any(pattern.match(path) for pattern in self.public):
             return None
-        if credential != "viewer" and (method, path) != ("POST", OPEN):
+        if credential != "viewer" and not (method == "POST" and path in (OPEN, AGAIN)):
             return refused(headers, 401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
         if any(pattern.match(path) for pattern in self.terminal_only):
             return refused(headers, 403, "a browser may not do that", "use `claude-mem` in a terminal")

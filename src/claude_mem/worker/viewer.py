@@ -18,7 +18,7 @@ from claude_mem.hosts.registry import HOSTS
 from claude_mem.store import feed, notices, projects
 from claude_mem.text import storable
 from claude_mem.worker import peers
-from claude_mem.worker.guard import OPEN, credential_of
+from claude_mem.worker.guard import AGAIN, OPEN, credential_of
 from claude_mem.worker.requests import body_of, date_of, number, text_in, whole
 from claude_mem.worker.service import Service
 from claude_mem.worker.visits import OPENED_SECONDS, PRINTED_SECONDS, Alert, Visits
@@ -33,7 +33,7 @@ PATHS = (
     "/cost", "/health", "/logs", "/settings", "/quarantine", OPEN,
 )  # fmt: skip
 # What a browser loads before it can send its credential. There is no data in it.
-PUBLIC = (*PATHS, "/static/{name:path}", "/healthz")
+PUBLIC = (*PATHS, "/static/{name:path}", "/healthz", AGAIN)
 
 
 async def page(_: Service, request: Request) -> Any:
@@ -102,19 +102,40 @@ async def show_link(_: Service, request: Request) -> Any:
 
 async def enter(service: Service, request: Request) -> Any:
     """Let a browser in: the `{code}` of a link → `{credential, path}`. The credential is sent as `Authorization: Viewer
-    CREDENTIAL` from then on, until the worker ends. A code that was used before ends the credential it was used for."""
+    CREDENTIAL` from then on, until the worker ends. A code that is presented a second time locks everyone out: the
+    token is changed, too."""
     code = text_in(await body_of(request), "code", required=True, limit=200)
     client, server = request.client, request.scope.get("server")
     stranger = await asyncio.to_thread(peers.stranger, client and tuple(client), server and tuple(server))
     entry = visits_of(request).enter(code, credential=credential_of(request.headers), stranger=stranger)
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
-        service.stream.hang_up()  # the browser whose credential has ended may be listening
+        await rotate_token(service, request)  # else what a thief was given meanwhile might be good for more
         await service.db.write(notices.put, f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now())
         raise CannotDo(entry.text, hint="`claude-mem open` makes a new link")
     if entry is None:
         raise CannotDo("This link was used, or is too old.", hint="Type `claude-mem open` in a terminal for a new one.")
     return entry
+
+
+async def make_renewal(_: Service, request: Request) -> Any:
+    """For an open page, to come back by itself after the worker was restarted → `{id, key}`. It is kept in memory."""
+    return visits_of(request).renewal()
+
+
+async def show_challenge(_: Service, request: Request) -> Any:
+    """What a page signs to come back → `{challenge}`."""
+    return {"challenge": visits_of(request).challenge}
+
+
+async def renew(_: Service, request: Request) -> Any:
+    """Let a page in again: `{id, proof}` → `{credential, proof}`. The first proof is the HMAC-SHA256, with the key of
+    its renewal, of "page CHALLENGE"; the second, which the page checks, of "worker CHALLENGE CREDENTIAL"."""
+    body = await body_of(request)
+    renewed = visits_of(request).renew(text_in(body, "id", limit=200), text_in(body, "proof", limit=200))
+    if renewed is None:
+        raise CannotDo("this page is not known here", hint="Type `claude-mem open` in a terminal.")
+    return renewed
 
 
 async def rotate_token(service: Service, request: Request) -> Any:

@@ -5,12 +5,17 @@ page keeps its credential in `localStorage`, which belongs to one port, and send
 Credentials are kept in memory only and end with the worker's process. If they outlived it, another program that takes
 the port in between could serve a page of its own there, and that page could read the browser's storage.
 
-A code works once and for seconds. When it is presented again, it is not known which of the two browsers is the owner's:
-the credential that was given for it ends, and the owner is told (`alerts`).
+So that an open page outlives a restart of the worker all the same, it has a renewal in its memory, where no other page
+can look: a key with which it proves to the next worker that it was let in by the one before, and with which that worker
+proves itself to the page. The key is never sent again, holds for one port, and ends with the token.
+
+A code works once and for seconds. When it is presented again, nobody knows which of the two browsers is the owner's:
+everyone is locked out, and the owner is told (`alerts`).
 """
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -20,6 +25,7 @@ from typing import Any, Literal
 OPENED_SECONDS = 30  # for a link that is handed to a browser at once
 PRINTED_SECONDS = 60  # for a link that a person has to paste
 BROWSER_SECONDS = 30 * 86_400
+RENEWAL_SECONDS = 7 * 86_400
 MOST_LINKS = 100
 MOST_BROWSERS = 100
 MOST_ALERTS = 20
@@ -49,6 +55,18 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewal:
+    id: str  # until when it is good, and a random part
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    credential: str
+    proof: str  # that it was this worker who gave the credential
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """Something about the door that the owner should know."""
 
@@ -61,13 +79,14 @@ class Visits:
     token: str
     port: int
     alerts: list[Alert] = field(default_factory=list)
+    challenge: str = field(default_factory=lambda: secrets.token_hex(16))  # what a page signs; another in every process
     _links: dict[str, Link] = field(default_factory=dict)  # by the digest of the code, the oldest first
     _browsers: dict[str, float] = field(default_factory=dict)  # digest of a credential → until when it is good
 
     def change(self, token: str) -> None:
-        """Take another token; no link and no browser of the old one is good any more."""
+        """Take another token; no link, browser or renewal of the old one is good any more."""
         self.token = token
-        self._links.clear()
+        self._links = {digest: link for digest, link in self._links.items() if link.misused}  # `state` is asked for
         self._browsers.clear()
 
     def link(self, path: str, *, seconds: float = OPENED_SECONDS) -> tuple[str, str]:
@@ -93,29 +112,52 @@ class Visits:
         if stranger:
             return self._alert(link, f"{stranger} presented the code of a viewer link and was refused.")
         if link.state == "waiting":
-            return self._admit(link)
+            credential = self._admit()
+            link.browser = _digest(credential)
+            return Entry(credential, link.path)
         if self.knows(credential) and _digest(credential) == link.browser:
             return Entry(credential, link.path)
-        said = "A viewer link was used twice, and only one of the two browsers can be yours. Both are locked out."
-        return self._alert(link, said)
+        return self._alert(link, "A viewer link was used twice, and only one of the two browsers can be yours.")
 
     def knows(self, credential: str) -> bool:
         """Return whether this is the credential of a browser that was let in."""
         return self._browsers.get(_digest(credential), 0.0) > time.monotonic()
 
-    def _admit(self, link: Link) -> Entry:
+    def renewal(self) -> Renewal:
+        """Return a renewal for an open page that was let in."""
+        renewal_id = f"{int(time.time()) + RENEWAL_SECONDS}.{secrets.token_hex(16)}"
+        return Renewal(renewal_id, self._key(renewal_id))
+
+    def renew(self, renewal_id: str, proof: str) -> Renewed | None:
+        """Return a new credential for a page that proves it has the key of its renewal."""
+        key, until = self._key(renewal_id), renewal_id.partition(".")[0]
+        if not hmac.compare_digest(proof.encode("utf-8", "surrogatepass"), mac(key, f"page {self.challenge}").encode()):
+            return None
+        if not until.isdecimal() or int(until) < time.time():
+            return None
+        credential = self._admit()
+        return Renewed(credential, mac(key, f"worker {self.challenge} {credential}"))
+
+    def _key(self, renewal_id: str) -> str:
+        return mac(self.token, f"viewer {self.port} {renewal_id}")
+
+    def _admit(self) -> str:
         credential = secrets.token_urlsafe(32)
-        link.browser = _digest(credential)
         _make_room(self._browsers, MOST_BROWSERS)
-        self._browsers[link.browser] = time.monotonic() + BROWSER_SECONDS
-        return Entry(credential, link.path)
+        self._browsers[_digest(credential)] = time.monotonic() + BROWSER_SECONDS
+        return credential
 
     def _alert(self, link: Link, text: str) -> Alert:
-        self._browsers.pop(link.browser, None)
+        self._browsers.clear()
         link.misused = True
-        alert = Alert(link.id, f"{text} If that was not you: `claude-mem token rotate` locks out everyone else.")
+        alert = Alert(link.id, f"{text} All browsers were locked out; `claude-mem open` lets yours in again.")
         self.alerts = [*self.alerts, alert][-MOST_ALERTS:]
         return alert
+
+
+def mac(key: str, text: str) -> str:
+    """Return the HMAC of a text, in hexadecimal digits."""
+    return hmac.new(key.encode(), text.encode("utf-8", "surrogatepass"), sha256).hexdigest()
 
 
 def _digest(secret: str) -> str:

@@ -10,29 +10,67 @@ export class Failure extends Error {
 // --- who we are ------------------------------------------------------------------------------------------------------
 
 // Not a cookie: a browser sends those to every port of this machine. Storage belongs to this port alone.
-const KEY = "credential";
+const KEY = "credential", OPEN = "/open", AGAIN = "/open/again";
 let credential = localStorage.getItem(KEY) ?? "";
 
-const UNKNOWN = ["This browser is not known here", "The memory of your agents is for you alone. Type `claude-mem open` in a terminal: it opens this page and lets the browser in. A login ends with the worker, for example when the machine is restarted."];
+const UNKNOWN = ["This browser is not known here", "The memory of your agents is for you alone. Type `claude-mem open` in a terminal: it opens this page and lets the browser in. A login ends with the worker; only a page that is open then comes back by itself."];
 
 /** Show the worker the code of a one-time link. Returns the page that the link leads to. */
 export async function enter(code) {
-  const entry = await ask("POST", "/open", JSON.stringify({ code }));
+  const entry = await ask("POST", OPEN, JSON.stringify({ code }));
   credential = entry.credential;
   localStorage.setItem(KEY, credential);
   return entry.path;
 }
 
-/** The worker does not know us (any more). What another tab has been given meanwhile stays. */
-function forget(refused) {
-  if (localStorage.getItem(KEY) === refused) localStorage.removeItem(KEY);
-  if (credential === refused) credential = "";
+// Kept in this page's memory only. Another program that takes the port while no worker runs could read our storage, but not this.
+let renewal = null;
+
+/** Ask for what brings this page back after the worker was restarted. */
+const prepare = async () => (renewal = await get("/api/renewal").catch(() => renewal));
+
+let coming;
+/** The worker does not know this credential (any more). Resolves to whether we have another by now. */
+function comeBack(refused) {
+  if (credential !== refused) return Promise.resolve(Boolean(credential));
+  return (coming ??= renewed(refused).finally(() => (coming = undefined)));
+}
+
+async function renewed(refused) {
+  const stored = localStorage.getItem(KEY); // another tab may have come back before us
+  credential = stored && stored !== refused ? stored : ((renewal && (await prove(renewal).catch(() => ""))) || "");
+  if (credential) localStorage.setItem(KEY, credential);
+  else localStorage.removeItem(KEY);
+  return Boolean(credential);
+}
+
+/** Prove that we were let in, without sending the key, and have the worker prove that it is the one who did. */
+async function prove({ id, key }) {
+  const { challenge } = await ask("GET", AGAIN, undefined, { again: false });
+  const proof = await mac(key, `page ${challenge}`);
+  const entry = await ask("POST", AGAIN, JSON.stringify({ id, proof }), { again: false }).catch((failure) => {
+    if (failure.status === 409) renewal = null; // the token was changed
+    throw failure;
+  });
+  return entry.proof === (await mac(key, `worker ${challenge} ${entry.credential}`)) ? entry.credential : "";
+}
+
+async function mac(key, text) {
+  const bytes = (given) => new TextEncoder().encode(given);
+  const signer = await crypto.subtle.importKey("raw", bytes(key), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  const signed = new Uint8Array(await crypto.subtle.sign("HMAC", signer, bytes(text)));
+  return [...signed].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 const authorization = () => (credential ? { Authorization: `Viewer ${credential}` } : {});
 
 // Another tab was let in: so are we.
-addEventListener("storage", (event) => event.key === KEY && event.newValue && location.reload());
+addEventListener("storage", (event) => {
+  if (event.key !== KEY || !event.newValue) return;
+  const lost = !credential;
+  credential = event.newValue;
+  if (lost) location.reload();
+});
 
 // --- asking ----------------------------------------------------------------------------------------------------------
 
@@ -43,9 +81,9 @@ export const get = (path, params = {}) => {
 
 export const send = (method, path, body = {}) => ask(method, path, JSON.stringify(body));
 
-async function ask(method, path, body) {
+async function ask(method, path, body, { again = true } = {}) {
   const as = credential;
-  if (!as && path !== "/open") throw new Failure(...UNKNOWN, 401);
+  if (!as && path !== OPEN && path !== AGAIN) throw new Failure(...UNKNOWN, 401);
   const headers = { ...authorization(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   let answer;
   try {
@@ -55,7 +93,7 @@ async function ask(method, path, body) {
   }
   const found = await answer.json().catch(() => ({}));
   if (answer.status === 401) {
-    forget(as);
+    if (again && (await comeBack(as))) return ask(method, path, body, { again: false });
     throw new Failure(...UNKNOWN, 401);
   }
   if (!answer.ok) throw new Failure(found.error ?? `The worker answered ${answer.status}.`, found.hint ?? "", answer.status);
@@ -87,18 +125,18 @@ export function listen(onNews, onState) {
   const live = () => {
     tries = 0;
     onState("live");
+    prepare();
     if (was) onNews({ type: "reconnected" });
     was = true;
   };
   const open = async () => {
     close();
-    if (!credential) return onState("unknown");
     const own = (hearing = new AbortController());
-    await hear(own.signal, live, onNews).catch(() => {});
+    if (credential || (await comeBack(""))) await hear(own.signal, live, onNews).catch(() => {});
     if (own !== hearing) return; // we have hung up ourselves
     close();
     onState(credential ? "reconnecting" : "unknown");
-    if (credential) timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
+    if (credential || renewal) timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
   };
   // A browser has six connections for all its tabs together: one that nobody looks at gives its own back.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : hearing || open()));
@@ -109,7 +147,7 @@ export function listen(onNews, onState) {
 async function hear(signal, live, onNews) {
   const as = credential;
   const answer = await fetch("/stream", { headers: authorization(), credentials: "omit", cache: "no-store", signal });
-  if (answer.status === 401) forget(as);
+  if (answer.status === 401) await comeBack(as);
   if (!answer.ok) return;
   live();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
