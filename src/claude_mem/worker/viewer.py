@@ -30,10 +30,10 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 # Every one of them is the same page: its script looks at the address.
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
-    "/cost", "/health", "/logs", "/settings", "/quarantine", OPEN,
+    "/cost", "/health", "/logs", "/settings", "/quarantine",
 )  # fmt: skip
 # What a browser loads before it can send its credential. There is no data in it.
-PUBLIC = (*PATHS, "/static/{name:path}", "/healthz", AGAIN)
+PUBLIC = (*PATHS, OPEN, AGAIN, "/static/{name:path}", "/healthz")
 
 
 async def page(_: Service, request: Request) -> Any:
@@ -84,8 +84,10 @@ async def facets(service: Service, _: Request) -> Any:
 
 
 async def make_link(_: Service, request: Request) -> Any:
-    """A link that lets one browser in, once: `{path?, printed?}` → `{id, url, seconds}`. It works for `seconds`, longer
-    if it is `printed` for a person to paste. The code is behind the `#`, which browsers never send."""
+    """A link that lets one browser in, once and for `seconds`: `{path?, printed?}` → `{id, url, seconds}`.
+
+    It works longer if it is `printed` for a person to paste. The code is behind the `#`, which browsers never send.
+    """
     body = await body_of(request)
     path = text_in(body, "path", limit=2_000) or "/"
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
@@ -101,9 +103,11 @@ async def show_link(_: Service, request: Request) -> Any:
 
 
 async def enter(service: Service, request: Request) -> Any:
-    """Let a browser in: the `{code}` of a link → `{credential, path}`. The credential is sent as `Authorization: Viewer
-    CREDENTIAL` from then on, until the worker ends. A code that is presented a second time locks everyone out: the
-    token is changed, too."""
+    """Let a browser in: the `{code}` of a link → `{credential, path}`.
+
+    The credential is sent as `Authorization: Viewer CREDENTIAL` from then on, until the worker ends. A code that is
+    presented a second time locks everyone out: the token is changed, too.
+    """
     code = text_in(await body_of(request), "code", required=True, limit=200)
     client, server = request.client, request.scope.get("server")
     stranger = await asyncio.to_thread(peers.stranger, client and tuple(client), server and tuple(server))
@@ -119,7 +123,7 @@ async def enter(service: Service, request: Request) -> Any:
 
 
 async def make_renewal(_: Service, request: Request) -> Any:
-    """For an open page, to come back by itself after the worker was restarted → `{id, key}`. It is kept in memory."""
+    """For an open page, to come back by itself after the worker was restarted → `{id, key}`."""
     return visits_of(request).renewal()
 
 
@@ -129,8 +133,11 @@ async def show_challenge(_: Service, request: Request) -> Any:
 
 
 async def renew(_: Service, request: Request) -> Any:
-    """Let a page in again: `{id, proof}` → `{credential, proof}`. The first proof is the HMAC-SHA256, with the key of
-    its renewal, of "page CHALLENGE"; the second, which the page checks, of "worker CHALLENGE CREDENTIAL"."""
+    """Let a page in again that was open when the worker ended: `{id, proof}` → `{credential, proof}`.
+
+    The first proof is the HMAC-SHA256, with the key of its renewal, of "page CHALLENGE"; the second, which the page
+    checks, of "worker CHALLENGE CREDENTIAL".
+    """
     body = await body_of(request)
     renewed = visits_of(request).renew(text_in(body, "id", limit=200), text_in(body, "proof", limit=200))
     if renewed is None:
