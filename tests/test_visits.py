@@ -115,7 +115,7 @@ def test_a_link_works_for_seconds(http: TestClient, monkeypatch: pytest.MonkeyPa
     link = http.post("/api/open", headers=GOOD, json={"printed": printed}).json()
     assert 0 < link["seconds"] <= 60
     later = time.monotonic() + link["seconds"]
-    monkeypatch.setattr(visits.time, "monotonic", lambda: later)
+    monkeypatch.setattr(visits, "monotonic", lambda: later)
     assert http.get(f"/api/open/{link['id']}", headers=GOOD).json() == {"state": "expired"}
     assert _present(http, link).status_code == 409
 

@@ -128,7 +128,7 @@ def test_what_another_port_saw_opens_nothing_when_it_is_replayed(
             ("PATCH", "/api/settings", {"provider": "claude", "claude_path": "/tmp/evil"}),
         ):
             connection = HTTPConnection("127.0.0.1", memory.client().worker.port, timeout=SECONDS)
-            connection.request(method, path, body and json.dumps(body), replayed)
+            connection.request(method, path, json.dumps(body) if body else None, replayed)
             assert connection.getresponse().status == 401, (method, path)
             connection.close()
     assert (config.read_text() if config.exists() else "") == before

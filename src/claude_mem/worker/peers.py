@@ -22,7 +22,7 @@ def stranger(client: Address | None, server: Address | None) -> str:
 
 def _uid(client: Address, server: Address) -> int | None:
     try:
-        ends = [_hexadecimal(client), _hexadecimal(server)]
+        ends = [_hexadecimal(*client), _hexadecimal(*server)]
         lines = TABLE.read_text("ascii").splitlines()[1:]
     except (OSError, ValueError):
         return None
@@ -32,7 +32,6 @@ def _uid(client: Address, server: Address) -> int | None:
     return None
 
 
-def _hexadecimal(address: Address) -> str:
+def _hexadecimal(host: str, port: int) -> str:
     """As the kernel prints it: the bytes of the IPv4 address as one number of this machine, and the port."""
-    host, port = address
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"

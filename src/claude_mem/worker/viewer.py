@@ -109,8 +109,8 @@ async def enter(service: Service, request: Request) -> Any:
     presented a second time locks everyone out: the token is changed, too.
     """
     code = text_in(await body_of(request), "code", required=True, limit=200)
-    client, server = request.client, request.scope.get("server")
-    stranger = await asyncio.to_thread(peers.stranger, client and tuple(client), server and tuple(server))
+    client, server = request.scope.get("client"), request.scope.get("server")
+    stranger = await asyncio.to_thread(peers.stranger, client, server)
     entry = visits_of(request).enter(code, credential=credential_of(request.headers), stranger=stranger)
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
@@ -139,7 +139,8 @@ async def renew(_: Service, request: Request) -> Any:
     checks, of "worker CHALLENGE CREDENTIAL".
     """
     body = await body_of(request)
-    renewed = visits_of(request).renew(text_in(body, "id", limit=200), text_in(body, "proof", limit=200))
+    renewal_id, proof = (text_in(body, name, required=True, limit=200) for name in ("id", "proof"))
+    renewed = visits_of(request).renew(renewal_id, proof)
     if renewed is None:
         raise CannotDo("this page is not known here", hint="Type `claude-mem open` in a terminal.")
     return renewed

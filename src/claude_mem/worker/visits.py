@@ -20,6 +20,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from hashlib import sha256
+from time import monotonic
 from typing import Any, Literal
 
 OPENED_SECONDS = 30  # for a link that is handed to a browser at once
@@ -45,7 +46,7 @@ class Link:
     def state(self) -> State:
         if self.misused or self.browser:
             return "misused" if self.misused else "used"
-        return "waiting" if self.until > time.monotonic() else "expired"
+        return "waiting" if self.until > monotonic() else "expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,9 @@ class Visits:
 
     def link(self, path: str, *, seconds: float = OPENED_SECONDS) -> tuple[str, str]:
         """Return the id and the code of a new link to that page."""
-        code, link_id = secrets.token_urlsafe(32), secrets.token_hex(8)
+        code, link_id = secrets.token_urlsafe(32), str(1 + secrets.randbelow(1 << 53))
         _make_room(self._links, MOST_LINKS)
-        self._links[_digest(code)] = Link(link_id, path, time.monotonic() + seconds)
+        self._links[_digest(code)] = Link(link_id, path, monotonic() + seconds)
         return link_id, code
 
     def state(self, link_id: str) -> State:
@@ -121,7 +122,7 @@ class Visits:
 
     def knows(self, credential: str) -> bool:
         """Return whether this is the credential of a browser that was let in."""
-        return self._browsers.get(_digest(credential), 0.0) > time.monotonic()
+        return self._browsers.get(_digest(credential), 0.0) > monotonic()
 
     def renewal(self) -> Renewal:
         """Return a renewal for an open page that was let in."""
@@ -144,7 +145,7 @@ class Visits:
     def _admit(self) -> str:
         credential = secrets.token_urlsafe(32)
         _make_room(self._browsers, MOST_BROWSERS)
-        self._browsers[_digest(credential)] = time.monotonic() + BROWSER_SECONDS
+        self._browsers[_digest(credential)] = monotonic() + BROWSER_SECONDS
         return credential
 
     def _alert(self, link: Link, text: str) -> Alert:
