@@ -144,7 +144,7 @@ def test_a_code_that_is_used_twice_locks_everyone_out_and_its_owner_is_told(
     assert http.get(f"/api/open/{link['id']}", headers=GOOD).json() == {"state": "used"}
     refused = _present(http, link)
     assert refused.status_code == 409
-    assert "used twice" in refused.json()["error"]
+    assert "used twice" in refused.json()["hint"]
     for headers in (first, other, GOOD):
         assert http.get("/api/health", headers=headers).status_code == 401
     assert _renew(http, renewal).status_code == 409
@@ -395,6 +395,17 @@ def test_every_answer_of_every_route_carries_the_whole_policy(http: TestClient) 
         "answers without the whole policy", of="S7", goal="0", measured=len(short), ok=not short, unit=f"of {asked}"
     )
     assert short == []
+
+
+def test_a_service_worker_of_someone_else_is_replaced_by_one_that_goes(http: TestClient) -> None:
+    """Whatever its script was called. It tells nothing, so no credential is asked for; Host and Origin are."""
+    for path in ("/sw.js", "/static/sw.js", "/api/export", "/"):
+        answer = http.get(path, headers={"Service-Worker": "script", "Sec-Fetch-Site": "same-origin"})
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert answer.headers["service-worker-allowed"] == "/"
+        assert "unregister" in answer.text
+    for headers in ({"Host": f"evil.example:{PORT}"}, {"Origin": "http://127.0.0.1:3000"}):
+        assert http.get("/sw.js", headers={"Service-Worker": "script", **headers}).status_code == 403
 
 
 @pytest.mark.parametrize(

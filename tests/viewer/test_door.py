@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -192,7 +193,8 @@ def test_a_link_that_someone_else_has_used_is_told_to_its_owner_and_locks_the_ot
     thief = login.logged_in(url)
     page = stranger.new_page()
     page.goto(url)
-    expect(page.get_by_role("heading", level=1)).to_contain_text("A viewer link was used twice")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Someone else has had this link, too.")
+    expect(page.locator("#view")).to_contain_text("used twice")
     connection = HTTPConnection("127.0.0.1", memory.client().worker.port, timeout=SECONDS)
     connection.request("GET", "/api/export", headers=thief)
     assert connection.getresponse().status == 401
@@ -252,6 +254,42 @@ def test_whoever_takes_the_port_gets_nothing_of_use_from_an_open_page(
             connection.request(method, path, body if method == "POST" else None, sent)
             assert connection.getresponse().status >= 400
             connection.close()
+
+
+LEFT = """<!doctype html><title>left</title><h1>not the viewer</h1>
+<script>navigator.serviceWorker.register("/left.js").then(() => navigator.serviceWorker.ready).then(() => (document.title = "ready"));</script>"""
+LEFT_SCRIPT = """addEventListener("install", () => skipWaiting());
+addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+addEventListener("fetch", (event) => event.respondWith(new Response("<h1>not the viewer</h1>", { headers: { "Content-Type": "text/html" } })));"""
+
+
+def test_a_service_worker_that_someone_left_on_our_port_goes(browser: Browser, tmp_path: Path) -> None:
+    """It answers in our place until the browser asks for its script again."""
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        if handler.path == "/left.js":
+            _reply(handler, LEFT_SCRIPT, "text/javascript")
+        else:
+            _reply(handler, LEFT)
+
+    server = _serve(answer)
+    port, lab = server.server_port, Lab(tmp_path)
+    context = browser.new_context(base_url=f"http://127.0.0.1:{port}")
+    context.set_default_timeout(SECONDS * 1000)
+    try:
+        page = context.new_page()
+        page.goto("/")
+        expect(page).to_have_title("ready")
+        server.shutdown()
+        server.server_close()
+        assert lab.start(CLAUDE_MEM_WORKER_PORT=str(port)).worker.port == port
+        page.goto("/")
+        expect(page.get_by_role("heading", level=1)).to_have_text("This browser is not known here")
+        assert page.evaluate("navigator.serviceWorker.getRegistrations().then((all) => all.length)") == 0
+    finally:
+        context.close()
+        server.server_close()
+        lab.close()
 
 
 def _taken(answer: Callable[[http.server.BaseHTTPRequestHandler], None], port: int) -> http.server.HTTPServer:

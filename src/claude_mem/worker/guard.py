@@ -14,6 +14,7 @@ nothing, and the page then presents its code like any other request of ours, wit
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,6 +23,8 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from claude_mem.worker.visits import Visits
+
+log = logging.getLogger(__name__)
 
 OPEN, AGAIN = "/open", "/open/again"
 CREDENTIAL = "claude_mem.credential"  # in the scope of a request: "token", "viewer" (a browser's) or "none"
@@ -47,12 +50,23 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+# A page that someone else served on this port may have left a service worker in the browser, which would answer in our
+# place and see every login. A browser asks for its script again after each visit: this one takes its place and goes.
+_GOES = """addEventListener("install", () => skipWaiting());
+addEventListener("activate", (event) => event.waitUntil(leave()));
+async function leave() {
+  await clients.claim();
+  await registration.unregister();
+  for (const client of await clients.matchAll({ type: "window" })) client.navigate(client.url);
+}
+"""
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>claude-mem</title><link rel="stylesheet" href="/static/style.css">
 <main><h1>{title}</h1>
 <p>The memory of your agents is for you alone.</p>
-<p>Type <code>claude-mem open</code> in a terminal: it opens the viewer and lets this browser in.</p></main>
+<p>Type <code>claude-mem open</code> in a terminal: it opens the viewer and lets this browser in. If you are logged in
+already, <a href="/">the viewer begins here</a>.</p></main>
 """
 
 
@@ -81,6 +95,9 @@ class Guard:
             return refused(headers, 403, "unknown host", "use http://127.0.0.1 and the port in worker.json")
         if not self._is_own_page(scope, headers):
             return refused(headers, 403, "foreign origin")
+        if headers.get("service-worker") == "script":
+            log.warning("a service worker that is not ours was in a browser; it is being removed")
+            return Response(_GOES, media_type="text/javascript", headers={"Service-Worker-Allowed": "/"})
         scope[CREDENTIAL] = credential = self._credential(headers)
         if credential == "token":
             return None

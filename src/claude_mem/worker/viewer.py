@@ -116,7 +116,7 @@ async def enter(service: Service, request: Request) -> Any:
         log.warning("%s", entry.text)
         await rotate_token(service, request)  # else what a thief was given meanwhile might be good for more
         await service.db.write(notices.put, f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now())
-        raise CannotDo(entry.text, hint="`claude-mem open` makes a new link")
+        raise CannotDo("Someone else has had this link, too.", hint=entry.text)
     if entry is None:
         raise CannotDo("This link was used, or is too old.", hint="Type `claude-mem open` in a terminal for a new one.")
     return entry

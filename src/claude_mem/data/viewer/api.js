@@ -13,7 +13,7 @@ export class Failure extends Error {
 const KEY = "credential", OPEN = "/open", AGAIN = "/open/again";
 let credential = localStorage.getItem(KEY) ?? "";
 
-const UNKNOWN = ["This browser is not known here", "The memory of your agents is for you alone. Type `claude-mem open` in a terminal: it opens this page and lets the browser in. A login ends with the worker; only a page that is open then comes back by itself."];
+const UNKNOWN = ["This browser is not known here", "The memory of your agents is for you alone. Type `claude-mem open` in a terminal: it opens this page and lets the browser in. When the worker was restarted, only pages that were open come back by themselves."];
 
 /** Show the worker the code of a one-time link. Returns the page that the link leads to. */
 export async function enter(code) {
