@@ -85,15 +85,25 @@ def elsewhere(memory: Lab) -> Iterator[Elsewhere]:
     server.server_close()
 
 
+def _logged_in(context: BrowserContext, lab: Lab) -> Page:
+    """A page that came in by a link, with all that the browser does on the way."""
+    page = context.new_page()
+    page.goto(lab.client().post("/api/open")["url"])
+    page.locator("#live[data-state=live]").wait_for()
+    return page
+
+
 def _kept(page: Page) -> str:
     credential: str = page.evaluate("localStorage.getItem('credential')")
     assert len(credential) > 30
     return credential
 
 
-def test_another_port_gets_no_credential_in_any_request(page: Page, elsewhere: Elsewhere, faults: Faults) -> None:
+def test_another_port_gets_no_credential_in_any_request(
+    stranger: BrowserContext, memory: Lab, elsewhere: Elsewhere, faults: Faults
+) -> None:
     faults.expect("")  # it is all foreign
-    views.show(page, "/")
+    page = _logged_in(stranger, memory)
     credential = _kept(page)
     assert page.context.cookies() == []
     page.goto(f"http://127.0.0.1:{elsewhere.port}/")
@@ -107,11 +117,11 @@ def test_another_port_gets_no_credential_in_any_request(page: Page, elsewhere: E
 
 
 def test_what_another_port_saw_opens_nothing_when_it_is_replayed(
-    page: Page, elsewhere: Elsewhere, memory: Lab, faults: Faults
+    stranger: BrowserContext, elsewhere: Elsewhere, memory: Lab, faults: Faults
 ) -> None:
     """Not by a page, but by the server: it may send whatever it likes, a forged Origin too."""
     faults.expect("")
-    views.show(page, "/")
+    page = _logged_in(stranger, memory)
     page.goto(f"http://127.0.0.1:{elsewhere.port}/")
     expect(page).to_have_title("done")
     config = memory.data / "config.toml"
