@@ -159,14 +159,23 @@ def test_a_code_that_is_used_twice_locks_everyone_out_and_its_owner_is_told(
 
 
 def test_the_same_browser_may_come_by_its_link_again(http: TestClient) -> None:
-    """A tab that was restored, or the way back: no reason to alarm anyone."""
-    link = _link(http)
-    browser = {"Authorization": f"Viewer {_present(http, link).json()['credential']}"}
-    again = _present(http, link, **browser)
+    """A tab that was restored, or the way back: no reason to alarm anyone, even after it came by another link."""
+    first = _link(http)
+    browser = {"Authorization": f"Viewer {_present(http, first).json()['credential']}"}
+    again = _present(http, first, **browser)
     assert (again.status_code, f"Viewer {again.json()['credential']}") == (200, browser["Authorization"])
+    later = {"Authorization": f"Viewer {_present(http, _link(http), **browser).json()['credential']}"}
+    assert later != browser
+    assert _present(http, first, **later).status_code == 200
     assert http.get("/api/health", headers=GOOD).json()["door"] == []
-    assert _present(http, link, **_browser(http)).status_code == 409  # a browser that came by another link is another
-    assert http.get("/api/health", headers=browser).status_code == 401
+
+
+def test_a_browser_that_was_let_in_before_does_not_hide_that_someone_else_used_its_link(http: TestClient) -> None:
+    """The owner is logged in already, and a thief uses the new link first."""
+    owner, link = _browser(http), _link(http)
+    thief = {"Authorization": f"Viewer {_present(http, link).json()['credential']}"}
+    assert _present(http, link, **owner).status_code == 409
+    assert http.get("/api/health", headers=thief).status_code == 401
 
 
 def test_another_user_of_the_machine_can_not_use_a_link_and_its_owner_is_told(
@@ -327,7 +336,7 @@ def test_a_credential_is_ours_whole_and_not_too_old(monkeypatch: pytest.MonkeyPa
         assert not ours.knows(bad)
     ours.change("u" * 43)
     assert not ours.knows(good)
-    monkeypatch.setattr(visits, "BROWSER_SECONDS", -1)
+    monkeypatch.setattr(visits, "LOGIN_SECONDS", -1)
     late = ours.enter(ours.link("/")[1])
     assert isinstance(late, Entry)
     assert not ours.knows(late.credential)
@@ -335,9 +344,9 @@ def test_a_credential_is_ours_whole_and_not_too_old(monkeypatch: pytest.MonkeyPa
 
 def test_the_number_of_links_and_browsers_is_bounded() -> None:
     ours = Visits(TOKEN, PORT)
-    entries = [ours.enter(ours.link("/")[1]) for _ in range(visits.MOST_BROWSERS + 1)]
+    entries = [ours.enter(ours.link("/")[1]) for _ in range(visits.MOST_LOGINS + 1)]
     known = [ours.knows(entry.credential) for entry in entries if isinstance(entry, Entry)]
-    assert known == [False] + [True] * visits.MOST_BROWSERS
+    assert known == [False] + [True] * visits.MOST_LOGINS
     links = [ours.link("/") for _ in range(visits.MOST_LINKS + 1)]
     assert [ours.state(link_id) for link_id, _ in links] == ["expired"] + ["waiting"] * visits.MOST_LINKS
 

@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 OPENED_SECONDS = 30  # for a link that is handed to a browser at once
 PRINTED_SECONDS = 60  # for a link that a person has to paste
-BROWSER_SECONDS = 30 * 86_400
+LOGIN_SECONDS = 30 * 86_400
 RENEWAL_SECONDS = 7 * 86_400
 MOST_LINKS = 100
-MOST_BROWSERS = 100
+MOST_LOGINS = 100
 MOST_ALERTS = 20
 
 State = Literal["waiting", "used", "expired", "misused"]
@@ -39,7 +39,7 @@ class Link:
     id: str  # names the link without opening anything
     path: str
     until: float
-    browser: str = ""  # digest of the credential that was given for it
+    browser: str = ""  # which browser has used it
     misused: bool = False
 
     @property
@@ -47,6 +47,12 @@ class Link:
         if self.misused or self.browser:
             return "misused" if self.misused else "used"
         return "waiting" if self.until > monotonic() else "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    browser: str  # the same for all logins of a browser that had one already
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +88,13 @@ class Visits:
     alerts: list[Alert] = field(default_factory=list)
     challenge: str = field(default_factory=lambda: secrets.token_hex(16))  # what a page signs; another in every process
     _links: dict[str, Link] = field(default_factory=dict)  # by the digest of the code, the oldest first
-    _browsers: dict[str, float] = field(default_factory=dict)  # digest of a credential → until when it is good
+    _logins: dict[str, Login] = field(default_factory=dict)  # by the digest of the credential, the oldest first
 
     def change(self, token: str) -> None:
         """Take another token; no link, browser or renewal of the old one is good any more."""
         self.token = token
         self._links = {digest: link for digest, link in self._links.items() if link.misused}  # `state` is asked for
-        self._browsers.clear()
+        self._logins.clear()
 
     def link(self, path: str, *, seconds: float = OPENED_SECONDS) -> tuple[str, str]:
         """Return the id and the code of a new link to that page."""
@@ -104,7 +110,7 @@ class Visits:
     def enter(self, code: str, *, credential: str = "", stranger: str = "") -> Entry | Alert | None:
         """Return a credential for the code; an alert if someone else has the code, too; None if it opens nothing.
 
-        `credential`: what the browser has already; if it came by this very code, that browser is the same and goes on.
+        `credential`: what the browser has already. The browser that has used the code may present it again.
         `stranger`: in words, the other user of this machine whose program presents the code.
         """
         link = self._links.get(_digest(code))
@@ -112,17 +118,17 @@ class Visits:
             return None
         if stranger:
             return self._alert(link, f"{stranger} presented the code of a viewer link and was refused.")
+        login = self._login(credential)
         if link.state == "waiting":
-            credential = self._admit()
-            link.browser = _digest(credential)
-            return Entry(credential, link.path)
-        if self.knows(credential) and _digest(credential) == link.browser:
+            link.browser = login.browser if login else secrets.token_hex(8)
+            return Entry(self._admit(link.browser), link.path)
+        if login and login.browser == link.browser:
             return Entry(credential, link.path)
         return self._alert(link, "A viewer link was used twice, and only one of the two browsers can be yours.")
 
     def knows(self, credential: str) -> bool:
         """Return whether this is the credential of a browser that was let in."""
-        return self._browsers.get(_digest(credential), 0.0) > monotonic()
+        return self._login(credential) is not None
 
     def renewal(self) -> Renewal:
         """Return a renewal for an open page that was let in."""
@@ -136,20 +142,24 @@ class Visits:
             return None
         if not until.isdecimal() or int(until) < time.time():
             return None
-        credential = self._admit()
+        credential = self._admit(secrets.token_hex(8))
         return Renewed(credential, mac(key, f"worker {self.challenge} {credential}"))
 
     def _key(self, renewal_id: str) -> str:
         return mac(self.token, f"viewer {self.port} {renewal_id}")
 
-    def _admit(self) -> str:
+    def _login(self, credential: str) -> Login | None:
+        login = self._logins.get(_digest(credential))
+        return login if login and login.until > monotonic() else None
+
+    def _admit(self, browser: str) -> str:
         credential = secrets.token_urlsafe(32)
-        _make_room(self._browsers, MOST_BROWSERS)
-        self._browsers[_digest(credential)] = monotonic() + BROWSER_SECONDS
+        _make_room(self._logins, MOST_LOGINS)
+        self._logins[_digest(credential)] = Login(browser, monotonic() + LOGIN_SECONDS)
         return credential
 
     def _alert(self, link: Link, text: str) -> Alert:
-        self._browsers.clear()
+        self._logins.clear()
         link.misused = True
         alert = Alert(link.id, f"{text} All browsers were locked out; `claude-mem open` lets yours in again.")
         self.alerts = [*self.alerts, alert][-MOST_ALERTS:]
