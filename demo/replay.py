@@ -139,7 +139,7 @@ def keep() -> None:
     memory = f"CLAUDE_MEM_DATA_DIR={shlex.quote(demo.env['CLAUDE_MEM_DATA_DIR'])}"
     command = f"{memory} {shlex.join(MEM)}"
     print(f"""
-Look at it in a browser; the link works once, within five minutes:
+Look at it in a browser; the link works once, within a minute:
 
   {demo.mem("open", "--print").strip()}
 

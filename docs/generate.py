@@ -60,11 +60,13 @@ def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argpars
 
 def routes() -> Iterator[str]:
     yield "# HTTP"
-    yield "On 127.0.0.1, port and token in `worker.json`. Every route but the bare `/healthz` needs `Authorization: Bearer"
-    yield "<token>` or the viewer's cookie, which `/open` gives for a link that works once; all need the exact Host, and no"
-    yield "Origin but our own. JSON; times in milliseconds UTC; errors are"
-    yield '`{"error", "hint"}` with 400 (misused), 401 (token), 403 (host, origin), 404, 409 (not as things are), 413 (over 8 MB) or 415'
-    yield "(with the cookie, what changes something must be said in JSON). `claude-mem routes --openapi` prints an OpenAPI document."
+    yield "On 127.0.0.1, port and token in `worker.json`. A request needs `Authorization: Bearer <token>`, or the viewer's"
+    yield "credential (`Authorization: Viewer …`), which `POST /open` gives for the code of a link that works once. Only the"
+    yield "viewer's own files (no data is in them), `/healthz` and `/open` need neither. All need the exact Host, and no Origin"
+    yield "but our own. With the viewer's credential, what changes something must have that Origin and be JSON, and what lets"
+    yield "others in or reads files by their path is refused. JSON; times in milliseconds UTC; errors are"
+    yield '`{"error", "hint"}` with 400 (misused), 401 (no credential), 403 (host, origin, not for a browser), 404, 409 (not as'
+    yield "things are), 413 (over 8 MB) or 415 (not JSON). `claude-mem routes --openapi` prints an OpenAPI document."
 
     yield "\n| path | methods | |\n|---|---|---|"
     for path, handlers in ROUTES.items():

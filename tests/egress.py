@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem import process
+from tests import login
 from tests.lab import Lab
 from tests.models.server import Say, Server
 from tests.refining import GOOD
@@ -62,24 +63,25 @@ def _session(lab: Lab, server: Server | None) -> dict[str, Any]:
     return {
         "told": "basket" in json.dumps(start).lower(),
         "found": len(found),
-        "page": _page(worker.port, client.post("/api/open", {})),
+        "page": _page(worker.port, client.post("/api/open", {})["url"]),
         "worker": worker.port,
         "provider": server.port if server else None,
         "asked": len(server.requests) if server else 0,
     }
 
 
-def _page(port: int, link: dict[str, Any]) -> int:
-    """As a browser opens it: the link that works once, then the page with its cookie."""
+def _page(port: int, url: str) -> int:
+    """As a browser opens it: the page, the code of the link that works once, then what the page asks for."""
+    credential = login.logged_in(url)
+    statuses = []
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-    connection.request("GET", link["url"].partition(f":{port}")[2])
-    answer = connection.getresponse()
-    answer.read()
-    cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
-    connection.request("GET", "/", headers={"cookie": cookie})
-    page = connection.getresponse()
-    page.read()
-    return page.status
+    for path in ("/", "/api/feed"):
+        connection.request("GET", path, headers=credential)
+        answer = connection.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+    connection.close()
+    return max(statuses)
 
 
 if __name__ == "__main__":

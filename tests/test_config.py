@@ -156,9 +156,14 @@ def test_every_secret_and_whom_it_is_given_to_is_known() -> None:
 
 
 def test_what_names_a_program_an_address_or_a_key_is_for_the_terminal_alone() -> None:
-    """A browser's cookie changes none of them: the reasons are in `worker/settings.py`."""
+    """A browser changes none of them: the reasons are in `worker/settings.py`."""
     powerful = {name for name in config.names() if config.is_terminal_only(name)}
-    assert powerful == {*config.TAKES, *(key for keys in config.TAKES.values() for key in keys)}
+    assert powerful == {
+        *config.TAKES,
+        *(key for keys in config.TAKES.values() for key in keys),
+        "provider",
+        "claude_sdk",
+    }
 
 
 # --- a worker that a hook starts ---------------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 from demo import story
+from tests import login
 from tests.waiting import SECONDS
 
 ROOT = Path(__file__).parent.parent
@@ -34,11 +34,8 @@ def test_the_kept_demo_lets_a_browser_in_and_goes_without_a_trace() -> None:
     (folder,) = set(re.findall(r"\S+/claude-mem-demo-\w+(?=$)", said, re.M))
     (end,) = re.findall(r"^  (.* stop; rm -rf .*)$", said, re.M)
     try:
-        port, path = re.findall(r"http://127\.0\.0\.1:(\d+)(/\S+)", said)[0]
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=SECONDS)
-        connection.request("GET", path)
-        assert connection.getresponse().getheader("set-cookie")
-        connection.close()
+        (link,) = re.findall(r"http://127\.0\.0\.1:\d+/open#\S+", said)
+        assert login.enter(link)[1]["credential"]
         command = end.partition(" stop;")[0]
         listed = subprocess.run(["sh", "-c", f"{command} status"], capture_output=True, text=True, check=True).stdout
         assert re.search(r"queued +0 ", listed)

@@ -14,12 +14,21 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from claude_mem.worker import api
-from claude_mem.worker.visits import Visits
+from claude_mem.worker.visits import Entry, Visits
 from tests import proof
 
 TOKEN, PORT = "t" * 43, 37777
 HERE = f"127.0.0.1:{PORT}"
-OPEN = ("/healthz", "/open")
+# What anyone may look at: files without data. Written out here, so that a route that becomes public is noticed.
+PUBLIC = {
+    "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context", "/cost",
+    "/health", "/logs", "/settings", "/quarantine", "/open", "/open/again", "/static/{name:path}", "/healthz",
+}  # fmt: skip
+BY_CODE = {"/open", "/open/again"}  # the body has to hold a code, or a proof
+BY_TOKEN_ONLY = {
+    "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
+    "/api/backfill/refine", "/api/compress", "/mcp",
+}  # fmt: skip
 PARTS = 8 if proof.long() else 1
 
 # Each as the headers that are sent: name and value, in order.
@@ -69,9 +78,14 @@ BAD_ORIGINS: dict[str, Lines] = {
     "two": (("origin", f"http://{HERE}"), ("origin", f"http://{HERE}")),
     "extension": (("origin", "chrome-extension://abcdefghijklmnop"),),
     "no Origin, but cross-site": (("sec-fetch-site", "cross-site"),),
+    "no Origin, but another port": (("sec-fetch-site", "same-site"),),
+    "a page of ours in a frame": (("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "iframe")),
+    "null, as a page": (("origin", "null"), ("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "document")),
     "preflight": (("origin", "https://evil.example"), ("access-control-request-method", "POST")),
 }
-ORIGINS = {**OWN_ORIGINS, **BAD_ORIGINS}
+# A navigation that began elsewhere: from a private file of ours, or on any page of the web.
+ARRIVAL: dict[str, Lines] = {"arrival": (("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "document"))}
+ORIGINS = {**OWN_ORIGINS, **ARRIVAL, **BAD_ORIGINS}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
 TYPES = {
     "json": b"application/json",
@@ -81,16 +95,24 @@ TYPES = {
 }
 
 
-def _cookie(token: str) -> Lines:
-    visits = Visits(token, PORT)
-    return (("cookie", f"{visits.cookie_name}={visits.cookie()}"),)
+def _let_in() -> tuple[Visits, str]:
+    """Who was let in, and the credential of a browser that was."""
+    visits = Visits(TOKEN, PORT)
+    entry = visits.enter(visits.link("/")[1])
+    assert isinstance(entry, Entry)
+    return visits, entry.credential
 
 
+VISITS, CREDENTIAL = _let_in()
 CREDENTIALS: dict[str, Lines] = {
     "none": (),
     "wrong token": (("authorization", "Bearer " + "x" * 43),),
-    "old cookie": _cookie("u" * 43),
-    "cookie": _cookie(TOKEN),
+    "another worker's browser": (("authorization", f"Viewer {_let_in()[1]}"),),
+    "as a cookie": (("cookie", f"credential={CREDENTIAL}; claude_mem_{PORT}={CREDENTIAL}; token={TOKEN}"),),
+    "the token as a browser's": (("authorization", f"Viewer {TOKEN}"),),
+    "a browser's as the token": (("authorization", f"Bearer {CREDENTIAL}"),),
+    "twice": (("authorization", f"Viewer {CREDENTIAL}"), ("authorization", f"Bearer {TOKEN}")),
+    "browser": (("authorization", f"Viewer {CREDENTIAL}"),),
     "token": (("authorization", f"Bearer {TOKEN}"),),
 }
 RAW = [
@@ -121,15 +143,22 @@ class Case(NamedTuple):
 
 def expected(path: str, case: Case) -> int | None:
     """The status of the refusal, or None for who is let in."""
+    reads = case.method in ("GET", "HEAD")
     if case.host in BAD_HOSTS or case.origin in BAD_ORIGINS:
         return 403
-    if path in OPEN or case.credential == "token":
+    if case.origin == "arrival" and not (path == "/open" and reads):
+        return 403
+    if case.credential == "token" or (path in PUBLIC and reads):
         return None
-    if case.credential == "cookie" and case.method in ("GET", "HEAD"):
+    if case.credential != "browser" and not (path in BY_CODE and case.method == "POST"):
+        return 401
+    if path in BY_TOKEN_ONLY:
+        return 403
+    if reads:
         return None
-    if case.credential == "cookie" and case.origin == "exact":
-        return None if case.kind == "json" else 415
-    return 401
+    if case.origin != "exact":
+        return 403
+    return None if case.kind == "json" else 415
 
 
 # --- asking the app, without a client or a loop between ----------------------------------------------------------------
@@ -177,7 +206,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Door:
     counted = {path: dict.fromkeys(handlers, handler) for path, handlers in api.ROUTES.items()}
     monkeypatch.setattr(api, "ROUTES", counted)
     service: Any = None
-    counting = Door(api.build_app(service, token=TOKEN, port=PORT))
+    counting = Door(api.build_app(service, token=TOKEN, port=PORT, visits=VISITS))
     return counting
 
 
@@ -186,7 +215,7 @@ def _all_pairs(shift: int) -> Iterator[Case]:
     lists = (HOSTS, ORIGINS, METHODS, TYPES, CREDENTIALS)
     hosts, origins, methods, kinds, credentials = (list(values) for values in lists)
     for (h, host), (o, origin) in itertools.product(enumerate(hosts), enumerate(origins)):
-        m, k, c = h + o + shift, h // 7 + o + shift, h + o + shift
+        m, k, c = h + o + shift, h // 7 + o + shift, h + 2 * o + shift
         yield Case(host, origin, methods[m % len(methods)], kinds[k % len(kinds)], credentials[c % len(credentials)])
 
 

@@ -17,7 +17,7 @@ from claude_mem.client import Client
 from claude_mem.errors import CannotDo
 from claude_mem.process import Worker
 from claude_mem.worker import wire
-from tests import proof
+from tests import login, proof
 from tests.lab import BRIDGE, Lab
 from tests.waiting import SECONDS, until
 
@@ -185,14 +185,13 @@ def _own_addresses() -> set[str]:
 
 
 class Browser:
-    """What a browser does: it follows the link once, keeps the cookie, and sends an Origin when it changes something."""
+    """What the page does: it presents the code once, sends its credential, and an Origin when it changes something."""
 
     def __init__(self, lab: Lab) -> None:
         self.port = lab.client().worker.port
         link = lab.mem("open", "--print").stdout.strip()
-        _, headers, _ = self.ask("GET", link.removeprefix(f"http://127.0.0.1:{self.port}"), {})
-        self.cookie = {"Cookie": headers["set-cookie"].partition(";")[0]}
-        self.page = {**self.cookie, "Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
+        self.credential = login.logged_in(link)
+        self.page = {**self.credential, "Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, headers: dict[str, str], body: Any = None) -> tuple[int, Any, bytes]:
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)) as connection:
@@ -201,12 +200,12 @@ class Browser:
             return answer.status, answer.headers, answer.read() if path != "/stream" else b""
 
     def sees(self) -> int:
-        return self.ask("GET", "/api/health", self.cookie)[0]
+        return self.ask("GET", "/api/health", self.credential)[0]
 
     def listens(self) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
-        text = f"GET /stream HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nCookie: {self.cookie['Cookie']}\r\n\r\n"
-        connection.sendall(text.encode())
+        lines = [f"Host: 127.0.0.1:{self.port}", *(f"{name}: {value}" for name, value in self.credential.items())]
+        connection.sendall("\r\n".join(["GET /stream HTTP/1.1", *lines, "", ""]).encode())
         return connection
 
 
@@ -268,14 +267,17 @@ def test_all_five_clients_get_in_and_go_on_with_another_token(lab: Lab) -> None:
         after = works(lab, agent)
         assert after == {"command line": True, "MCP": True}
     assert told(lab)
-    assert Browser(lab).sees() == 200
+    again = Browser(lab)
+    assert again.sees() == 200
+    with closing(again.listens()) as stream:
+        assert heard(stream, b"connected")
     proof.record(
         "token rotation: failed calls of a client that lives on",
         of="S4",
         goal="≤ 1 each",
         measured=list(after.values()).count(False),
         ok=True,
-        note="command line, MCP bridge and hook read worker.json anew; the old token, cookie and stream end at once",
+        note="command line, MCP bridge and hook read worker.json anew; the old token, login and stream end at once",
     )
 
 

@@ -56,7 +56,7 @@ def setting(
 ) -> Any:
     """`low` and `high` bound a number, `high` the length of a text. `cautious` stands in for a value that makes no
     sense, where the default could cost someone something. `terminal_only`: it names a program that is run, an address
-    that data is sent to, or a key, so a browser's cookie is not enough to change it."""
+    that data is sent to, who gets it, or a key, so the credential of a browser is not enough to change it."""
     factory = {"default_factory": lambda: default} if isinstance(default, tuple) else {"default": default}
     meta = {"reason": reason, "low": low, "high": high, "choices": choices, "secret": secret, "cautious": cautious}
     meta["terminal_only"] = terminal_only or secret
@@ -96,6 +96,7 @@ class Config:
         " `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several, with commas, are tried in that order;"
         " `ollama:qwen3` names a model too.",
         cautious="local",
+        terminal_only=True,
     )
     model: str = setting("", "Model of the provider. Empty: a small one that fits.")
     anthropic_base_url: str = setting("", "Where `anthropic` is reached. Empty: api.anthropic.com.", terminal_only=True)
@@ -115,7 +116,9 @@ class Config:
         terminal_only=True,
     )
     claude_sdk: bool = setting(
-        False, "Have the Agent SDK (the extra `claude`) run that program, instead of running it directly."
+        False,
+        "Have the Agent SDK (the extra `claude`) run that program, instead of running it directly.",
+        terminal_only=True,
     )
     claude_env_file: str = setting(
         "",
@@ -316,7 +319,7 @@ def limits(name: str) -> tuple[float | None, float | None, tuple[str, ...]]:
 
 
 def is_terminal_only(name: str) -> bool:
-    """Whether only the token may change it, never a browser's cookie: see `setting`."""
+    """Whether only the token may change it, never the credential of a browser: see `setting`."""
     return bool(_field(name).metadata["terminal_only"])
 
 

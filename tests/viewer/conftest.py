@@ -16,6 +16,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
+from tests import login
 from tests.lab import Lab
 from tests.viewer import history
 from tests.waiting import SECONDS
@@ -111,13 +112,15 @@ def open_page(browser: Browser, memory: Lab, faults: Faults) -> Iterator[OpenPag
         client = memory.client()
         origin = f"http://127.0.0.1:{client.worker.port}"
         context = browser.new_context(
-            base_url=origin, color_scheme=theme, viewport={"width": width, "height": height}, reduced_motion="reduce"
+            base_url=origin,
+            color_scheme=theme,
+            viewport={"width": width, "height": height},
+            reduced_motion="reduce",
+            storage_state=login.storage(origin, client.post("/api/open")["url"]),
         )
         contexts.append(context)
         context.set_default_timeout(SECONDS * 1000)
         faults.watch(context, origin)
-        answer = context.request.get(client.post("/api/open")["url"], max_redirects=0)
-        assert "set-cookie" in answer.headers, answer.status
         return context.new_page()
 
     yield opened

@@ -127,7 +127,7 @@ def test_settings_are_changed_refused_beside_their_field_and_put_back(memory: La
     expect(silence).to_have_attribute("aria-invalid", "true")
     silence.fill("20")
     expect(page.get_by_label("OpenAI API key")).to_be_disabled()
-    expect(page.get_by_text("claude-mem config set openai_api_key", exact=True)).to_be_visible()
+    expect(page.get_by_text("claude-mem config set openai_api_key -", exact=True)).to_be_visible()
     page.get_by_label("Skip tools").fill("Bash\nRead")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("The worker has restarted and uses it")).to_be_visible()

@@ -196,7 +196,7 @@ def test_the_theme_is_kept(page: Page) -> None:
 
 
 def test_it_comes_back_by_itself_when_the_worker_does(page: Page, memory: Lab, faults: Faults) -> None:
-    faults.expect("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET")
+    faults.expect("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|status of 401")
     opened(page, memory)
     port = memory.client().worker.port
     memory.mem("stop")

@@ -38,7 +38,7 @@ def add_commands(commands: Any) -> None:
     logs_.add_argument("-n", "--lines", type=int, default=50, help="how many lines (default: 50)")
     logs_.add_argument("-f", "--follow", action="store_true", help="go on showing new lines until ^C")
     logs_.set_defaults(run=logs)
-    token_ = add("token", help="a new token for the worker's port: the old one and every browser's cookie end at once")
+    token_ = add("token", help="a new token for the worker's port: the old one and every browser's login end at once")
     token_.add_argument("what", choices=("rotate",), help="rotate: make a new one")
     token_.set_defaults(run=rotate_token)
     routes_ = add("routes", help="what the worker's HTTP API offers")
@@ -196,6 +196,7 @@ def gather_status(config: Config) -> dict[str, Any]:
         "audit": audit,
         "problem": problem,
         "refining": refining,
+        "door": totals.get("door", []),
         "damage": _set_aside(config),
     }
 
@@ -298,6 +299,8 @@ def _show_status(found: dict[str, Any]) -> None:
         output.line(f"audit       {wrong or 'what it can check of itself is right'}")
     for said in found["damage"]:
         output.line(f"damage      {said}")
+    for said in found["door"]:
+        output.line(f"viewer      {said}")
     if found["refining"]:
         output.line(f"refining    {found['refining']}; memories are written without it")
     if found["problem"]:

@@ -45,7 +45,7 @@ from claude_mem.worker import (
     trusting,
     viewer,
 )
-from claude_mem.worker.guard import Guard, is_page
+from claude_mem.worker.guard import Guard
 from claude_mem.worker.requests import Handler, body_of, is_id, number, text_in
 from claude_mem.worker.service import Service
 from claude_mem.worker.times import measured
@@ -54,13 +54,13 @@ from claude_mem.worker.visits import Visits
 log = logging.getLogger(__name__)
 
 
-def build_app(service: Service, *, token: str, port: int) -> Starlette:
-    """The app over an open service."""
+def build_app(service: Service, *, token: str, port: int, visits: Visits | None = None) -> Starlette:
+    """The app over an open service. `visits`: who has been let in before, by an app of the same process."""
     routes = [Route(path, _endpoint(service, handlers), methods=list(handlers)) for path, handlers in ROUTES.items()]
-    visits = Visits(token, port)
+    visits = visits or Visits(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, visits=visits)],
+        middleware=[Middleware(Guard, visits=visits, public=viewer.PUBLIC)],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.visits = visits
@@ -101,10 +101,8 @@ def _status(error: MemError) -> int:
     return 500
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
+async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if is_page(request.headers) and error.status_code == 404:
-        return viewer.index(request)  # the page says it in words
     hint = "`claude-mem routes` lists what there is" if error.status_code in (404, 405) else ""
     return _json({"error": error.detail.lower(), "hint": hint}, status=error.status_code)
 
@@ -117,7 +115,7 @@ async def healthz(_: Service, __: Request) -> Any:
     return PlainTextResponse("ok")
 
 
-async def health(service: Service, _: Request) -> Any:
+async def health(service: Service, request: Request) -> Any:
     """Version (and the one on disk, which takes over soon if it differs), process, uptime, where every event is."""
     return {
         "status": "ok",
@@ -130,6 +128,7 @@ async def health(service: Service, _: Request) -> Any:
         **await service.totals(),
         "to_rewrite": await service.to_rewrite(),
         "audit": service.watch.told(),
+        "door": [alert.text for alert in viewer.visits_of(request).alerts],
     }
 
 
@@ -362,7 +361,10 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/facets": {"GET": viewer.facets},
     "/api/open": {"POST": viewer.make_link},
     "/api/token/rotate": {"POST": viewer.rotate_token},
-    "/open": {"GET": viewer.enter},
+    "/api/open/{id}": {"GET": viewer.show_link},
     **{path: {"GET": viewer.page} for path in viewer.PATHS},
+    "/open": {"GET": viewer.page, "POST": viewer.enter},
+    "/open/again": {"GET": viewer.show_challenge, "POST": viewer.renew},
+    "/api/renewal": {"GET": viewer.make_renewal},
     "/static/{name:path}": {"GET": viewer.static},
 }

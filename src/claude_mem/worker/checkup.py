@@ -25,6 +25,7 @@ from claude_mem.store.database import Row
 from claude_mem.worker.requests import body_of, row_id, text_in
 from claude_mem.worker.service import Service
 from claude_mem.worker.times import percentiles
+from claude_mem.worker.viewer import visits_of
 
 LITTLE_ROOM = 500 << 20
 MOST_ASIDE = 20
@@ -39,7 +40,7 @@ _MEASURES = {
 }
 
 
-async def page(service: Service, _: Request) -> Any:
+async def page(service: Service, request: Request) -> Any:
     """All there is to know about its health: `account`, `jobs`, `aside`, `backup`, `disk`, `process`, `times`,
     `refining`, and what is wrong (`concerns`: `{level, text, hint}`, none if all is well)."""
     config, now = service.config, ids.now()
@@ -64,6 +65,7 @@ async def page(service: Service, _: Request) -> Any:
         "times": _times(service),
         "refining": await service.refiner.standing(now),
         "audit": service.watch.told(),
+        "door": [alert.text for alert in visits_of(request).alerts],
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
     }
     return {**found, "concerns": list(concerns(found))}
@@ -194,6 +196,7 @@ def concerns(found: Row) -> Iterator[Row]:
     if not account["adds_up"]:
         yield _concern("bad", "The account does not add up: events were lost or doubled.", "Please report this.")
     yield from _checked_itself(found["audit"]["wrong"])
+    yield from (_concern("bad", said, "It is said here until the worker ends.") for said in found.get("door", ()))
     if queue["dead"]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."

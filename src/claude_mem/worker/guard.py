@@ -1,24 +1,40 @@
-"""No one gets in without the token or our cookie, under a name that is not ours, or from another page.
+"""No one gets in without the token or a browser's credential, under a name that is not ours, or from another page.
 
 A web page can reach a loopback port: by DNS rebinding it may even look like the same origin and send no Origin
 header at all. Then the Host header is the only one that still names the attacker. So all three are checked,
-exactly, on every route and before any handler runs. Only the bare `/healthz` needs no token, and tells nothing; and
-`/open`, which asks for the code of a link that works once. What is to be changed with the cookie must be said in JSON.
+exactly, on every route and before any handler runs.
+
+A browser sends no header of ours when it loads a page, so the viewer's own files (which hold no data), need no
+credential, and the bare `/healthz` neither. `POST /open` takes the code of a one-time link instead, `POST /open/again`
+the proof of an open page that it was let in before. Only loading the
+page `/open` may be started from elsewhere (the private file that `claude-mem open` hands to the browser); that changes
+nothing, and the page then presents its code like any other request of ours, with exactly our Origin.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
+from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from claude_mem.worker.visits import Visits
 
-OPEN_PATHS = ("/healthz", "/open")
-CREDENTIAL = "claude_mem.credential"  # in the scope of a request: "token", or "cookie" for a browser's
+log = logging.getLogger(__name__)
 
+OPEN, AGAIN = "/open", "/open/again"
+CREDENTIAL = "claude_mem.credential"  # in the scope of a request: "token", "viewer" (a browser's) or "none"
+# What a stolen credential of a browser must not do: let others in, read files by their paths, speak as an agent.
+TERMINAL_ONLY = frozenset(
+    (
+        "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
+        "/api/backfill/refine", "/api/compress", "/mcp",
+    )
+)  # fmt: skip
 SAFE_METHODS = ("GET", "HEAD")
 OWN_SITES = frozenset(("same-origin", "none"))
 # Nothing but our own files, no inline script or style, nothing that turns text into markup, no frame around us.
@@ -34,21 +50,36 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+# A page that someone else served on this port may have left a service worker in the browser, which would answer in our
+# place and see every login. A browser asks for its script again after each visit: this one takes its place and goes.
+_GOES = """addEventListener("install", () => skipWaiting());
+addEventListener("activate", (event) => event.waitUntil(leave()));
+async function leave() {
+  await clients.claim();
+  await registration.unregister();
+  for (const client of await clients.matchAll({ type: "window" })) client.navigate(client.url);
+}
+"""
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>claude-mem</title>
-<h1>{title}</h1>
-<p>{text}</p>
-<p>Type <code>claude-mem open</code> in a terminal: it opens this page with a link that works once.</p>
+<title>claude-mem</title><link rel="stylesheet" href="/static/style.css">
+<main><h1>{title}</h1>
+<p>The memory of your agents is for you alone.</p>
+<p>Type <code>claude-mem open</code> in a terminal: it opens the viewer and lets this browser in. If you are logged in
+already, <a href="/">the viewer begins here</a>.</p></main>
 """
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, *, visits: Visits) -> None:
+    """`public`: patterns of the paths that anyone may GET, as starlette writes them."""
+
+    def __init__(self, app: ASGIApp, *, visits: Visits, public: Iterable[str]) -> None:
         self.app = app
         self.visits = visits
         self.hosts = {f"{name}:{visits.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
         self.origins = {f"http://{host}" for host in self.hosts}
+        self.public = [compile_path(pattern)[0] for pattern in public]
+        self.terminal_only = [compile_path(pattern)[0] for pattern in sorted(TERMINAL_ONLY)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -62,27 +93,51 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0] not in self.hosts:
             return refused(headers, 403, "unknown host", "use http://127.0.0.1 and the port in worker.json")
-        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
-        if len(origins) > 1 or not self.origins.issuperset(origins) or not OWN_SITES.issuperset(sites):
+        if not self._is_own_page(scope, headers):
             return refused(headers, 403, "foreign origin")
-        scope[CREDENTIAL] = "token" if self._has_token(headers) else "cookie"
-        if scope["path"] in OPEN_PATHS or scope[CREDENTIAL] == "token":
+        if headers.get("service-worker") == "script":
+            log.warning("a service worker that is not ours was in a browser; it is being removed")
+            return Response(_GOES, media_type="text/javascript", headers={"Service-Worker-Allowed": "/"})
+        scope[CREDENTIAL] = credential = self._credential(headers)
+        if credential == "token":
             return None
-        if self._has_cookie(scope["method"], headers):
-            return None if scope["method"] in SAFE_METHODS or _is_json(headers) else refused(headers, 415, "not JSON")
-        return refused(headers, 401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
+        return self._refusal_of_browser(scope, headers, credential)
 
-    def _has_token(self, headers: Headers) -> bool:
-        given = headers.getlist("authorization")
-        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.visits.token.encode())
+    def _refusal_of_browser(self, scope: Scope, headers: Headers, credential: str) -> Response | None:
+        method, path = scope["method"], scope["path"]
+        if method in SAFE_METHODS and any(pattern.match(path) for pattern in self.public):
+            return None
+        if credential != "viewer" and not (method == "POST" and path in (OPEN, AGAIN)):
+            return refused(headers, 401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
+        if any(pattern.match(path) for pattern in self.terminal_only):
+            return refused(headers, 403, "a browser may not do that", "use `claude-mem` in a terminal")
+        if method in SAFE_METHODS:
+            return None
+        if not headers.getlist("origin"):
+            return refused(headers, 403, "no origin")
+        return None if _is_json(headers) else refused(headers, 415, "not JSON")
 
-    def _has_cookie(self, method: str, headers: Headers) -> bool:
-        """A cookie comes by itself, so whoever wants to change something has to show that it is our page."""
-        given = headers.getlist("cookie")
-        if len(given) != 1 or not self.visits.knows(given[0]):
+    def _is_own_page(self, scope: Scope, headers: Headers) -> bool:
+        """Return whether it was our own page that asks, a person who typed the address, or no browser at all."""
+        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        if len(origins) > 1 or not self.origins.issuperset(origins):
             return False
-        return method in SAFE_METHODS or len(headers.getlist("origin")) == 1
+        is_arrival = scope["method"] in SAFE_METHODS and scope["path"] == OPEN and is_page(headers)
+        return is_arrival or OWN_SITES.issuperset(sites)
+
+    def _credential(self, headers: Headers) -> str:
+        values = headers.getlist("authorization")
+        scheme, _, secret = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+        scheme, secret = scheme.lower(), secret.strip()
+        if scheme == "bearer" and hmac.compare_digest(secret.encode(), self.visits.token.encode()):
+            return "token"
+        return "viewer" if scheme == "viewer" and self.visits.knows(secret) else "none"
+
+
+def credential_of(headers: Headers) -> str:
+    """Return the credential that a browser sends; "" if there is none."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "viewer" else ""
 
 
 def _is_json(headers: Headers) -> bool:
@@ -94,14 +149,14 @@ def _is_json(headers: Headers) -> bool:
 def refused(headers: Headers, status: int, error: str, hint: str = "") -> Response:
     """In words for a person who looks at it in a browser, as JSON for everyone else."""
     if is_page(headers):
-        title = "This browser is not known here yet" if status == 401 else "This is not for you"
-        return HTMLResponse(_PAGE.format(title=title, text="The memory of your agents is for you alone."), status)
+        title = "There is nothing to see at this address" if status == 401 else "This is not for you"
+        return HTMLResponse(_PAGE.format(title=title), status)
     return JSONResponse({"error": error, "hint": hint}, status_code=status)
 
 
 def is_page(headers: Headers) -> bool:
     """Is it a person who looks?"""
-    return headers.get("sec-fetch-dest") == "document"
+    return headers.getlist("sec-fetch-dest") == ["document"]
 
 
 def _with_headers(send: Send) -> Send:

@@ -87,8 +87,9 @@ TAKES = {
     "POST /api/forget": _SCOPE,
     "POST /api/forget/preview": _SCOPE,
     "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
-    "POST /api/open": "path",
-    "GET /open": "code",
+    "POST /api/open": "path printed:flag",
+    "POST /open": "code!",
+    "POST /open/again": "id! proof!",
 }
 OTHER_ANSWERS = {
     "GET /healthz": "text/plain",
@@ -96,7 +97,7 @@ OTHER_ANSWERS = {
     "GET /api/context/preview": "text/plain",
     "GET /stream": "text/event-stream",
     "GET /api/export": "application/x-ndjson",
-    **{f"GET {path}": "text/html" for path in viewer.PATHS},
+    **{f"GET {path}": "text/html" for path in (*viewer.PATHS, "/open")},
 }
 RECORDS = tuple(f"POST /api/context/{name}" for name in ("inject", "prompt", "file", "failure"))  # a hook's own bytes
 OPEN_BODIES = ("PATCH /api/settings", "POST /mcp")  # any name may be in there

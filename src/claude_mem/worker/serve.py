@@ -26,6 +26,7 @@ from claude_mem.worker.api import build_app
 from claude_mem.worker.runner import wait_any
 from claude_mem.worker.service import Service, make_fifo
 from claude_mem.worker.upgrade import Upgrade
+from claude_mem.worker.visits import Visits
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class Life:
         self.upgrade = Upgrade()
         self.woken = asyncio.Event()
         self.service: Service | None = None
+        self.visits: Visits | None = None  # browsers that were let in stay so while this process lives
         self.fifo = make_fifo(config.data_dir)
         self.listener = _listen(config.worker_port)
 
@@ -132,9 +134,11 @@ class Life:
         service.is_in_place = self.is_in_place
         port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
         redact.know(token)  # the service knows one that was there before
+        if self.visits is None or self.visits.token != token:
+            self.visits = Visits(token, port)
         server = HttpServer(
             uvicorn.Config(
-                build_app(service, token=token, port=port),
+                build_app(service, token=token, port=port, visits=self.visits),
                 http=wire.Wire,
                 log_config=None,
                 lifespan="off",

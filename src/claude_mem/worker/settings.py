@@ -1,9 +1,8 @@
 """Every setting, seen and changed over HTTP. Secrets go in and never come out.
 
-Settings that name a program, an address, a proxy or a key (`config.is_terminal_only`) are changed with the token only,
-as `claude-mem config set` does in effect: a browser sends the viewer's cookie to every port of this machine, so a
-stolen cookie must not decide what is run or where memories are sent. The answer to a change is sent first, then the
-worker opens anew with it.
+Settings that name a program, an address, a proxy, a key or the provider (`config.is_terminal_only`) are changed with
+the token only, as `claude-mem config set` does in effect: a browser's credential must not decide what is run or where
+memories are sent, should it ever be stolen. The answer to a change is sent first, then the worker opens anew with it.
 """
 
 from __future__ import annotations
@@ -97,9 +96,13 @@ def _fixed(loaded: Loaded, name: str, *, by_token: bool) -> str:
     """Why it can't be changed here; "" if it can."""
     if name == "data_dir":
         return "the hook reads no file; CLAUDE_MEM_DATA_DIR moves it"
+    if _in_environment(loaded, name):
+        return f"{PREFIX}{name.upper()} is set, and counts before the file"
     if is_terminal_only(name) and not by_token:
-        return f"it decides what is run or where data is sent; use `claude-mem config set {name}` in a terminal"
-    return f"{PREFIX}{name.upper()} is set, and counts before the file" if _in_environment(loaded, name) else ""
+        value = "-" if kind(name) == "secret" else "VALUE"
+        command = f"claude-mem config set {name} {value}"
+        return f"it decides what is run or where data is sent; use `{command}` in a terminal"
+    return ""
 
 
 def _in_environment(loaded: Loaded, name: str) -> bool:

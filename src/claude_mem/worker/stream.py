@@ -32,7 +32,12 @@ class Stream:
         return len(self._listeners)
 
     def close(self) -> None:
+        """End for good."""
         self._closed = True
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Send every listener home; those who are still let in come back by themselves."""
         for queue in self._listeners:
             while queue.full():
                 queue.get_nowait()

@@ -1,6 +1,6 @@
 // The frame: which view is shown, where the keyboard goes, and whether the worker is heard.
 
-import { Failure, get, listen } from "./api.js";
+import { Failure, enter, get, listen } from "./api.js";
 import { clear, debounce, latest } from "./dom.js";
 import { empty, marked, tell } from "./parts.js";
 
@@ -84,13 +84,37 @@ function keep() {
 const drop = (address) => (kept.get(address)?.view.leave?.(), kept.delete(address));
 
 async function made(to) {
+  if (to.path === "/open" && refusal) return told(refusal);
   if (!to.name) return { title: "Nothing here", body: empty("There is no such page", "The address may be mistyped, or from another version.") };
   try {
     return await (await import(`./views/${to.name}.js`)).show(to);
   } catch (failure) {
     if (!(failure instanceof Failure)) console.error(failure);
-    const text = failure instanceof Failure ? failure.hint : "Reload the page; `claude-mem logs` may say more.";
-    return { title: failure instanceof Failure ? failure.message : "Something went wrong here", body: empty("", text), failed: true };
+    return told(failure);
+  }
+}
+
+/** A page that says what went wrong, and what to do. */
+function told(failure) {
+  const known = failure instanceof Failure;
+  const text = known ? failure.hint : "Reload the page; `claude-mem logs` may say more.";
+  return { title: known ? failure.message : "Something went wrong here", body: empty("", text), failed: true };
+}
+
+// --- being let in ----------------------------------------------------------------------------------------------------
+
+let refusal = null; // why the code of a link was not taken
+
+/** A link leads to /open with a code behind the `#`. It leaves the address before anything else happens. */
+async function arrive() {
+  if (location.pathname !== "/open") return;
+  const code = location.hash.slice(1);
+  history.replaceState(null, "", code ? "/open" : "/");
+  if (!code) return;
+  try {
+    history.replaceState(null, "", await enter(code));
+  } catch (failure) {
+    refusal = failure;
   }
 }
 
@@ -153,11 +177,10 @@ const held = debounce(async () => {
   $("held").hidden = !total;
 }, 1000);
 
-listen(heard, (state) => {
+function showState(state) {
   $("live").textContent = STATES[state];
   $("live").dataset.state = state;
-});
-held();
+}
 
 // --- light and dark --------------------------------------------------------------------------------------------------
 
@@ -176,4 +199,8 @@ $("theme").addEventListener("click", () => {
   dress(next);
 });
 dress(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
+
+await arrive();
+listen(heard, showState);
+held();
 change();
