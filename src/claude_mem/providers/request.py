@@ -26,7 +26,7 @@ from claude_mem.titles import is_presentable
 PROMPTS = Path(__file__).parents[1] / "data" / "prompts"
 VERBOSITY = {
     "minimal": "Keep only what would be missed: at most one observation, two facts, one sentence of narrative.",
-    "normal": "Usually one to three observations; a short narrative; facts that could not be guessed.",
+    "normal": "Usually one observation, rarely more than two; a short narrative; two to six facts that could not be guessed.",
     "verbose": "Every result worth finding again: up to six observations with full facts and narrative.",
 }
 STRICT = "\nYour last answer could not be read. Begin with `<observation>`, `<summary>` or `<skip_summary`. XML only."
