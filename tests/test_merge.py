@@ -79,6 +79,28 @@ def test_what_is_remembered_already_is_not_repeated() -> None:
     assert found == local.digest(work).observations
 
 
+def _answer() -> Turn:
+    """A turn in which nothing was done: the agent explained something."""
+    words = "Rounding runs once for each line because `total()` calls `round()` inside its loop, so cents get lost."
+    told = (Prompted("Why does the cart total differ from the receipt?"), READ, Stopped(words))
+    return replace(turn(), prompt=told[0].text, bodies=told, seqs=(10, 11, 12))
+
+
+def test_where_a_model_finds_nothing_the_draft_of_a_mere_answer_goes() -> None:
+    work = _answer()
+    assert [draft.key for draft in local.digest(work).observations] == ["answer"]
+    assert joined(work).observations == ()
+    told = Said(type="discovery", title="`total()` rounds each line, so cents are lost")
+    assert len(joined(work, told).observations) == 1
+
+
+def test_what_a_person_vouches_for_is_no_mere_answer() -> None:
+    work = _answer()
+    draft = local.digest(work)
+    mine = replace(draft, observations=tuple(replace(item, trust="user") for item in draft.observations))
+    assert len(merge(work, mine, Read(verdict=Verdict.OK), BY).observations) == 1
+
+
 def test_without_observations_the_draft_stands() -> None:
     work = turn(EDIT)
     assert joined(work).observations == local.digest(work).observations

@@ -21,6 +21,7 @@ from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import normal_title
 
+ANSWER = "answer"  # the key of a draft that tells what was said, where nothing was done
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
 _UNDONE = ("failed", "abandoned", "proposed")  # outcomes that are seen, not said
@@ -99,7 +100,8 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     rules = _rules(turn, draft, fresh)
     told = [item for item in fresh if not _repeats_rule(item, rules)]
     if not told:
-        yield from {rest.key: rest for rest in (*rules, *draft.observations)}.values()
+        kept = [rest for rest in draft.observations if said.observations or not is_mere_answer(rest)]
+        yield from {rest.key: rest for rest in (*rules, *kept)}.values()
         return
     yield from rules
     mine = [rest for rest in draft.observations if rest.trust != EXTERNAL and rest.type != Type.RULE]
@@ -119,6 +121,12 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     yield from left_out.values()
     held = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
     yield from held  # no part of what is told
+
+
+def is_mere_answer(draft: Draft) -> bool:
+    """Return whether a draft rests on the agent's words alone: a model that read them and found nothing knows better."""
+    seen = draft.commit or draft.files_modified
+    return draft.key == ANSWER and draft.type == Type.DISCOVERY and not seen and draft.trust not in ("user", EXTERNAL)
 
 
 def _rules(turn: Turn, draft: Digest, told: Sequence[Said]) -> list[Draft]:
