@@ -25,11 +25,13 @@ from pathlib import Path
 import turns as data
 
 from claude_mem import modes
+from claude_mem.origins import is_held
+from claude_mem.pipeline import refine
 from claude_mem.providers import local, request
-from claude_mem.providers.base import Request
-from claude_mem.providers.merge import merge
+from claude_mem.providers.base import Reply, Request, Usage, Verdict
+from claude_mem.providers.fake import Fake
 from claude_mem.providers.reply import Read, read
-from claude_mem.records import Author, Digest, Turn
+from claude_mem.records import Digest, Turn
 
 NAMES = {"cli": "sessions", "evaluator": "evaluator"}
 MODE = modes.load(modes.DEFAULT, modes.SHIPPED)
@@ -136,14 +138,27 @@ def _merge(folder: Path) -> int:
 def _digest(folder: Path, name: str, turn: Turn, known: Sequence[str], reply: str) -> None:
     sent = _request(turn, name.partition("-")[0], known)
     answer = read(reply, sent, types=tuple(MODE.types), concepts=tuple(MODE.concepts))
-    made = merge(turn, local.digest(turn), answer, Author("bench", "by hand"))
+    asked = refine.Asked(
+        request=sent,
+        model=Fake(reply),
+        verdict=answer.verdict,
+        reply=Reply(verdict=Verdict.OK, text=reply),
+        read=answer,
+        memory_session_id="",
+        usage=Usage(),
+        cost=0,
+    )
+    made = refine.merged(turn, asked)
+    if made is None:
+        print(f"{name}: {answer.verdict}: {answer.message}")
+        return
     folder.joinpath(f"{name}.memory.md").write_text("\n".join(_text(made, answer)) + "\n", "utf-8")
     print(f"{name}: {answer.verdict}, {len(answer.observations)} told, {len(made.observations)} kept {answer.message}")
 
 
 def _text(made: Digest, answer: Read) -> Iterator[str]:
     for draft in made.observations:
-        yield f"- [{draft.type}] {draft.title}"
+        yield f"- [{draft.type}] {draft.title}{' (held back)' if is_held({'trust': draft.trust, 'verdict': ''}) else ''}"
         yield from (f"  {part}" for part in (draft.subtitle, draft.narrative) if part)
         yield from (f"  - {fact.text}" for fact in draft.facts)
     if answer.skipped:

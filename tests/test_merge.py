@@ -115,6 +115,40 @@ def test_the_summary_is_the_models_where_it_says_something_and_the_drafts_where_
     assert (found.completed, found.request, found.files_edited) == ("Totals are right", draft.request, ("src/cart.py",))
 
 
+def test_a_model_that_says_how_a_turn_ended_says_by_an_empty_field_that_nothing_is_open() -> None:
+    work = turn(EDIT)
+    draft = local.digest(work)
+    assert draft.summary is not None
+    wrong = replace(draft, summary=replace(draft.summary, completed="An offer", next_steps="Paint the doors"))
+
+    def summary(said: Summary) -> Summary:
+        made = merge(work, wrong, Read(verdict=Verdict.OK, summary=said), BY).summary
+        assert made is not None
+        return made
+
+    asked = summary(Summary(request="Fix the cart", outcome="answered"))
+    assert (asked.completed, asked.next_steps) == ("", "")
+    assert summary(Summary(request="Fix the cart")).next_steps == "Paint the doors", "it may have been cut off"
+
+
+def test_a_check_that_was_seen_to_fail_stays_open_whatever_a_model_says() -> None:
+    work = turn(EDIT)
+    draft = local.digest(work)
+    assert draft.summary is not None
+    failing = "`pytest -q` fails: KeyError: 'cash'"
+    seen = replace(draft, summary=replace(draft.summary, next_steps=f"Paint the doors\n{failing}"))
+    for said, steps in (
+        ("", failing),
+        ("Mend the drawer", f"Mend the drawer\n{failing}"),
+        ("`pytest -q` still fails", "`pytest -q` still fails"),
+    ):
+        made = merge(
+            work, seen, Read(verdict=Verdict.OK, summary=Summary(next_steps=said, outcome="partly")), BY
+        ).summary
+        assert made is not None
+        assert made.next_steps == steps
+
+
 ENDED = Summary(
     request="Fix the cart",
     completed="x",

@@ -364,10 +364,11 @@ def test_how_a_tool_was_to_go_about_it_is_left_out() -> None:
 
 def test_a_command_that_passed_is_told_briefly_and_a_failure_in_full() -> None:
     output = "\n".join(f"line {n} of the log" for n in range(400))
-    assert len(made(ToolUsed("Bash", {"command": "make"}, output))) < len(
-        made(ToolUsed("Bash", {"command": "make"}, output, failed=True))
+    assert len(made(ToolUsed("Bash", {"command": "make test"}, output))) < len(
+        made(ToolUsed("Bash", {"command": "make test"}, output, failed=True))
     )
-    assert "line 399 of the log" in made(ToolUsed("Bash", {"command": "make"}, output)), "its end says how it went"
+    assert "line 399 of the log" in made(ToolUsed("Bash", {"command": "make test"}, output)), "its end says how it went"
+    assert "line 200 of" in made(ToolUsed("Bash", {"command": "gh api comments"}, output)), "what was read is content"
 
 
 @pytest.mark.parametrize(

@@ -76,14 +76,26 @@ def _hold(item: Draft, level: str, why: str, turn: Turn) -> Draft:
 
 
 def _summary(draft: Summary | None, said: Summary | None, found: Evidence) -> Summary | None:
-    """Field by field: what the model left empty, the draft has. The files are the tools' own, and the closing message is
-    the agent's."""
+    """Field by field: what the model left empty, the draft has. A model that says how the turn ended also says by an
+    empty field that nothing was completed or is open. The files are the tools' own, and the closing message is the
+    agent's."""
     if said is None or draft is None:
         return draft
     names = ("investigated", "learned", "completed", "next_steps", "notes")
     words = {name: getattr(said, name) or getattr(draft, name) for name in names}
+    if said.outcome:
+        words |= {"completed": said.completed, "next_steps": _with_failures(said.next_steps, draft.next_steps)}
     outcome = _outcome(draft.outcome, said.outcome, found)
     return replace(draft, **words, request=said.request or draft.request, outcome=outcome)
+
+
+_FAILS = re.compile(r"`(?P<command>[^`\n]{1,200})` fails: ")
+
+
+def _with_failures(said: str, draft: str) -> str:
+    """Return a model's open steps, and the checks that were seen to fail at the end and that it does not speak of."""
+    seen = [line for line in draft.splitlines() if (fails := _FAILS.search(line)) and fails["command"] not in said]
+    return "\n".join([*said.splitlines(), *seen])
 
 
 def _outcome(draft: str, said: str, found: Evidence) -> str:

@@ -35,7 +35,7 @@ MOST_KNOWN = 30
 LEAST_TOKENS = 4_000  # in less, the instructions leave no room for a turn
 LEAST_ENTRY = 60  # characters: less says nothing about an event
 BYTES_PER_TOKEN = 3  # as in `tokens_at_most`
-PASSED_BYTES = 1_500  # of what a command printed that passed: the rest says so again
+PASSED_BYTES = 1_500  # of what a test, a build or a commit printed that passed: the rest says so again
 KNOWN_CHARS = 120
 BRIEF_BYTES = 400  # of what a tool answered, if nothing went wrong and there is not room for everything
 ARROW = "\n→ "
@@ -45,6 +45,9 @@ TERSE_PROMPT = 20  # of the turn before: then it is no more than an answer, too
 LONG_PROMPT = 400  # what is longer says it, even if it points back somewhere
 
 _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", patches.TOOL)
+_ROUTINE = re.compile(
+    r"\b(?:tests?|pytest|jest|vitest|lint|fmt|format|typecheck|tsc|mypy|build|compile|install|commit|push|check)\b"
+)
 _TASKS = ("TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet")
 MOST_TASKS = 20
 # How a tool was to go about it, not what it did.
@@ -240,7 +243,7 @@ def _entry(number: int, body: ToolUsed, root: str) -> Entry:
     head = f"{number}. {body.name}{' (failed)' if body.failed else ''}: {given}"
     if body.name in _EDITS and not body.failed:
         answer = ""  # the file that it was told to write
-    if body.name == "Bash" and not body.failed:
+    if body.name == "Bash" and not body.failed and _ROUTINE.search(given):
         answer = fit(answer, PASSED_BYTES)
     if body.failed and answer:
         head, answer = f"{head}{ARROW}{answer}", ""
