@@ -43,6 +43,19 @@ def test_a_long_line_is_cut_between_clauses() -> None:
     assert title[len(line)] in ", "
 
 
+def test_a_line_with_little_room_left_is_cut_between_clauses_too_but_a_persons_words_are_not() -> None:
+    long = "Orders of the web shop are numbered by the till, so that the receipts of the counter and of the web agree with it"
+    others = [_row(n, "Made two changes", session_id=1, files_modified=["src/basket1.py"]) for n in range(101, 105)]
+    (line,) = (line for line in _lines(Known("shop", recent=[_row(1, long), *others])) if "Orders" in line)
+    assert "…" not in line
+    note = (
+        "Releases are signed in the cellar, because the machine there has the key of the shop and nobody else has one. "
+        * 3
+    )
+    (line,) = (line for line in _lines(Known("shop", recent=[_row(1, note, trust="user")])) if "Releases" in line)
+    assert line.endswith("…"), "whoever wrote it sees that it goes on"
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -84,6 +97,7 @@ def test_a_line_that_names_a_thing_and_what_became_of_it_is_worth_its_place(line
         "AgentType: right there in the parameter list",
         "How are vouchers counted in the till?",
         "Changed `a()` → `b()` (till.py)",
+        "The inline comment for DrawerLines is misleading",
     ],
 )
 def test_details_errands_guesses_and_what_points_back_are_not(line: str) -> None:
@@ -122,6 +136,20 @@ def test_of_a_piece_of_work_the_best_title_is_told() -> None:
     ]
     (piece,) = pieces(rows)
     assert piece.title["id"] == 2
+
+
+def test_what_was_found_before_the_work_does_not_stand_for_it() -> None:
+    same: Row = {"session_id": 7, "files_modified": ["src/till.py"]}
+    found = {"type": "discovery", "files_modified": [], "files_read": ["src/till.py"], "session_id": 7}
+    rows = [
+        _row(1, "Added to `open_till` in `till.py`", prompt_number=2, type="feature", **same),
+        _row(2, "`till.State` never keeps the field of the drawer type", prompt_number=2, **found),
+    ]
+    (piece,) = pieces(rows)
+    assert piece.title["id"] == 1
+    assert not piece.is_telling
+    (piece,) = pieces(rows[1:])
+    assert piece.is_telling, "nothing was done about it"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,18 @@ from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.origins import HELD_NOTE, closing_trust, is_held
 from claude_mem.pipeline import choose
 from claude_mem.pipeline.lines import asked as asked_line
-from claude_mem.pipeline.pieces import Piece, Row, age, has_title, is_commit, is_knowledge, is_telling, pieces
+from claude_mem.pipeline.lines import within
+from claude_mem.pipeline.pieces import (
+    Piece,
+    Row,
+    age,
+    has_title,
+    is_chosen,
+    is_commit,
+    is_knowledge,
+    is_telling,
+    pieces,
+)
 from claude_mem.pipeline.pieces import line as _title
 from claude_mem.rule_topics import superseded_mark
 from claude_mem.store import observations, projects, timeline
@@ -306,18 +317,19 @@ def _dated(row: Row, icons: Icons, *, at: int | None = None, others: Sequence[Ro
 
 
 def _line(row: Row, mark: str, more: str = "") -> Line:
-    return Line(_fitting(f"{mark} ", _title(row), more), _title(row), f"o{row['id']}", vouched(row))
+    text = _fitting(f"{mark} ", _title(row), more, verbatim=is_chosen(row))
+    return Line(text, _title(row), f"o{row['id']}", vouched(row))
 
 
 def _day(at: int) -> str:
     return f"{local(at):%Y-%m-%d}"
 
 
-def _fitting(begin: str, text: str, end: str = "") -> str:
-    """Return a line that takes no more than its room. Counted in bytes, as tokens are: most scripts need more of them
-    than ours."""
+def _fitting(begin: str, text: str, end: str = "", *, verbatim: bool = False) -> str:
+    """Return a line that takes no more than its room, cut between clauses unless the words are a person's. Counted in
+    bytes, as tokens are: most scripts need more of them than ours."""
     most = 4 * LINE_TOKENS - len("\n…".encode()) - len((begin + end).encode())
-    line = told(shorten(text, most))
+    line = told(shorten(text, most) if verbatim else within(text, most))
     fits = len(line.encode("utf-8", "replace")[:most].decode("utf-8", "ignore"))
     return f"{begin}{shorten(line, fits)}{end}"
 

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from claude_mem.providers.prose import fit, undangled
+from claude_mem.text import shorten
 from claude_mem.titles import is_presentable
 
 MOST_CHARS, MOST_COLONS = 600, 4  # that are looked at
@@ -36,7 +37,7 @@ def _patterns(*names: str) -> list[re.Pattern[str]]:
 
 
 (_BEGINS,), (_CHORES,), (_PASTED,), (_WHY,) = map(_patterns, ("begins", "chores", "pasted", "why"))
-_POINTS, _UNTOLD, _HEDGED = _patterns("inside", "points", "untold", "hedged")
+_POINTS, _UNTOLD, _HEDGED, _DEFECT = _patterns("inside", "points", "untold", "hedged", "defect")
 (_NO_STEP,) = _patterns("no_step")
 _IS_QUESTION, _ERRAND = _patterns("asked", "question", "errand")
 _LABEL, _PARTS = _patterns("labels", "label", "parts")
@@ -70,6 +71,14 @@ def shown(title: str) -> str:
         shorter = fit(line, LINE_CHARS)
         line = shorter if is_presentable(shorter) else line
     return line[:1].upper() + line[1:] if line[:1].islower() and line[1:2].islower() else line
+
+
+def within(line: str, limit: int) -> str:
+    """Return a line of at most so many characters: whole clauses if possible, else a mark at the cut."""
+    if len(line) <= limit:
+        return line
+    clauses = fit(line[:MOST_CHARS], limit)
+    return clauses if len(clauses) <= limit and is_presentable(clauses) else shorten(line, limit)
 
 
 def _without_label(line: str) -> str:
@@ -127,7 +136,8 @@ _CHANGED = r"(?:[A-Za-z-]+ed|Made|Set|Wrote|Built|Split|Rewrote|Hid|Kept|Put|Sen
 _NAME = re.compile(r"`|[a-z][A-Z]|[A-Z]{2,}|--\w|\w\.\w|\w_\w|\w/\w")
 _CHANGE = re.compile(rf"(?:[\w-]+: )?{_CHANGED}")
 _NAME_LABEL = re.compile(
-    rf"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)(?:`x`|[\w/.-]+):\s(?!{_CHANGED})"
+    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
+    rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
 )
 # A finding is told only if it begins with the thing that it is about.
 _FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
@@ -149,7 +159,7 @@ def is_sound(line: str) -> bool:
     """Return whether a line has none of the faults: it is no detail, chore, guess or question, and points nowhere."""
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
-    if any(faults) or any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED)):
+    if any(faults) or any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
         return False
     return "?" not in masked and is_presentable(line)
 

@@ -28,6 +28,7 @@ SHARED_TERMS = 0.3  # of the fewer terms in two titles, for them to have the sam
 NEAR_TURNS = 5  # a conversation goes on within so many turns
 # How keys begin: of a commit, and of a command that failed and then passed, or still failed at the end of its turn.
 COMMITTED, FIXED, FAILS = "commit:", "fix:", "open:"
+FOUND = "discovery"
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
 OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
 CUT_AT = 60  # a title that 0.1.0 cut for its length, rather than a fragment, has at least so many characters
@@ -85,7 +86,9 @@ def pieces(rows: Sequence[Row]) -> list[Piece]:
 
 def _piece(group: Sequence[Row]) -> Piece | None:
     ranked = sorted(group, key=lambda row: (-weight(row) - _strength(row), -row["created_at"], -row["id"]))
-    telling = next(filter(is_telling, ranked), None)
+    worked = max((age(row) for row in group if row["type"] != FOUND), default=(0, 0))
+    current = (row for row in ranked if row["type"] != FOUND or is_chosen(row) or age(row) > worked)
+    telling = next(filter(is_telling, current), None)  # what was found before the work may have been changed by it
     title = telling or next(filter(has_title, ranked), None)
     if title is None:
         return None
@@ -125,7 +128,7 @@ def is_telling(row: Row) -> bool:
         return bool(title)
     if is_knowledge(row):
         return lines.is_sound(title)
-    return lines.is_telling(title, finding=row["type"] == "discovery")
+    return lines.is_telling(title, finding=row["type"] == FOUND)
 
 
 def _whole(row: Row) -> str:
