@@ -72,7 +72,7 @@ def test_the_layout() -> None:
         ],
         turns=[
             _turn(2, request="yes", outcome="partly", next_steps="- Refuse negative prices"),
-            _turn(1, request="Round the totals of the basket", created_at=NOON - 9),
+            _turn(1, request="Print the receipts of the basket", created_at=NOON - 9),
         ],
     )
     assert render(known, budget_tokens=1500).splitlines() == [
@@ -88,11 +88,11 @@ def test_the_layout() -> None:
         "8 2023-11-12 ● Never touch the ledger by hand",
         "",
         "### Last session (2023-11-14): partly done",
-        "Asked: Round the totals of the basket",
+        "Asked: Print the receipts of the basket",
+        "2 2023-11-14 ● Round totals once, at the end (also 1)",
         "Open: Refuse negative prices",
         "",
         "### Work, newest first",
-        "2 2023-11-14 ● Round totals once, at the end (also 1)",
         "4 2023-11-13 ◆ Added tags",
         "",
         "### Decisions and traps around it",
@@ -101,7 +101,7 @@ def test_the_layout() -> None:
         "More: `claude-mem show ID` prints one in full, `claude-mem search WORDS` finds others.",
         "</claude-mem-context>",
     ]
-    assert compose(known, budget_tokens=1500).told == ("o9", "o8", "s1", "s2", "o2", "o4", "o3")
+    assert compose(known, budget_tokens=1500).told == ("o9", "o8", "s1", "o2", "s2", "o4", "o3")
 
 
 @pytest.mark.parametrize("budget", [300, 500, 800, 1500, 2000])
@@ -318,7 +318,7 @@ def test_turns_at_the_same_files_are_one_line_with_the_most_telling_title() -> N
         _row(4, "`pytest` failed (NameError: till), then passed", key="fix:1", prompt_number=1, **same),
     ]
     assert [line for line in _lines(Known("shop", recent=rows)) if line[0].isdigit()] == [
-        "3 2023-11-14 ◆ Add a drawer to the till (also 1 2 +1)"
+        "3 2023-11-14 ◆ Add a drawer to the till (also 2 1 +1)"
     ]
 
 
@@ -434,14 +434,29 @@ def test_how_the_last_session_ended_is_told(outcome: str, shown: str) -> None:
     assert lines[lines.index(f"### Last session (2023-11-14){shown}") + 1] == "Asked: Mend the till"
 
 
-def test_a_long_session_tells_what_it_began_with_and_what_came_last() -> None:
-    asked = ("yes", "Push, then look at the tills", "Paint the doors", "Review the ledger")
+def test_of_a_long_session_the_first_request_that_says_what_was_wanted_is_told() -> None:
+    asked = ("yes", "Push, then look at the tills", "Paint the doors", "Review the ledger", "What does the ledger do?")
     turns = [_turn(9 - n, request=text, created_at=NOON - n) for n, text in enumerate(asked)]
-    lines = _lines(Known("shop", turns=turns))
-    assert [line for line in lines if "asked:" in line.lower()] == [
-        "Asked: Review the ledger",
-        "Then asked: Push, then look at the tills",
+    assert [line for line in _lines(Known("shop", turns=turns)) if "sked:" in line] == ["Asked: Review the ledger"]
+    assert "Asked: What does the ledger do?" in _lines(Known("shop", turns=turns[4:])), "nothing else was asked"
+
+
+@pytest.mark.parametrize(
+    "errand", ["commit this", "ok, commit and update changelog", "push, then check the comments", "2.", "add a test"]
+)
+def test_an_errand_is_not_what_a_session_was_about(errand: str) -> None:
+    assert not [
+        line for line in _lines(Known("shop", recent=[_row(1)], turns=[_turn(request=errand)])) if "Asked" in line
     ]
+
+
+def test_a_request_is_cut_between_its_sentences_and_before_what_was_pasted() -> None:
+    long = "Mend the drawer of the till when it is full. " + "Then paint the doors of the shop in green. " * 9
+    (line,) = (line for line in _lines(Known("shop", turns=[_turn(request=long)])) if "Asked" in line)
+    assert line.endswith(("full.", "green."))
+    pasted = "The drawer of the till does not open when I ring it: [12:30:01] GET /till http://localhost:1/ ok"
+    (line,) = (line for line in _lines(Known("shop", turns=[_turn(request=pasted)])) if "Asked" in line)
+    assert line == "Asked: The drawer of the till does not open when I ring it"
 
 
 def test_of_a_plan_the_title_is_told() -> None:
@@ -456,7 +471,7 @@ def test_a_request_that_a_piece_of_work_repeats_is_not_told_beside_it() -> None:
     assert "Open: Paint the doors" in lines
     turns = [_turn(request="Mend the till of the shop", outcome="failed")]
     text = render(Known("shop", recent=[_row(1, "Mend the till of the shop")], turns=turns), budget_tokens=800)
-    assert "### Last session (2023-11-14): failed\n\n### Work" in text, "how it ended is told all the same"
+    assert "### Last session (2023-11-14): failed\n1 2023-11-14 ● Mend the till of the shop\n" in text, "told once"
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,28 @@ def test_what_is_remembered_already_is_not_repeated() -> None:
     assert found == local.digest(work).observations
 
 
+def _answer() -> Turn:
+    """A turn in which nothing was done: the agent explained something."""
+    words = "Rounding runs once for each line because `total()` calls `round()` inside its loop, so cents get lost."
+    told = (Prompted("Why does the cart total differ from the receipt?"), READ, Stopped(words))
+    return replace(turn(), prompt=told[0].text, bodies=told, seqs=(10, 11, 12))
+
+
+def test_where_a_model_finds_nothing_the_draft_of_a_mere_answer_goes() -> None:
+    work = _answer()
+    assert [draft.key for draft in local.digest(work).observations] == ["answer"]
+    assert joined(work).observations == ()
+    told = Said(type="discovery", title="`total()` rounds each line, so cents are lost")
+    assert len(joined(work, told).observations) == 1
+
+
+def test_what_a_person_vouches_for_is_no_mere_answer() -> None:
+    work = _answer()
+    draft = local.digest(work)
+    mine = replace(draft, observations=tuple(replace(item, trust="user") for item in draft.observations))
+    assert len(merge(work, mine, Read(verdict=Verdict.OK), BY).observations) == 1
+
+
 def test_without_observations_the_draft_stands() -> None:
     work = turn(EDIT)
     assert joined(work).observations == local.digest(work).observations
@@ -91,6 +113,40 @@ def test_the_summary_is_the_models_where_it_says_something_and_the_drafts_where_
     assert found is not None
     assert draft is not None
     assert (found.completed, found.request, found.files_edited) == ("Totals are right", draft.request, ("src/cart.py",))
+
+
+def test_a_model_that_says_how_a_turn_ended_says_by_an_empty_field_that_nothing_is_open() -> None:
+    work = turn(EDIT)
+    draft = local.digest(work)
+    assert draft.summary is not None
+    wrong = replace(draft, summary=replace(draft.summary, completed="An offer", next_steps="Paint the doors"))
+
+    def summary(said: Summary) -> Summary:
+        made = merge(work, wrong, Read(verdict=Verdict.OK, summary=said), BY).summary
+        assert made is not None
+        return made
+
+    asked = summary(Summary(request="Fix the cart", outcome="answered"))
+    assert (asked.completed, asked.next_steps) == ("", "")
+    assert summary(Summary(request="Fix the cart")).next_steps == "Paint the doors", "it may have been cut off"
+
+
+def test_a_check_that_was_seen_to_fail_stays_open_whatever_a_model_says() -> None:
+    work = turn(EDIT)
+    draft = local.digest(work)
+    assert draft.summary is not None
+    failing = "`pytest -q` fails: KeyError: 'cash'"
+    seen = replace(draft, summary=replace(draft.summary, next_steps=f"Paint the doors\n{failing}"))
+    for said, steps in (
+        ("", failing),
+        ("Mend the drawer", f"Mend the drawer\n{failing}"),
+        ("`pytest -q` still fails", "`pytest -q` still fails"),
+    ):
+        made = merge(
+            work, seen, Read(verdict=Verdict.OK, summary=Summary(next_steps=said, outcome="partly")), BY
+        ).summary
+        assert made is not None
+        assert made.next_steps == steps
 
 
 ENDED = Summary(

@@ -35,6 +35,7 @@ MADE_UP = {
     "config.py: _line_of": "one of our own names, escaped",
     "withheld.py: _any": "globs, tried below",
     "withheld.py: _pattern": "globs, tried below",
+    "pipeline/lines.py: _patterns": "patterns of data/lines.toml, which the module holds",
     "pipeline/recall.py: snippet": "a word, escaped",
     "providers/reply.py: _lines": "one class of signs",
     "redact.py: _rules": "a table, which the module holds",

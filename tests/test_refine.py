@@ -182,6 +182,22 @@ def test_an_empty_answer_leaves_the_draft_under_its_own_name(tmp_path: Path) -> 
     run(tmp_path, story, Fake('<skip_summary reason="routine"/>'))
 
 
+def test_an_empty_answer_takes_the_draft_of_a_mere_answer_with_it(tmp_path: Path) -> None:
+    async def story(here: Place) -> None:
+        where = {"session_id": "talk", "prompt_id": "talk-1"}
+        here.lab.spool("UserPromptSubmit", prompt="Why does the cart total differ from the receipt?", **where)
+        read = {"tool_name": "Read", "tool_input": {"file_path": str(here.lab.project / "cart.py")}, "tool_use_id": "r"}
+        here.lab.spool("PostToolUse", tool_response="def total(): ...", **read, **where)
+        words = "Rounding runs once for each line because `total()` calls `round()` in its loop, so cents get lost."
+        here.lab.spool("Stop", last_assistant_message=words, **where)
+        await here.digest()
+        assert [row["provider"] for row in await here.observations()] == ["local"]
+        await here.refine()
+        assert await here.observations() == []
+
+    run(tmp_path, story, Fake('<skip_summary reason="nothing that was not known"/>'))
+
+
 def test_words_that_cannot_be_had_again_outlive_a_late_event(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         here.turn()
@@ -388,7 +404,7 @@ def test_what_was_too_long_is_made_smaller(tmp_path: Path, verdict: Verdict) -> 
     model = Fake(failing(verdict), GOOD)
 
     async def story(here: Place) -> None:
-        here.turn(output="x" * 20_000)
+        here.turn(prompt="Fix the totals: " + "x" * 20_000, output="x" * 20_000)
         await here.digest()
         await here.refine()
         first, second = model.requests

@@ -161,16 +161,16 @@ def test_fragments_do_not_use_up_the_list() -> None:
     "words",
     [
         "<outcome>one of: done, partly, failed, abandoned, answered",
-        'its title begins with "Proposed:"',
+        '"Proposed:", nothing of it is completed',
         "the outcome is proposed",
         "A commit, push, merge, release or formatting run",
         "A single call or edit that the user turned down",
         "The turn as a whole belongs into the summary, and only there",
-        "Next steps are open only if someone asked for them",
+        "Next steps are what is open when the turn ends",
     ],
 )
 def test_the_rules_are_said(words: str) -> None:
-    assert words in build(turn(), Wanted(mode=CODE), project="shop", known=()).system
+    assert words in build(turn(), Wanted(mode=CODE), project="shop", known=()).system.replace("\n  ", " ")
 
 
 def test_the_turn_stands_between_two_fences_and_cannot_end_them() -> None:
@@ -318,3 +318,62 @@ def test_condensed_entries_stay_within_their_room(entries: list[Entry], room: in
 def test_the_cap_counts_cautiously() -> None:
     assert tokens_at_most("漢" * 300) == 300
     assert tokens_at_most("a" * 300) == 100
+
+
+# --- what a model is told to do, and what it need not read --------------------------------------------------------------
+
+
+def test_what_is_remembered_is_listed_in_whole_lines_and_each_once() -> None:
+    titles = (
+        *(f"Vouchers of counter{n} are refused once they have expired" for n in range(60)),
+        "Vouchers of counter1 are refused once they have expired",
+    )
+    shown = made(known=titles, request_tokens=6_000).partition("[already remembered]\n")[2].partition("\n\n")[0]
+    assert set(shown.splitlines()) <= {f"- {title}" for title in titles}
+    assert len(set(shown.splitlines())) == len(shown.splitlines()) > 3
+    assert "counter0 " in shown, "the newest comes first"
+
+
+def test_a_long_title_among_the_known_is_cut_between_clauses() -> None:
+    title = "Vouchers are refused once they have expired, because the ledger of the shop counts them twice" * 2
+    shown = made(known=(title,)).partition("[already remembered]\n")[2].partition("\n\n")[0]
+    assert shown.startswith("- Vouchers are refused once they have expired")
+    assert not shown.endswith("…")
+
+
+def test_the_task_list_is_told_once_as_the_turn_left_it() -> None:
+    tasks = [
+        ToolUsed("TaskCreate", {"subject": "Refuse expired vouchers", "activeForm": "Refusing"}, {"task": {"id": "1"}}),
+        ToolUsed("TaskCreate", {"subject": "Print the receipts", "activeForm": "Printing"}, {"task": {"id": "2"}}),
+        ToolUsed("TaskUpdate", {"taskId": "1", "status": "in_progress"}, {}),
+        ToolUsed("TaskUpdate", {"taskId": "1", "status": "completed"}, {}),
+    ]
+    prompt = made(*tasks)
+    assert prompt.count("Refuse expired vouchers") == 1
+    assert "- done: Refuse expired vouchers\n- open: Print the receipts" in prompt
+    assert "TaskUpdate" not in prompt
+    todo = [{"content": "Refuse expired vouchers", "status": "pending"}]
+    assert "- open: Refuse expired vouchers" in made(ToolUsed("TodoWrite", {"todos": todo}, {}))
+
+
+def test_how_a_tool_was_to_go_about_it_is_left_out() -> None:
+    edit = {"file_path": "a.py", "old_string": "a", "new_string": "b", "replace_all": False}
+    prompt = made(ToolUsed("Edit", edit, {}), ToolUsed("Read", {"file_path": "b.py", "offset": 3, "limit": 9}, "x"))
+    assert not [word for word in ("replace_all", "offset", "limit=") if word in prompt]
+
+
+def test_a_command_that_passed_is_told_briefly_and_a_failure_in_full() -> None:
+    output = "\n".join(f"line {n} of the log" for n in range(400))
+    assert len(made(ToolUsed("Bash", {"command": "make test"}, output))) < len(
+        made(ToolUsed("Bash", {"command": "make test"}, output, failed=True))
+    )
+    assert "line 399 of the log" in made(ToolUsed("Bash", {"command": "make test"}, output)), "its end says how it went"
+    assert "line 200 of" in made(ToolUsed("Bash", {"command": "gh api comments"}, output)), "what was read is content"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["at most 120 characters", "One observation for one piece of work", "Proposed:", "awaiting go-ahead", "with its subject", "by what was learnt"],
+)  # fmt: skip
+def test_the_instructions_say_what_makes_a_record_good(words: str) -> None:
+    assert words in " ".join(build(turn(), Wanted(mode=CODE), project="shop", known=()).system.split())

@@ -77,6 +77,10 @@ def test_every_shape_is_found_by_its_example(shape: rule_data.Shape) -> None:
         ("fix the login. Always run the tests before you commit.", "Always run the tests before you commit"),
         ("Thanks!\n\nBtw we use pnpm here, not npm.", "We use pnpm here, not npm"),
         ("refactor the parser. From now on, write the tests first.", "From now on, write the tests first"),
+        (
+            "yes. the overriding directive is to not get in the way of the user, but I think we should log...not sure though.",
+            "The overriding directive is to not get in the way of the user",
+        ),
     ],
 )
 def test_what_the_user_insists_on_is_a_rule_in_the_users_words(text: str, title: str) -> None:
@@ -136,6 +140,9 @@ def test_what_the_user_insists_on_is_a_rule_in_the_users_words(text: str, title:
         "Add a table with the results. Always sort by date.",
         "Implement dark mode. Don't use localStorage, use cookies.",
         "Create a settings page:\n- always visible on desktop\n- never show empty rows\n- always use the blue theme",
+        "We always want to be passed a valid checkpointId",  # of a function
+        "I think we should always run the linter",
+        "Maybe never push; always run the linter",
     ],
 )
 def test_a_remark_or_a_task_is_no_rule(text: str) -> None:

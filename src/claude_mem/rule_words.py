@@ -133,9 +133,11 @@ def _statement(sentence: str, *, alone: bool) -> Statement | None:
     if not 8 <= len(sentence) <= SENTENCE_CHARS:
         return None
     masked = _masked(sentence)
-    if _OCCASION.search(_HERE.sub(lambda here: "¤" * len(here[0]), masked)) or _REMARK.search(masked):
+    if _OCCASION.search(_HERE.sub(lambda here: "¤" * len(here[0]), masked)):
         return None
     for start, end, first in _clauses(masked):
+        if _REMARK.search(masked, 0, end):  # what is thought aloud after a rule takes nothing from it
+            continue
         begin = start + _skip_openings(masked[start:end])
         clause = masked[begin:end]
         if "?" in clause and not _is_request(masked[start:begin]):
@@ -148,7 +150,10 @@ def _statement(sentence: str, *, alone: bool) -> Statement | None:
 
 def _clauses(masked: str) -> Iterator[tuple[int, int, bool]]:
     """Yield where each clause begins and ends, and whether a command may begin there."""
-    ends = [(mark.start(), mark.end()) for mark in re.finditer(r";\s|\s[-–—]{1,3}\s", masked)]
+    ends = [
+        (mark.start(), mark.end())
+        for mark in re.finditer(r";\s|\s[-–—]{1,3}\s|,\s+but\s+(?=i\b|not sure\b|maybe\b)", masked, re.I)
+    ]
     starts = [0, *(end for _, end in ends)]
     for start, end in zip(starts, [*(begin for begin, _ in ends), len(masked)], strict=True):
         yield start, end, True

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from claude_mem.labels import as_line
+from claude_mem.pipeline import lines
 from claude_mem.pipeline.pieces import Piece, Row, age, is_failure
 from claude_mem.titles import is_presentable
 from claude_mem.words import terms
 
 MOST_OF_SESSION = 3  # lines for the work of one session: a long one must not hide all others
+FEW = 6  # so many lines of work are told even if they tell little: a young project has nothing better
 ALIKE = 0.8  # of the fewer terms of two lines, for one to repeat the other
 LEAST_TERMS = 3  # with fewer, two lines say the same only if they are the same
 CLOSED = 0.5  # of an open step's terms in something later, for it to be done
@@ -42,9 +44,9 @@ def _has_number(found: Terms) -> bool:
     return any(any(map(str.isdigit, term)) for term in found)
 
 
-def repeats(text: str, lines: Iterable[Terms]) -> bool:
+def repeats(text: str, others: Iterable[Terms]) -> bool:
     own = subject(text)
-    return any(is_alike(own, line) for line in lines)
+    return any(is_alike(own, other) for other in others)
 
 
 def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], str]) -> list[T]:
@@ -63,14 +65,18 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 
 
 def work(found: Sequence[Piece], *, most: int) -> list[Piece]:
-    """Return the newest pieces of work, of each session only the weightiest; the newest first."""
+    """Return the newest pieces of work, of each session only the weightiest; the newest first. One whose title tells
+    little is among them only while there are few others."""
     of_session: Counter[int] = Counter()
     chosen = []
-    for piece in sorted(found, key=lambda piece: (-piece.weight, -piece.at[0], -piece.at[1])):
+    for piece in sorted(found, key=lambda piece: (-piece.is_telling, -piece.weight, -piece.at[0], -piece.at[1])):
         of_session[piece.session_id] += 1
         if of_session[piece.session_id] <= MOST_OF_SESSION:
             chosen.append(piece)
-    return sorted(chosen, key=lambda piece: piece.at, reverse=True)[:most]
+    newest = sorted(chosen, key=lambda piece: piece.at, reverse=True)
+    telling = [piece for piece in newest if piece.is_telling][:most]
+    others = [piece for piece in newest if not piece.is_telling][: max(0, min(FEW, most) - len(telling))]
+    return sorted([*telling, *others], key=lambda piece: piece.at, reverse=True)
 
 
 # --- decisions and traps ---------------------------------------------------------------------------------------------
@@ -107,26 +113,36 @@ def lasting(known: Sequence[Row]) -> list[Row]:
 # --- where things stand ----------------------------------------------------------------------------------------------
 
 
-def asked(turns: Sequence[Row]) -> list[Row]:
-    """Return the first and the last turn of the last session whose request says what was wanted: "yes" does not."""
+def asked(turns: Sequence[Row]) -> Row | None:
+    """Return the turn of the last session whose request says best what was wanted: the first that asks for something,
+    else the first question. "yes" and "commit this" say nothing."""
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    telling = [turn for turn in last if is_presentable(request(turn))]
-    return [telling[-1], telling[0]] if len(telling) > 1 else telling
+    telling = [turn for turn in reversed(last) if is_presentable(request(turn)) and not lines.is_errand(request(turn))]
+    return next((turn for turn in telling if not lines.is_question(request(turn))), telling[0] if telling else None)
+
+
+_TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 
 
 def request(turn: Row) -> str:
     """Return a request in one line; of "Implement this plan:" and a plan, the plan's title."""
-    text = (turn["request"] or "").strip()
+    text = _TOPIC.sub("", (turn["request"] or "").strip())
     lead, _, plan = text.partition("\n")
     heading = plan.lstrip().partition("\n")[0]
     is_plan = lead.endswith(":") and heading.startswith("#")
     return as_line("request", heading.lstrip("# ").removeprefix("Plan: ") if is_plan else text)
 
 
-def outcome(turns: Sequence[Row], since: Row) -> str:
-    """Return how the work that was asked for in that turn ended, as its last turn tells."""
-    later = (turn for turn in turns if turn["session_id"] == since["session_id"] and age(turn) >= age(since))
-    return next((turn["outcome"] for turn in later if turn.get("outcome")), "")
+def outcome(turns: Sequence[Row]) -> str:
+    """Return how the last session ended: as its last turn did, unless that was an answer after work. An answer changes
+    nothing about the work."""
+    outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
+    if outcomes[0] not in ("", "answered"):
+        return outcomes[0]
+    return next((each for each in outcomes if each in _WORKED), next(filter(None, outcomes), ""))
+
+
+_WORKED = ("done", "partly", "failed")
 
 
 def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
@@ -140,7 +156,7 @@ def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> I
         for step in steps:
             own = subject(step)
             fresh = own and not any(is_alike(own, other) for other in told)
-            if fresh and not any(_covers(subject(text), own) for text in _later(turn, turns[:index], done)):
+            if fresh and not any(covers(subject(text), own) for text in _later(turn, turns[:index], done)):
                 told.append(own)
                 yield turn, step
 
@@ -156,7 +172,8 @@ def _later(turn: Row, turns: Sequence[Row], done: Sequence[Row]) -> Iterator[str
     yield from (row["title"] or "" for row in done if row["created_at"] > turn["created_at"])
 
 
-def _covers(other: Terms, own: Terms) -> bool:
+def covers(other: Terms, own: Terms) -> bool:
+    """Return whether a line has most of the terms of another."""
     return len(own & other) > CLOSED * len(own)
 
 
@@ -165,8 +182,8 @@ _WAITS = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not d
 
 
 def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
-    """The open items of a turn. Its notes count only if no turn came after it, and its offers only if the session ended
-    with it (not `answered`): a question waits for the next prompt.
+    """The open items of a turn. Its notes count only if no turn came after it, and its offers only if its session
+    ended with it (not `answered`): a question waits for the next prompt.
     What the rules of version 0.1.0 took for open mostly was not: that is not repeated."""
     if turn["provider"] == "local" and not (turn.get("writer") or turn["outcome"]):
         return
@@ -175,5 +192,5 @@ def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
         for line in text.splitlines():
             step = as_line(field, line).strip()
             step = step[len(_QUESTION) :].strip() if step.lower().startswith(_QUESTION) else step
-            if is_presentable(step) and not (answered and _WAITS.search(step)):
+            if is_presentable(step) and lines.is_step(step) and not (answered and _WAITS.search(step)):
                 yield step

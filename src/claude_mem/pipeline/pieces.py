@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from claude_mem.pipeline import lines
 from claude_mem.records import Type
 from claude_mem.titles import is_presentable
 from claude_mem.words import terms
@@ -27,6 +28,7 @@ SHARED_TERMS = 0.3  # of the fewer terms in two titles, for them to have the sam
 NEAR_TURNS = 5  # a conversation goes on within so many turns
 # How keys begin: of a commit, and of a command that failed and then passed, or still failed at the end of its turn.
 COMMITTED, FIXED, FAILS = "commit:", "fix:", "open:"
+FOUND = "discovery"
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
 OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
 CUT_AT = 60  # a title that 0.1.0 cut for its length, rather than a fragment, has at least so many characters
@@ -42,6 +44,9 @@ class Piece:
     others: tuple[Row, ...]
     at: tuple[int, int]  # its newest observation: when it was made, and its number
     session_id: int  # in which it began
+    last_session: int = 0  # in which it went on last
+    last_turn: int = 0
+    is_telling: bool = True  # its title is worth a line before others
 
     @property
     def weight(self) -> int:
@@ -80,12 +85,27 @@ def pieces(rows: Sequence[Row]) -> list[Piece]:
 
 
 def _piece(group: Sequence[Row]) -> Piece | None:
-    ranked = sorted(group, key=lambda row: (-weight(row), -row["created_at"], -row["id"]))
-    title = next((row for row in ranked if has_title(row)), None)
+    ranked = sorted(group, key=lambda row: (-weight(row) - _strength(row), -row["created_at"], -row["id"]))
+    worked = max((age(row) for row in group if row["type"] != FOUND), default=(0, 0))
+    current = (row for row in ranked if row["type"] != FOUND or is_chosen(row) or age(row) > worked)
+    telling = next(filter(is_telling, current), None)  # what was found before the work may have been changed by it
+    title = telling or next(filter(has_title, ranked), None)
     if title is None:
         return None
     others = tuple(row for row in ranked if row is not title)
-    return Piece(title, others, age(group[-1]), group[0]["session_id"])
+    last = group[-1]
+    at = {"at": age(last), "last_session": last["session_id"], "last_turn": last.get("prompt_number") or 0}
+    return Piece(title, others, session_id=group[0]["session_id"], is_telling=bool(telling), **at)
+
+
+def _strength(row: Row) -> int:
+    return lines.strength(line(row))
+
+
+def line(row: Row) -> str:
+    """Return a title as it reads at a session's start; the words of a person stay as they are."""
+    title = (row["title"] or "").strip()
+    return title if is_chosen(row) else lines.shown(title)
 
 
 def weight(row: Row) -> int:
@@ -96,13 +116,30 @@ def weight(row: Row) -> int:
 
 
 def has_title(row: Row) -> bool:
-    """Return whether the title can be shown: someone chose the words (a rule, a note) or the row (pinned, approved), or
-    they pass the gate."""
-    title = (row["title"] or "").strip()
-    theirs = row["type"] == Type.RULE or row.get("trust") == "user" or row.get("session_id") is None
-    if theirs or row.get("verdict") == "approved" or row.get("pinned"):
+    """Return whether the title can be shown: a person chose it, or it passes the gate of all titles."""
+    title = _whole(row)
+    return bool(title) if is_chosen(row) else is_presentable(title)
+
+
+def is_telling(row: Row) -> bool:
+    """Return whether the title is worth a line at a start: a person chose it, or it passes their gate."""
+    title = _whole(row)
+    if is_chosen(row):
         return bool(title)
-    return is_presentable(f"{title[:-1]}." if title.endswith("…") and len(title) >= CUT_AT else title)
+    if is_knowledge(row):
+        return lines.is_sound(title)
+    return lines.is_telling(title, finding=row["type"] == FOUND)
+
+
+def _whole(row: Row) -> str:
+    title = line(row)
+    return f"{title[:-1]}." if title.endswith("…") and len(title) >= CUT_AT else title
+
+
+def is_chosen(row: Row) -> bool:
+    """Return whether a person chose the words (a rule, a note) or the row (pinned, approved)."""
+    theirs = row["type"] == Type.RULE or row.get("trust") == "user" or row.get("session_id") is None
+    return theirs or row.get("verdict") == "approved" or bool(row.get("pinned"))
 
 
 def is_knowledge(row: Row) -> bool:

@@ -1,5 +1,6 @@
 """Turn → one bounded request → the draft in better words. Nothing here can cost a memory: whatever the model answers,
-or whether it answers at all, the draft stands.
+or whether it answers at all, the draft stands. Only the draft of a mere answer, in words alone, goes where a model has
+read it and finds nothing worth keeping.
 
 One request a step. How each verdict is met stands in `ACTIONS`; a turn is attempted at most three times ever, counted
 by the ledger, which is written before a request is sent.
@@ -26,7 +27,7 @@ from claude_mem.pipeline.stage import Commit, nothing
 from claude_mem.providers import base, local, request, trust
 from claude_mem.providers.base import Captured, Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.chain import Chain
-from claude_mem.providers.merge import beside, merge, with_repeats
+from claude_mem.providers.merge import ANSWER, beside, merge, with_repeats
 from claude_mem.providers.reply import Read, read
 from claude_mem.records import Author, Digest, Job, News, Turn
 from claude_mem.store import breakers, events, jobs, ledger, notices, observations, projects, sessions, turns
@@ -320,10 +321,19 @@ class Refiner:
     ) -> Sequence[News]:
         """Unless something has changed meanwhile: more came in, or a person has corrected or forgotten a part."""
         stale = not turns.is_current(conn, turn) or observations.settled(conn, turn.id) != settled
-        if stale or asked.verdict is Verdict.EMPTY:
+        if stale:
+            return ()
+        if asked.verdict is Verdict.EMPTY:
+            self._drop_answer(conn, turn, made, now=now)
             return ()
         named = replace(made.author, memory_session_id=self._author(conn, turn, asked))
         return keep(conn, turn, replace(made, author=named), now=now)
+
+    def _drop_answer(self, conn: Connection, turn: Turn, made: Digest, *, now: int) -> None:
+        """A model that finds nothing worth keeping in an answer is right; what rests on evidence stays."""
+        kept = any(draft.key == ANSWER for draft in made.observations)
+        if not kept and observations.drop_draft(conn, turn.id, ANSWER):
+            jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
 
     def _author(self, conn: Connection, turn: Turn, asked: Asked) -> str:
         """The model's own session. One that keeps none is given one name for the whole session."""

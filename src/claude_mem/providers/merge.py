@@ -21,6 +21,7 @@ from claude_mem.providers.trust import Taint, Team
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import normal_title
 
+ANSWER = "answer"  # the key of a draft that tells what was said, where nothing was done
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
 _UNDONE = ("failed", "abandoned", "proposed")  # outcomes that are seen, not said
@@ -75,14 +76,26 @@ def _hold(item: Draft, level: str, why: str, turn: Turn) -> Draft:
 
 
 def _summary(draft: Summary | None, said: Summary | None, found: Evidence) -> Summary | None:
-    """Field by field: what the model left empty, the draft has. The files are the tools' own, and the closing message is
-    the agent's."""
+    """Field by field: what the model left empty, the draft has. A model that says how the turn ended also says by an
+    empty field that nothing was completed or is open. The files are the tools' own, and the closing message is the
+    agent's."""
     if said is None or draft is None:
         return draft
     names = ("investigated", "learned", "completed", "next_steps", "notes")
     words = {name: getattr(said, name) or getattr(draft, name) for name in names}
+    if said.outcome:
+        words |= {"completed": said.completed, "next_steps": _with_failures(said.next_steps, draft.next_steps)}
     outcome = _outcome(draft.outcome, said.outcome, found)
     return replace(draft, **words, request=said.request or draft.request, outcome=outcome)
+
+
+_FAILS = re.compile(r"`(?P<command>[^`\n]{1,200})` fails: ")
+
+
+def _with_failures(said: str, draft: str) -> str:
+    """Return a model's open steps, and the checks that were seen to fail at the end and that it does not speak of."""
+    seen = [line for line in draft.splitlines() if (fails := _FAILS.search(line)) and fails["command"] not in said]
+    return "\n".join([*said.splitlines(), *seen])
 
 
 def _outcome(draft: str, said: str, found: Evidence) -> str:
@@ -99,7 +112,8 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     rules = _rules(turn, draft, fresh)
     told = [item for item in fresh if not _repeats_rule(item, rules)]
     if not told:
-        yield from {rest.key: rest for rest in (*rules, *draft.observations)}.values()
+        kept = [rest for rest in draft.observations if said.observations or not is_mere_answer(rest)]
+        yield from {rest.key: rest for rest in (*rules, *kept)}.values()
         return
     yield from rules
     mine = [rest for rest in draft.observations if rest.trust != EXTERNAL and rest.type != Type.RULE]
@@ -119,6 +133,12 @@ def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settle
     yield from left_out.values()
     held = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
     yield from held  # no part of what is told
+
+
+def is_mere_answer(draft: Draft) -> bool:
+    """Return whether a draft rests on the agent's words alone: a model that read them and found nothing knows better."""
+    seen = draft.commit or draft.files_modified
+    return draft.key == ANSWER and draft.type == Type.DISCOVERY and not seen and draft.trust not in ("user", EXTERNAL)
 
 
 def _rules(turn: Turn, draft: Digest, told: Sequence[Said]) -> list[Draft]:

@@ -18,7 +18,8 @@ from typing import Any
 from claude_mem import patches, suspicion
 from claude_mem.modes import Mode
 from claude_mem.providers.base import Request
-from claude_mem.providers.evidence import output_text
+from claude_mem.providers.evidence import gather, output_text
+from claude_mem.providers.prose import fit as cut_line
 from claude_mem.records import Stopped, SubagentStopped, ToolUsed, Turn
 from claude_mem.text import clip, plain, shorten, storable, tokens_at_most
 from claude_mem.titles import is_presentable
@@ -26,7 +27,7 @@ from claude_mem.titles import is_presentable
 PROMPTS = Path(__file__).parents[1] / "data" / "prompts"
 VERBOSITY = {
     "minimal": "Keep only what would be missed: at most one observation, two facts, one sentence of narrative.",
-    "normal": "Usually one to three observations; a short narrative; facts that could not be guessed.",
+    "normal": "Usually one observation, rarely more than two; a short narrative; two to six facts that could not be guessed.",
     "verbose": "Every result worth finding again: up to six observations with full facts and narrative.",
 }
 STRICT = "\nYour last answer could not be read. Begin with `<observation>`, `<summary>` or `<skip_summary`. XML only."
@@ -34,6 +35,8 @@ MOST_KNOWN = 30
 LEAST_TOKENS = 4_000  # in less, the instructions leave no room for a turn
 LEAST_ENTRY = 60  # characters: less says nothing about an event
 BYTES_PER_TOKEN = 3  # as in `tokens_at_most`
+PASSED_BYTES = 1_500  # of what a test, a build or a commit printed that passed: the rest says so again
+KNOWN_CHARS = 120
 BRIEF_BYTES = 400  # of what a tool answered, if nothing went wrong and there is not room for everything
 ARROW = "\n→ "
 ARROW_BYTES = len(ARROW.encode())
@@ -42,6 +45,15 @@ TERSE_PROMPT = 20  # of the turn before: then it is no more than an answer, too
 LONG_PROMPT = 400  # what is longer says it, even if it points back somewhere
 
 _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", patches.TOOL)
+_ROUTINE = re.compile(
+    r"\b(?:tests?|pytest|jest|vitest|lint|fmt|format|typecheck|tsc|mypy|build|compile|install|commit|push|check)\b"
+)
+_TASKS = ("TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet")
+MOST_TASKS = 20
+# How a tool was to go about it, not what it did.
+_MANNER = frozenset(
+    "replace_all offset limit output_mode timeout head_limit multiline run_in_background activeForm -A -B -C -n -i".split()  # noqa: SIM905
+)
 _POINTS_BACK = re.compile(
     r"\b(?:issue|option|point|item|step|number|finding|phase|suggestion|question|choice)s?\s*#?\d"
     r"|\b(?:the|your|that|this) (?:first|second|third|last|latter|former|above|other|plan|proposal|suggestion|approach|idea|list)\b"
@@ -123,7 +135,7 @@ def _prompt(turn: Turn, project: str, known: Sequence[str], *, fence: str, room:
     before = fit(_safe(_before(turn), fence), room // 8)
     asked = fit(_safe(turn.prompt, fence), room // 6)
     said = fit(_safe(_closing(turn), fence), room // 4)
-    titles = fit(_safe(_known(known), fence), room // 8)
+    titles = _safe(_known(known, room // 8), fence)
     frame = _template("turn")
     fixed = {
         "project": _named(project, fence), "number": turn.number, "known": titles, "fence": fence,
@@ -147,9 +159,18 @@ def _named(project: str, fence: str) -> str:
     return "this project" if suspicion.rule(project) else shorten(_safe(project, fence), 80)
 
 
-def _known(titles: Sequence[str]) -> str:
-    lines = [f"- {shorten(plain(title), 120)}" for title in titles if is_presentable(title)][:MOST_KNOWN]
-    return "\n".join(lines) or "(nothing yet)"
+def _known(titles: Sequence[str], room: int) -> str:
+    """Return what is remembered already, one whole line each, the newest first; as many as there is room for."""
+    shown: dict[str, None] = {}
+    for title in titles:
+        line = cut_line(" ".join(plain(title).split()), KNOWN_CHARS)
+        if not is_presentable(line) or line in shown:
+            continue
+        room -= _bytes(line) + 3
+        if room < 0 or len(shown) == MOST_KNOWN:
+            break
+        shown[line] = None
+    return "\n".join(f"- {line}" for line in shown) or "(nothing yet)"
 
 
 def points_back(prompt: str, *, short: int = SHORT_PROMPT) -> bool:
@@ -197,12 +218,17 @@ class Entry:
 def _entries(turn: Turn) -> Iterator[Entry]:
     number = 0
     for body in turn.bodies:
+        if isinstance(body, ToolUsed) and body.name in _TASKS and not body.failed:
+            continue  # what became of them is told at the end
         if isinstance(body, ToolUsed) and (body.input or body.output or body.failed):
             number += 1
             yield _entry(number, body, turn.root)
         elif isinstance(body, SubagentStopped) and body.message:
             number += 1
             yield Entry(f"{number}. a subagent reported: {body.message}", 2)
+    if tasks := gather(turn).tasks:
+        lines = (f"- {'done' if task.done else 'open'}: {shorten(task.subject, 160)}" for task in tasks[:MOST_TASKS])
+        yield Entry("\n".join(("the agent's task list, as the turn left it:", *lines)), 4)
 
 
 def _weight(body: ToolUsed) -> int:
@@ -217,6 +243,8 @@ def _entry(number: int, body: ToolUsed, root: str) -> Entry:
     head = f"{number}. {body.name}{' (failed)' if body.failed else ''}: {given}"
     if body.name in _EDITS and not body.failed:
         answer = ""  # the file that it was told to write
+    if body.name == "Bash" and not body.failed and _ROUTINE.search(given):
+        answer = fit(answer, PASSED_BYTES)
     if body.failed and answer:
         head, answer = f"{head}{ARROW}{answer}", ""
     return Entry(head, _weight(body), answer)
@@ -236,7 +264,7 @@ def _given(given: dict[str, Any], root: str) -> Iterator[str]:
         yield "\n".join((f"\n{patch.kind} {where}", *patch.lines))
     for name, found in given.items():
         if (
-            name not in (*_TELLING, "edits", "old_string", "new_string")
+            name not in (*_TELLING, "edits", "old_string", "new_string", *_MANNER)
             and isinstance(found, str | int)
             and found != ""
         ):

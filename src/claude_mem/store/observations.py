@@ -112,6 +112,15 @@ def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
     failpoint("store.swept")
 
 
+def drop_draft(conn: Connection, turn_id: int, key: str) -> bool:
+    """Remove a draft that was made without a model, unless someone corrected or pinned it; whether there was one."""
+    conn.execute(
+        f"delete from observations where turn_id = ? and key = ? and provider = 'local' and {NOBODYS} and not pinned",
+        (turn_id, key),
+    )
+    return conn.changes() > 0
+
+
 def save(
     conn: Connection,
     *,
