@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from claude_mem.labels import as_line
@@ -35,13 +36,15 @@ def subject(text: str) -> Terms:
 
 def is_alike(one: Terms, other: Terms) -> bool:
     """Return whether two lines say the same. Numbers tell things apart: version 2 is not version 3."""
+    if not _numbers(one) <= other and not _numbers(other) <= one:
+        return False
     fewer = min(len(one), len(other))
-    same = one == other if fewer < LEAST_TERMS else len(one & other) >= ALIKE * fewer
-    return same and not (_has_number(one - other) and _has_number(other - one))
+    return one == other if fewer < LEAST_TERMS else len(one & other) >= ALIKE * fewer
 
 
-def _has_number(found: Terms) -> bool:
-    return any(any(map(str.isdigit, term)) for term in found)
+@lru_cache(maxsize=4096)  # each line is compared with hundreds of others
+def _numbers(subject: Terms) -> Terms:
+    return frozenset(term for term in subject if any(map(str.isdigit, term)))
 
 
 def repeats(text: str, others: Iterable[Terms]) -> bool:
