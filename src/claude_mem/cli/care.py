@@ -366,10 +366,10 @@ def _worker(config: Config) -> Iterator[Check]:
 
 
 def _related(client: Client) -> Iterator[Check]:
-    """Projects that may be the one of this folder, after it was copied to another disk."""
+    """Projects that may be the one of this folder: it was cloned again, or copied to another disk."""
     here = client.get("/api/projects", cwd=storable(str(Path.cwd()))).get("here") or {"related": ()}
     for row in here["related"]:
-        found = f"this repository has the same first commit as project {row['id']}, {row['name']} ({row['root']})"
+        found = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
         hint = f"`{row['command']}` joins their memories" if row["command"] else ""
         yield Check("project", True, found, hint, caveat=True)
 
