@@ -6,6 +6,7 @@ nothing can be stale. `worker.json` (0600) says where the holder listens.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import http.client
 import json
@@ -37,7 +38,7 @@ HEALTH_SECONDS = 2.0
 ZOMBIE = "Z"  # it has ended, and whoever started it has not looked yet; in a container that may take seconds
 STOPPED = ("T", "t")  # by a signal, or by a debugger
 LAUNCHER = "claude-mem-hook"
-PYTHON = (sys.executable, "-I", "-S")
+PYTHON = (hook.interpreter(), "-I", "-S")
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -249,10 +250,44 @@ def _settings_of(pid: int) -> dict[bytes, bytes]:
 
 def write_launcher(data_dir: Path) -> Path:
     """Write the program that agents are told to run, and return its path. Its name never changes; what it runs may,
-    when Python or we move."""
+    when Python or we move. The one that the plugin runs is brought up to date too, if it is for this data directory."""
+    path = _write_launcher(launcher(data_dir), data_dir)
+    if runs_for(plugin_launcher(), data_dir):
+        _write_launcher(plugin_launcher(), data_dir)
+    return path
+
+
+def plugin_launcher() -> Path:
+    """The one path that the plugin's hooks run. It has no installer that could write another into them, and nothing in
+    an agent's environment may name one."""
+    return launcher(Path(hook.home_dir()) / ".claude-mem")
+
+
+def write_plugin_launcher(data_dir: Path) -> None:
+    """Let the plugin use a data directory elsewhere, unless it has a launcher already."""
+    if not os.path.lexists(plugin_launcher()):
+        _write_launcher(plugin_launcher(), data_dir)
+
+
+def remove_plugin_launcher(data_dir: Path) -> None:
+    """Remove it, and its folder if nothing else is in there, if it is for this data directory."""
+    if runs_for(plugin_launcher(), data_dir):
+        plugin_launcher().unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            plugin_launcher().parent.rmdir()
+
+
+def runs_for(path: Path, data_dir: Path) -> bool:
+    """Whether a launcher is there and keeps what it hears of in this data directory."""
+    try:
+        return str(data_dir) in shlex.split(_text(path), comments=True)
+    except ValueError:
+        return False  # not as we write it
+
+
+def _write_launcher(path: Path, data_dir: Path) -> Path:
     text = _launcher_text(data_dir)
-    path = launcher(data_dir)
-    hook.make_private(str(data_dir))
+    hook.make_private(str(path.parent))
     if _text(path) != text:
         temp = path.with_name(f".{path.name}.{os.getpid()}")
         temp.write_bytes(os.fsencode(text))  # a folder's name is bytes, and need not be text
@@ -268,6 +303,7 @@ def _launcher_text(data_dir: Path) -> str:
     run = shlex.join(hook_words())
     return f"""#!/bin/sh
 # claude-mem: what agents run. Written anew whenever the worker starts.
+unset PYTHONEXECUTABLE
 warn() {{
 case "$1" in
 {_warnings()}

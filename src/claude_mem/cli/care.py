@@ -217,6 +217,8 @@ def examine() -> Iterator[Check]:
     yield from _older(config)
     yield _mode(config)
     yield _hooks(config.data_dir)
+    yield from _programs(config)
+    yield from _plugin(config.data_dir)
     yield _latency()
     yield from _worker(config)
 
@@ -320,6 +322,25 @@ def _hooks(data_dir: Path) -> Check:
     waiting = [label for label, (how, _) in found.items() if how == "waiting"]
     hint = f"until then {' and '.join(waiting)} {'runs' if len(waiting) == 1 else 'run'} without memory"
     return Check("hooks", True, ", ".join(there), hint if waiting else "", caveat=bool(waiting))
+
+
+def _programs(config: Config) -> Iterator[Check]:
+    """What runs at each event, and who may change it."""
+    launcher = process.launcher(config.data_dir)
+    there = [launcher] if launcher.exists() else []
+    named = [Path(config.claude_path).expanduser()] if config.claude_path else []
+    for program in (*there, *map(Path, (process.PYTHON[0], process.hook_words()[-1])), *named):
+        if program.exists() and (problem := hook.program_problem(str(program))):
+            hint = f"`chmod go-w {program}` and its folder, or install it again as yourself"
+            yield Check("programs", False, f"{program} is run, but {problem}", hint)
+
+
+def _plugin(data_dir: Path) -> Iterator[Check]:
+    """The plugin runs one fixed program, which may be for another data directory."""
+    fixed = process.plugin_launcher()
+    if any(host.elsewhere(os.environ) for host in HOSTS.values()) and not process.runs_for(fixed, data_dir):
+        found = f"the plugin runs {fixed}, which is {'for another folder' if fixed.exists() else 'not there'}"
+        yield Check("plugin", False, found, f"delete {fixed} if it is there, then run `claude-mem start`")
 
 
 def _latency() -> Check:
