@@ -45,7 +45,7 @@ class _Mark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
-    reader = _Reader(host, content_session_id, agent_id)
+    reader = _Reader(host, content_session_id, agent_id, own=content_session_id)
     found = reader.found
     with lines.problems(found), lines.opened(path) as file:
         start = offset if offset <= path.stat().st_size else 0  # a shorter file is another file
@@ -117,8 +117,13 @@ def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
 
 
 class _Reader:
-    def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
+    """`own` is the session whose file this has to be, as a hook's payload says: lines of any other are passed over.
+    Without it, a person has named the file, and all of it counts."""
+
+    def __init__(self, host: str, content_session_id: str, agent_id: str, *, own: str = "") -> None:
         self.host = host
+        self.own = own
+        self.line_session = ""  # which the line before was of
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.found = Found()
@@ -168,6 +173,9 @@ class _Reader:
     def _record(self, record: dict[str, Any], start: int) -> None:
         if not isinstance(record.get("message"), dict):
             self.found.bad_lines += record.get("type") in ("user", "assistant")
+            return
+        self.line_session = string_of(record, "sessionId") or self.line_session
+        if self.own and self.line_session not in ("", self.own):
             return
         self.found.content_session_id = self.content_session_id = self.content_session_id or string_of(
             record, "sessionId"
