@@ -266,18 +266,22 @@ def _known_as(conn: Connection, project_id: int, identity: str) -> None:
 # --- other users -----------------------------------------------------------------------------------------------------
 
 
+def _put_git(folder: Path, shop: Path, kind: str) -> None:
+    if kind == "folder":
+        make(folder)
+    elif kind == "file":
+        pointer_to_git_folder(folder, shop)
+    else:
+        link_to_git_folder(folder, shop)
+
+
 @as_root
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])
 def test_another_users_git_claims_nothing_below(shop: Path, tmp_path: Path, kind: str) -> None:
     """Anyone may put one into /tmp."""
     shared = tmp_path / "shared"
     (shared / "work").mkdir(parents=True)
-    if kind == "folder":
-        make(shared)
-    elif kind == "file":
-        pointer_to_git_folder(shared, shop)
-    else:
-        link_to_git_folder(shared, shop)
+    _put_git(shared, shop, kind)
     os.chown(shared / ".git", SOMEONE, -1, follow_symlinks=False)
     assert resolve(str(shared / "work")).identities == (f"dir:{shared}/work",)
     assert git_doubt(str(shared / "work")) == f"{shared}/.git belongs to another user"
@@ -312,11 +316,7 @@ def test_the_owner_of_a_shared_folder_claims_nothing_of_yours_below(
     for name in ("one", "two"):
         (shared / name / "src").mkdir(parents=True)
     before = [memory.know(shared / name / "src") for name in ("one", "two")]
-    {
-        "folder": lambda: make(shared),
-        "file": lambda: pointer_to_git_folder(shared, shop),
-        "link": lambda: link_to_git_folder(shared, shop),
-    }[kind]()
+    _put_git(shared, shop, kind)
     (shared / ".claude-mem.toml").write_text('project = "theirs"\nenabled = false\n')
     for path in (shared, shared / ".git", shared / ".claude-mem.toml"):
         os.chown(path, SOMEONE if path == shared else owner, -1, follow_symlinks=False)

@@ -140,8 +140,8 @@ def test_a_subagents_file_of_another_session_tells_nothing(lab: Lab) -> None:
     folder.mkdir(parents=True)
     for name, session in (("one", "mine"), ("two", "other")):
         sidechain = [{**record, "isSidechain": True} for record in _claude(session, str(lab.project))]
-        told = text(*sidechain).replace(f"{session}-c", f"{name}-c").replace(f"make {session}", f"make {name}")
-        (folder / f"agent-{name}.jsonl").write_text(told)
+        lines = text(*sidechain).replace(f"{session}-c", f"{name}-c").replace(f"make {session}", f"make {name}")
+        (folder / f"agent-{name}.jsonl").write_text(lines)
     told = {"session_id": "mine", "cwd": str(lab.project), "transcript_path": str(path)}
     for event in ("SessionStart", "Stop", "SessionEnd"):
         lab.spool(event, **told)

@@ -542,7 +542,7 @@ def interpreter() -> str:
     if not posix.environ.get(b"PYTHONEXECUTABLE"):
         return sys.executable
     started = sys.orig_argv[0]
-    return started if started.startswith("/") else sys._base_executable  # type: ignore[attr-defined,no-any-return]
+    return started if started.startswith("/") else sys._base_executable  # type: ignore[attr-defined]
 
 
 def program_problem(path: str) -> str:
