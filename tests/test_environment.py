@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from claude_mem import hook, process
+from claude_mem.errors import CannotDo
 from claude_mem.hosts import claude
 from tests.lab import LAUNCH, Lab
 from tests.waiting import wait_for
@@ -107,7 +108,28 @@ def test_no_worker_is_started_by_a_program_that_others_may_change(
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(PermissionError, match="anyone may change it"):
         hook.start_worker(str(lab.data))
+    monkeypatch.setattr(process, "PYTHON", (str(python), "-I", "-S"))
+    with pytest.raises(CannotDo, match="anyone may change it"):
+        process.start(lab.data)
     assert not (tmp_path / "was-run").exists()
+
+
+def test_doctor_names_a_launcher_that_others_may_change_and_a_plugin_without_one(lab: Lab) -> None:
+    settings = lab.folder / "home" / ".claude" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"enabledPlugins": {claude.PLUGIN_NAME: True}}))
+    launcher = process.write_launcher(lab.data)
+    launcher.chmod(0o777)
+    said = lab.mem("doctor", ok=False).stdout
+    fixed = lab.folder / "home" / ".claude-mem" / process.LAUNCHER
+    assert f"{launcher} is run, but anyone may change it" in said
+    assert f"the plugin runs {fixed}, which is not there" in said
+    launcher.chmod(0o700)
+    fixed.parent.mkdir()
+    fixed.write_text("#!/bin/sh\n")
+    said = lab.mem("doctor", ok=False).stdout
+    assert "anyone may change it" not in said
+    assert f"the plugin runs {fixed}, which is for another folder" in said
 
 
 # --- the plugin ------------------------------------------------------------------------------------------------------

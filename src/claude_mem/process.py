@@ -157,6 +157,11 @@ def running(data_dir: Path) -> Worker | None:
 def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False) -> Worker:
     """Start a worker if none runs, and wait until it listens; one of another version of this installation is replaced.
     Who has not `asked` for one gets the same that a hook would start."""
+    if problem := hook.program_problem(PYTHON[0]):
+        raise CannotDo(
+            f"{PYTHON[0]} is not run as the worker: {problem}",
+            hint="`chmod go-w` it and its folder, or install claude-mem again as yourself",
+        )
     replace_outdated(data_dir)
     deadline = time.monotonic() + seconds
     pid = hook.start_worker(str(data_dir), pause=0, asked=asked) if holder(data_dir) is None else 0

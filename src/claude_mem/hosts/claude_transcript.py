@@ -35,6 +35,8 @@ class _Mark(msgspec.Struct):
 
     offset: int = 0
     session: str = ""
+    own: str = ""  # see `_Reader`
+    line_session: str = ""
     cwd: str = ""
     prompt_id: str = ""
     private: bool = False
@@ -60,7 +62,7 @@ def read(
 
 def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> tuple[Found, str]:
     start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark()
-    reader = _Reader(host, start.session, agent_id)
+    reader = _Reader(host, start.session, agent_id, own=start.own)
     found = reader.found
     with lines.problems(found), lines.opened(path) as file:
         reader.resume(start)
@@ -136,6 +138,7 @@ class _Reader:
     def resume(self, mark: _Mark) -> None:
         self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
         self.prompt_id, self.at, self.position = mark.prompt_id, mark.at, mark.offset
+        self.line_session = mark.line_session
         if mark.private:
             self.found.private.add(mark.prompt_id)
 
@@ -144,6 +147,8 @@ class _Reader:
         return _Mark(
             offset=self.position,
             session=self.content_session_id,
+            own=self.own,
+            line_session=self.line_session,
             cwd=self.found.cwd,
             prompt_id=self.prompt_id,
             private=self.prompt_id in self.found.private,
