@@ -59,6 +59,24 @@ def test_a_hook_starts_its_own_interpreter_as_the_worker(lab: Lab, tmp_path: Pat
     assert str(evil) not in process.launcher(lab.data).read_text(), "nor is it written down for later"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at a process in /proc")
+def test_the_home_folder_of_the_worker_is_the_one_it_was_installed_in(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for `claude` there."""
+    monkeypatch.setenv("HOME", str(lab.folder / "home"))
+    launcher = process.write_launcher(lab.data)
+    for home in (str(tmp_path / "evil"), "evil"):
+        command = [str(launcher), "save", "claude"]
+        subprocess.run(command, input=EVENT, env=lab.env(HOME=home), cwd=tmp_path, capture_output=True, check=True)
+        worker = wait_for(lambda: process.running(lab.data))
+        names = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+        assert f"HOME={lab.folder / 'home'}".encode() in names
+        process.stop(lab.data)
+        (lab.data / "worker.starting").unlink(missing_ok=True)
+    assert launcher.read_text() == process.write_launcher(lab.data).read_text()
+
+
 # --- who may change a program ----------------------------------------------------------------------------------------
 
 
@@ -203,3 +221,10 @@ def test_the_plugins_launcher_is_brought_up_to_date(lab: Lab) -> None:
     lab.mem("status")
     lab.start()
     assert fixed.read_text() == current
+
+
+def test_a_home_folder_that_can_not_be_written_to_keeps_nothing_from_starting(lab: Lab) -> None:
+    home = lab.folder / "home"
+    home.write_text("not a folder")
+    lab.mem("start")
+    assert process.running(lab.data)

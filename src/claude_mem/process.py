@@ -257,21 +257,30 @@ def write_launcher(data_dir: Path) -> Path:
     """Write the program that agents are told to run, and return its path. Its name never changes; what it runs may,
     when Python or we move. The one that the plugin runs is brought up to date too, if it is for this data directory."""
     path = _write_launcher(launcher(data_dir), data_dir)
-    if runs_for(plugin_launcher(), data_dir):
-        _write_launcher(plugin_launcher(), data_dir)
+    with contextlib.suppress(OSError):
+        if runs_for(plugin_launcher(), data_dir):
+            _write_launcher(plugin_launcher(), data_dir)
     return path
 
 
 def plugin_launcher() -> Path:
     """The one path that the plugin's hooks run. It has no installer that could write another into them, and nothing in
     an agent's environment may name one."""
-    return launcher(Path(hook.home_dir()) / ".claude-mem")
+    return launcher(Path(_home()) / ".claude-mem")
+
+
+def _home() -> str:
+    try:
+        return hook.home_dir()
+    except KeyError:
+        return "/"  # in a container, a user without a name and without `HOME`
 
 
 def write_plugin_launcher(data_dir: Path) -> None:
-    """Let the plugin use a data directory elsewhere, unless it has a launcher already."""
-    if not os.path.lexists(plugin_launcher()):
-        _write_launcher(plugin_launcher(), data_dir)
+    """Let the plugin use a data directory elsewhere, unless it has a launcher already. `doctor` says if it has none."""
+    with contextlib.suppress(OSError):  # a home folder in which nothing can be written is no reason not to start
+        if not os.path.lexists(plugin_launcher()):
+            _write_launcher(plugin_launcher(), data_dir)
 
 
 def remove_plugin_launcher(data_dir: Path) -> None:
@@ -302,13 +311,15 @@ def _write_launcher(path: Path, data_dir: Path) -> Path:
 
 
 def _launcher_text(data_dir: Path) -> str:
-    """A shell script. It also answers when our Python or our package is gone, since nothing else can say so then."""
+    """A shell script. It also answers when our Python or our package is gone, since nothing else can say so then. The
+    worker looks for `claude` in the home folder: the one of the installation, whatever an agent's environment says."""
     bridge = Path(hook.__file__).resolve().with_name("bridge.py")
     where, python, program = shlex.quote(str(data_dir)), shlex.quote(PYTHON[0]), shlex.quote(hook_words()[-1])
     run = shlex.join(hook_words())
     return f"""#!/bin/sh
 # claude-mem: what agents run. Written anew whenever the worker starts.
 unset PYTHONEXECUTABLE
+HOME={shlex.quote(_home())}; export HOME
 warn() {{
 case "$1" in
 {_warnings()}
