@@ -224,7 +224,7 @@ def test_the_plugins_launcher_is_brought_up_to_date(lab: Lab) -> None:
 
 
 def test_a_home_folder_that_can_not_be_written_to_keeps_nothing_from_starting(lab: Lab) -> None:
-    home = lab.folder / "home"
-    home.write_text("not a folder")
-    lab.mem("start")
+    home = lab.folder / "no-folder"
+    home.write_text("")
+    lab.mem("start", HOME=str(home))
     assert process.running(lab.data)
