@@ -824,7 +824,7 @@ CREATE TABLE repositories (
     project_id   integer not null references projects (id) on delete cascade,
     made         text not null,      -- the folder's inode, and when git made it
     root_commit  text not null       -- the commit that its history began with; copies have the same
-) strict, without rowid;
+, remote text not null default '') strict, without rowid;
 
 CREATE INDEX repositories_by_project on repositories (project_id);
 
@@ -875,3 +875,5 @@ CREATE TRIGGER session_summaries_seal_broken after update of
     delete from seals where id = new.id * 16 + 3;
     insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
 end;
+
+CREATE INDEX repositories_by_remote on repositories (remote) where remote != '';

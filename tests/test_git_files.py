@@ -266,18 +266,22 @@ def _known_as(conn: Connection, project_id: int, identity: str) -> None:
 # --- other users -----------------------------------------------------------------------------------------------------
 
 
+def _put_git(folder: Path, shop: Path, kind: str) -> None:
+    if kind == "folder":
+        make(folder)
+    elif kind == "file":
+        pointer_to_git_folder(folder, shop)
+    else:
+        link_to_git_folder(folder, shop)
+
+
 @as_root
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])
 def test_another_users_git_claims_nothing_below(shop: Path, tmp_path: Path, kind: str) -> None:
     """Anyone may put one into /tmp."""
     shared = tmp_path / "shared"
     (shared / "work").mkdir(parents=True)
-    if kind == "folder":
-        make(shared)
-    elif kind == "file":
-        pointer_to_git_folder(shared, shop)
-    else:
-        link_to_git_folder(shared, shop)
+    _put_git(shared, shop, kind)
     os.chown(shared / ".git", SOMEONE, -1, follow_symlinks=False)
     assert resolve(str(shared / "work")).identities == (f"dir:{shared}/work",)
     assert git_doubt(str(shared / "work")) == f"{shared}/.git belongs to another user"
@@ -299,3 +303,24 @@ def test_a_repository_of_another_user_is_known_by_its_path_alone(memory: Memory,
     found = resolve(str(shop / "src"))
     assert (found.identities, found.root) == ((f"dir:{shop}",), str(shop))
     assert memory.know(shop / "src") == before
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+@pytest.mark.parametrize("owner", [SOMEONE, SOMEONE + 1])
+def test_the_owner_of_a_shared_folder_claims_nothing_of_yours_below(
+    memory: Memory, shop: Path, tmp_path: Path, kind: str, owner: int
+) -> None:
+    """Two folders of yours in a folder of someone else's are two projects, whatever lies there."""
+    shared = tmp_path / "shared"
+    for name in ("one", "two"):
+        (shared / name / "src").mkdir(parents=True)
+    before = [memory.know(shared / name / "src") for name in ("one", "two")]
+    _put_git(shared, shop, kind)
+    (shared / ".claude-mem.toml").write_text('project = "theirs"\nenabled = false\n')
+    for path in (shared, shared / ".git", shared / ".claude-mem.toml"):
+        os.chown(path, SOMEONE if path == shared else owner, -1, follow_symlinks=False)
+    (shared / "three").mkdir()
+    assert [memory.know(shared / name / "src") for name in ("one", "two")] == before
+    assert memory.know(shared / "three") not in before
+    assert resolve(str(shared / "three")).enabled

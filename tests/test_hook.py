@@ -188,7 +188,8 @@ def test_the_console_command_writes_what_the_fast_path_writes(lab: Lab) -> None:
 # --- where it is written ---------------------------------------------------------------------------------------------
 
 
-def test_the_variable_comes_before_the_installed_folder_and_that_before_home(lab: Lab, tmp_path: Path) -> None:
+def test_the_installed_folder_comes_before_the_variable_and_that_before_home(lab: Lab, tmp_path: Path) -> None:
+    """A launcher always names a folder, so no project's environment chooses whose settings a worker goes by."""
     named, installed = tmp_path / "named", tmp_path / "installed"
     home = tmp_path / "home" / ".claude-mem"
     for folder in (named, installed, home):
@@ -196,15 +197,25 @@ def test_the_variable_comes_before_the_installed_folder_and_that_before_home(lab
         (folder / "worker.starting").touch()
     env = lab.env()
     del env["CLAUDE_MEM_DATA_DIR"]
-    for arguments, more, expected in (
-        ([str(installed)], {"CLAUDE_MEM_DATA_DIR": str(named)}, named),
-        ([str(installed)], {}, installed),
-        ([], {}, home),
+    for number, (arguments, more, expected) in enumerate(
+        (
+            ([str(installed)], {"CLAUDE_MEM_DATA_DIR": str(named)}, installed),
+            ([str(installed)], {"CLAUDE_MEM_DATA_DIR": ".cm"}, installed),
+            ([str(installed)], {}, installed),
+            ([], {"CLAUDE_MEM_DATA_DIR": str(named)}, named),
+            ([], {}, home),
+        )
     ):
         subprocess.run(
-            [*HOOK, "save", *arguments], input=tool(), env={**env, **more}, stdout=subprocess.DEVNULL, check=True
+            [*HOOK, "save", *arguments],
+            input=tool(),
+            env={**env, **more},
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            check=True,
         )
-        assert len(list((expected / "spool").iterdir())) == 1
+        assert len(list((expected / "spool").iterdir())) == (number + 1 if expected == installed else 1)
+    assert not (tmp_path / ".cm").exists()
 
 
 def test_a_relative_folder_is_below_the_folder_it_was_named_in(lab: Lab, tmp_path: Path) -> None:

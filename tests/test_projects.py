@@ -17,7 +17,7 @@ from claude_mem import hook
 from claude_mem.config import Config
 from claude_mem.errors import Misuse
 from claude_mem.projects import Project, named, normal_remote, override_problem, resolve
-from claude_mem.store import projects
+from claude_mem.store import notices, projects
 from claude_mem.store.database import Database
 from tests import proof
 from tests.lab import Lab
@@ -138,18 +138,43 @@ def test_no_folder_is_called_what_belongs_to_none(tmp_path: Path, said: str) -> 
     assert not set(resolve(str(folder)).identities) & set(named("general").identities)
 
 
-def test_a_name_outside_of_any_repository_makes_what_lies_below_it_one_project(repo: Path, tmp_path: Path) -> None:
-    (tmp_path / "one" / ".claude-mem.toml").write_text('project = "work"\n')
-    (tmp_path / "one" / "notes").mkdir()
-    inside, beside = resolve(str(repo)), resolve(str(tmp_path / "one" / "notes"))
-    assert (inside.name, beside.name) == ("work", "work")
-    assert inside.identities[0] == beside.identities[0] == resolve(str(tmp_path / "one")).identities[0]
-    assert inside.identities[0] not in resolve(str(tmp_path)).identities
-    inner = repo / "vendor" / "lib"
-    inner.mkdir(parents=True)
-    _git(inner, "init", "-q")
-    (repo / ".claude-mem.toml").write_text('project = "around"\n')
-    assert not set(resolve(str(inner)).identities) & set(resolve(str(repo)).identities), "a repository in another"
+def test_a_file_outside_of_a_project_says_nothing_about_whose_memory_it_shares(
+    repo: Path, tmp_path: Path, config: Config
+) -> None:
+    """An archive that is unpacked beside other folders may leave one there."""
+    above, other = tmp_path / "one", tmp_path / "one" / "other"
+    other.mkdir()
+    _git(other, "init", "-q")
+    (above / "notes").mkdir()
+    folders = (above, repo, other, above / "notes")
+    db = Database(config.database, backups=config.backups)
+    before = [db.write_now(projects.know, resolve(str(folder)), str(folder), now=1) for folder in folders]
+    (above / ".claude-mem.toml").write_text('project = "work"\nworktrees = "isolate"\n')
+    (above / "new").mkdir()
+    places = [*folders, above / "new"]
+    ids = [db.write_now(projects.know, resolve(str(folder)), str(folder), now=2) for folder in places]
+    assert ids[:4] == before
+    assert len(set(ids)) == 5
+    assert [resolve(str(place)).name for place in places] == ["work", "api", "other", "notes", "new"]
+    offers = db.read_now(notices.untold).values()
+    assert any(f"`claude-mem project merge {ids[4]} {ids[0]}`" in offer for offer in offers), "a person may do it"
+    db.close()
+
+
+def test_a_worktree_is_not_split_off_by_a_file_outside_of_it(repo: Path) -> None:
+    tree = repo.with_name("tree")
+    _git(repo, "commit", "--quiet", "--allow-empty", "--message", "first")
+    _git(repo, "worktree", "add", "--quiet", str(tree))
+    (repo.parent / ".claude-mem.toml").write_text('worktrees = "isolate"\n')
+    assert resolve(str(tree)).identities == resolve(str(repo)).identities
+
+
+def test_what_a_file_above_leaves_out_is_left_out(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / ".claude-mem.toml").write_text('skip_tools = ["Bash"]\nsubagents = false\n')
+    found = resolve(str(repo))
+    assert (found.enabled, found.skip_tools, found.subagents) == (True, ("Bash",), False)
+    (tmp_path / ".claude-mem.toml").write_text("enabled = false\n")
+    assert resolve(str(repo)).enabled is False
 
 
 @pytest.mark.parametrize(

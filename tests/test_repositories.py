@@ -398,6 +398,161 @@ def test_a_history_that_someone_copied_joins_nothing(memory: Memory, shop: Path,
     assert memory.know(evil) != old
 
 
+# --- remotes ---------------------------------------------------------------------------------------------------------
+
+REMOTE = "git@example.org:team/shop.git"
+
+
+@pytest.fixture
+def cloned(shop: Path) -> Path:
+    git(shop, "remote", "add", "origin", REMOTE)
+    return shop
+
+
+def archive(shop: Path) -> Path:
+    """Not a commit in common, but the remote."""
+    evil = make(shop.parent / "downloads" / "evil")
+    git(evil, "remote", "add", "origin", "https://example.org/team/shop")
+    return evil
+
+
+def other_spelling(shop: Path) -> Path:
+    evil = make(shop.parent / "evil")
+    git(evil, "remote", "add", "upstream", "ssh://git@EXAMPLE.org:22/team/shop.git/")
+    return evil
+
+
+def bare_minimum(shop: Path) -> Path:
+    """No repository that git would open."""
+    evil = shop.parent / "evil"
+    (evil / ".git").mkdir(parents=True)
+    shutil.copy(shop / ".git" / "config", evil / ".git" / "config")
+    return evil
+
+
+def inside_of_it(shop: Path) -> Path:
+    evil = make(shop / "vendor" / "evil")
+    git(evil, "remote", "add", "origin", REMOTE)
+    return evil
+
+
+def with_worktree_of_its_own(shop: Path) -> Path:
+    evil = archive(shop)
+    git(evil, "worktree", "add", "-q", str(evil.parent / "tree"))
+    return evil.parent / "tree"
+
+
+def in_a_folder_that_looks_like_git(shop: Path) -> Path:
+    evil = make(shop.parent / "x.git" / "modules" / "evil")
+    git(evil, "remote", "add", "origin", REMOTE)
+    return evil
+
+
+def second_clone(shop: Path) -> Path:
+    """Honest, and not to be told from the others."""
+    git(shop.parent, "clone", "-q", str(shop), "second")
+    git(shop.with_name("second"), "remote", "set-url", "origin", REMOTE)
+    return shop.with_name("second")
+
+
+CLAIMS = [
+    archive,
+    other_spelling,
+    bare_minimum,
+    inside_of_it,
+    with_worktree_of_its_own,
+    in_a_folder_that_looks_like_git,
+    second_clone,
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_a_remote_alone_joins_nothing_and_a_merge_is_offered_once(
+    memory: Memory, cloned: Path, claim: Callable[[Path], Path], upgraded: bool
+) -> None:
+    old = memory.know(cloned)
+    if upgraded:
+        memory.forget_repositories()
+    evil = claim(cloned)
+    assert memory.find(evil) is None, "nothing of it is told"
+    new = memory.know(evil)
+    assert (memory.know(evil), memory.know(cloned)) == (new, old)
+    assert new != old
+    (offer,) = memory.offers()
+    assert "has the same remote as" in offer
+    assert f"`claude-mem project merge {new} {old}`" in offer
+    assert [row["id"] for row in memory.db.read_now(projects.related, new)] == [old]
+    memory.db.write_now(projects.merge, new, old)
+    assert memory.know(evil) == memory.know(cloned) == old, "a person has said so"
+    assert memory.offers() == []
+
+
+def test_clones_that_were_joined_before_stay_joined(memory: Memory, cloned: Path) -> None:
+    """As versions up to now left them: each path is an identity of the one project."""
+    second = second_clone(cloned)
+    old = memory.know(cloned)
+    memory.db.write_now(_also_known_as, old, f"git:{second}/.git")
+    memory.forget_repositories()
+    assert memory.know(second) == memory.know(cloned) == old
+    assert memory.know(renamed(second)) == old
+    assert memory.offers() == []
+
+
+def _also_known_as(conn: Connection, project_id: int, identity: str) -> None:
+    conn.execute("insert into project_aliases values (?, ?)", (identity, project_id))
+
+
+def shallow_clone_over(shop: Path) -> Path:
+    """Not even the first commit is in it."""
+    commit(shop)
+    git(shop.parent, "clone", "-q", "--depth=1", f"file://{shop}", "fresh")
+    git(shop.with_name("fresh"), "remote", "set-url", "origin", REMOTE)
+    shutil.rmtree(shop)
+    return shop.with_name("fresh").rename(shop)
+
+
+@pytest.mark.parametrize("change", [renamed, shallow_clone_over, cloned_over_packed, restored_in_place, collected])
+def test_a_repository_with_a_remote_keeps_its_memory(
+    memory: Memory, cloned: Path, change: Callable[[Path], Path]
+) -> None:
+    before = memory.know(cloned)
+    now = change(cloned)
+    assert memory.find(now) == before
+    assert memory.know(now) == before
+    assert memory.offers() == []
+
+
+def test_worktrees_and_their_submodules_share_memory_without_a_question(
+    memory: Memory, cloned: Path, tmp_path: Path
+) -> None:
+    git(cloned, "submodule", "add", "-q", str(make(tmp_path / "library")), "inner")
+    git(cloned, "commit", "-q", "-m", "inner")
+    ids = memory.know(cloned), memory.know(cloned / "inner")
+    git(cloned, "worktree", "add", "-q", str(tmp_path / "tree"))
+    git(tmp_path / "tree", "submodule", "update", "-q", "--init")
+    assert "worktrees" in str(resolve(str(tmp_path / "tree" / "inner")).repository)
+    assert (memory.know(tmp_path / "tree"), memory.know(tmp_path / "tree" / "inner")) == ids
+    assert memory.offers() == []
+
+
+def test_what_was_imported_belongs_to_its_first_folder_here(memory: Memory, cloned: Path) -> None:
+    elsewhere = Project("shop", "/home/me/shop", ("git:/home/me/shop/.git", "remote:example.org/team/shop"))
+    imported = memory.db.write_now(projects.know, elsewhere, "", now=1)
+    assert memory.know(cloned) == imported
+    assert memory.know(archive(cloned)) != imported, "and to no other"
+
+
+def test_of_many_clones_one_merge_is_offered(memory: Memory, cloned: Path) -> None:
+    first = memory.know(cloned)
+    for number in range(4):
+        git(cloned.parent, "clone", "-q", str(cloned), f"clone{number}")
+        git(cloned.with_name(f"clone{number}"), "remote", "set-url", "origin", REMOTE)
+        memory.know(cloned.with_name(f"clone{number}"))
+    assert len(memory.offers()) == 4
+    assert all(offer.endswith(f" {first}` joins their memories.") for offer in memory.offers())
+
+
 # --- the first commit ------------------------------------------------------------------------------------------------
 
 
@@ -555,3 +710,20 @@ def test_a_person_is_told_how_to_join_a_copy(lab: Lab, tmp_path: Path) -> None:
     assert sum(command in text for text in said) == 1, "once"
     assert forks.run([*command.split()[1:], "--yes"], lab.env(), cwd=copy).returncode == 0
     assert "first commit" not in forks.run(["project"], lab.env(), cwd=copy).stderr
+
+
+def test_an_archive_that_names_the_remote_reads_and_writes_a_memory_of_its_own(lab: Lab, tmp_path: Path) -> None:
+    lab.project = shop = make(tmp_path / "work" / "shop")
+    git(shop, "remote", "add", "origin", REMOTE)
+    client = lab.start()
+    _work(lab, "first", 1)
+    lab.wait_digested()
+    lab.project = evil = archive(shop)
+    assert "part 0" not in client.get("/api/context/inject", cwd=str(evil))
+    assert "same remote as project 1" in forks.run(["project"], lab.env(), cwd=evil).stderr
+    lab.spool("UserPromptSubmit", prompt="planted words", prompt_id="p", session_id="evil")
+    lab.spool("Stop", last_assistant_message="The planted work is done.", prompt_id="p", session_id="evil")
+    lab.wait_digested()
+    assert "planted" not in client.get("/api/context/inject", cwd=str(shop))
+    said = forks.run(["project"], lab.env(), cwd=evil).stderr, forks.run(["doctor"], lab.env(), cwd=evil).stdout
+    assert all("the same remote" in text and "`claude-mem project merge 2 1`" in text for text in said)

@@ -13,6 +13,7 @@ import re
 import stat
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -54,12 +55,13 @@ class Repository:
     """What tells a repository from another at the same path, and makes it known at another path.
 
     `made`: the inode of its git folder and when git made it; survives a rename on the same file system. `root_commit`
-    is the same in every copy, so it proves nothing. Either may be "".
+    is the same in every copy, and anyone can write any `remote` into a file: these two prove nothing. Each may be "".
     """
 
     git_dir: str
     made: str
     root_commit: str
+    remote: str = ""
 
     @property
     def made_at(self) -> str:
@@ -79,8 +81,8 @@ def upwards(start: Path) -> tuple[Path, ...]:
 
 def locate(start: Path) -> WorkTree | None:
     """Return the work tree that a folder lies in. `start` must be a real path."""
-    for folder in upwards(start):
-        tree = _look(folder)
+    for folder, owner in owned_upwards(start):
+        tree = _look(folder, owner)
         if isinstance(tree, WorkTree):
             return tree
     return None
@@ -88,8 +90,8 @@ def locate(start: Path) -> WorkTree | None:
 
 def doubt(start: Path) -> str:
     """Say why a `.git` on the way up was not believed; "" if each was."""
-    for folder in upwards(start):
-        tree = _look(folder)
+    for folder, owner in owned_upwards(start):
+        tree = _look(folder, owner)
         if isinstance(tree, WorkTree):
             return tree.doubt
         if tree:
@@ -97,12 +99,28 @@ def doubt(start: Path) -> str:
     return ""
 
 
-def _look(folder: Path) -> WorkTree | str:
+def owned_upwards(start: Path) -> Iterator[tuple[Path, int]]:
+    """Yield a folder and those above it, each with the user whose files count there beside this user's own.
+
+    That is the folder's owner, as for a repository that is mounted into a container. But above a folder of this user's
+    it is this user alone: whoever owns a shared folder has no say in what others keep below it.
+    """
+    passed_own = False
+    for folder in upwards(start):
+        try:
+            status = folder.stat()
+        except (OSError, ValueError):
+            yield folder, os.geteuid()  # it is gone, and so are its files
+            continue
+        passed_own = passed_own or is_mine(status)
+        yield folder, os.geteuid() if passed_own else status.st_uid
+
+
+def _look(folder: Path, owner: int) -> WorkTree | str:
     """The work tree whose `.git` lies in a folder. A text: there is none, and why not, if there is something to say."""
     dot = folder / ".git"
     try:
         status = dot.lstat()
-        owner = folder.stat().st_uid
     except (OSError, ValueError):
         return ""
     if not is_mine(status) and status.st_uid != owner:

@@ -368,12 +368,13 @@ def _find_ourselves() -> None:
 
 
 def data_dir(given: str = "") -> str:
-    """`CLAUDE_MEM_DATA_DIR`, then what the installer wrote into the command, then `~/.claude-mem`."""
+    """What the installer wrote into the command, then `CLAUDE_MEM_DATA_DIR`, then `~/.claude-mem`. The variable is last
+    where a launcher runs us: an agent's environment may be a project's, and the folder decides which settings count."""
+    if given:
+        return given
     if named := posix.environ.get(b"CLAUDE_MEM_DATA_DIR"):
         path = named.decode("utf-8", "surrogateescape")
         return path if path.startswith("/") else posix.getcwd() + "/" + path
-    if given:
-        return given
     return home_dir() + "/.claude-mem"
 
 
@@ -497,6 +498,8 @@ def start_worker(
     """Start a worker that outlives us, unless one was started moments ago; its process id, or 0. If two race, the lock
     decides. A person who has asked for it may set everything by the environment; `settings` are those of the worker
     that it replaces."""
+    if problem := program_problem(interpreter()):
+        raise PermissionError(1, problem, interpreter())
     make_private(home)
     make_private(home + "/logs")
     stamp = home + "/worker.starting"
@@ -519,9 +522,10 @@ def start_worker(
     keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
     keep[SPAWNED_AT] = b"%f" % time.time()
     # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
-    command = [sys.executable, "-E", "-P", "-m", "claude_mem", "serve"]
+    program = interpreter()
+    command = [program, "-E", "-P", "-m", "claude_mem", "serve"]
     return posix.posix_spawn(
-        sys.executable,
+        program,
         command,
         keep,
         file_actions=[
@@ -533,6 +537,30 @@ def start_worker(
         setsigmask=[],
         setsigdef=[_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP],
     )
+
+
+def interpreter() -> str:
+    """The Python that runs this process, by the path it was started by. `sys.executable` is whatever PYTHONEXECUTABLE
+    names, even under `-I`."""
+    if not posix.environ.get(b"PYTHONEXECUTABLE"):
+        return sys.executable
+    started = sys.orig_argv[0]
+    return started if started.startswith("/") else sys._base_executable  # type: ignore[attr-defined]
+
+
+def program_problem(path: str) -> str:
+    """Why a program must not be run: someone else than this user and root may change it. "" if nobody else may."""
+    try:
+        found, folder = posix.stat(path), posix.stat(path.rpartition("/")[0] or "/")
+        if posix.lstat(path).st_uid not in (0, posix.geteuid()) or found.st_uid not in (0, posix.geteuid()):
+            return "it belongs to another user"
+    except OSError as error:
+        return error.strerror or "it can't be looked at"
+    if found.st_mode & 0o002 or (folder.st_mode & 0o002 and not folder.st_mode & 0o1000):
+        return "anyone may change it"
+    if found.st_mode & 0o020 and found.st_gid != found.st_uid:  # where each user has a group alone, that is no one else
+        return "its group may change it"
+    return ""
 
 
 def installed_version() -> str:

@@ -6,6 +6,7 @@ nothing can be stale. `worker.json` (0600) says where the holder listens.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import http.client
 import json
@@ -37,7 +38,7 @@ HEALTH_SECONDS = 2.0
 ZOMBIE = "Z"  # it has ended, and whoever started it has not looked yet; in a container that may take seconds
 STOPPED = ("T", "t")  # by a signal, or by a debugger
 LAUNCHER = "claude-mem-hook"
-PYTHON = (sys.executable, "-I", "-S")
+PYTHON = (hook.interpreter(), "-I", "-S")
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -156,6 +157,11 @@ def running(data_dir: Path) -> Worker | None:
 def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False) -> Worker:
     """Start a worker if none runs, and wait until it listens; one of another version of this installation is replaced.
     Who has not `asked` for one gets the same that a hook would start."""
+    if problem := hook.program_problem(PYTHON[0]):
+        raise CannotDo(
+            f"{PYTHON[0]} is not run as the worker: {problem}",
+            hint="`chmod go-w` it and its folder, or install claude-mem again as yourself",
+        )
     replace_outdated(data_dir)
     deadline = time.monotonic() + seconds
     pid = hook.start_worker(str(data_dir), pause=0, asked=asked) if holder(data_dir) is None else 0
@@ -249,10 +255,53 @@ def _settings_of(pid: int) -> dict[bytes, bytes]:
 
 def write_launcher(data_dir: Path) -> Path:
     """Write the program that agents are told to run, and return its path. Its name never changes; what it runs may,
-    when Python or we move."""
+    when Python or we move. The one that the plugin runs is brought up to date too, if it is for this data directory."""
+    path = _write_launcher(launcher(data_dir), data_dir)
+    with contextlib.suppress(OSError):
+        if runs_for(plugin_launcher(), data_dir):
+            _write_launcher(plugin_launcher(), data_dir)
+    return path
+
+
+def plugin_launcher() -> Path:
+    """The one path that the plugin's hooks run. It has no installer that could write another into them, and nothing in
+    an agent's environment may name one."""
+    return launcher(Path(_home()) / ".claude-mem")
+
+
+def _home() -> str:
+    try:
+        return hook.home_dir()
+    except KeyError:
+        return "/"  # in a container, a user without a name and without `HOME`
+
+
+def write_plugin_launcher(data_dir: Path) -> None:
+    """Let the plugin use a data directory elsewhere, unless it has a launcher already. `doctor` says if it has none."""
+    with contextlib.suppress(OSError):  # a home folder in which nothing can be written is no reason not to start
+        if not os.path.lexists(plugin_launcher()):
+            _write_launcher(plugin_launcher(), data_dir)
+
+
+def remove_plugin_launcher(data_dir: Path) -> None:
+    """Remove it, and its folder if nothing else is in there, if it is for this data directory."""
+    if runs_for(plugin_launcher(), data_dir):
+        plugin_launcher().unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            plugin_launcher().parent.rmdir()
+
+
+def runs_for(path: Path, data_dir: Path) -> bool:
+    """Whether a launcher is there and keeps what it hears of in this data directory."""
+    try:
+        return str(data_dir) in shlex.split(_text(path), comments=True)
+    except ValueError:
+        return False  # not as we write it
+
+
+def _write_launcher(path: Path, data_dir: Path) -> Path:
     text = _launcher_text(data_dir)
-    path = launcher(data_dir)
-    hook.make_private(str(data_dir))
+    hook.make_private(str(path.parent))
     if _text(path) != text:
         temp = path.with_name(f".{path.name}.{os.getpid()}")
         temp.write_bytes(os.fsencode(text))  # a folder's name is bytes, and need not be text
@@ -262,12 +311,15 @@ def write_launcher(data_dir: Path) -> Path:
 
 
 def _launcher_text(data_dir: Path) -> str:
-    """A shell script. It also answers when our Python or our package is gone, since nothing else can say so then."""
+    """A shell script. It also answers when our Python or our package is gone, since nothing else can say so then. The
+    worker looks for `claude` in the home folder: the one of the installation, whatever an agent's environment says."""
     bridge = Path(hook.__file__).resolve().with_name("bridge.py")
     where, python, program = shlex.quote(str(data_dir)), shlex.quote(PYTHON[0]), shlex.quote(hook_words()[-1])
     run = shlex.join(hook_words())
     return f"""#!/bin/sh
 # claude-mem: what agents run. Written anew whenever the worker starts.
+unset PYTHONEXECUTABLE
+HOME={shlex.quote(_home())}; export HOME
 warn() {{
 case "$1" in
 {_warnings()}

@@ -1,12 +1,13 @@
 """Which project a folder belongs to.
 
-A project is a repository, not a folder name: worktrees share one, two repositories called `api` do not. Its
-identities are its git folder, by path and by inode, and its remote; the store remembers all of them, so that a
-repository which is moved, renamed or gains a remote keeps its memory. `git_files` reads them from git's own files.
+A project is a repository, not a folder name: worktrees share one, two repositories called `api` do not. It is
+recognised by its git folder, by path and by inode; the store remembers both, so that a repository which is moved or
+renamed keeps its memory. `git_files` reads them from git's own files. A remote is remembered too, but anyone can write
+one into a file: a folder that names the remote of a known project is a project of its own until a person merges them.
 
 A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what. Such a file may
-come with a repository, so it decides how a project is called, and never whose memory it shares: what a file joins is
-what lies below it, and two projects that lie apart are made one by a person only (`claude-mem project merge`).
+come with a repository or an archive, so it decides how the project is called in whose top folder it lies, and never
+whose memory it shares: two projects are made one by a person only (`claude-mem project merge`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import asyncio
 import os
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from claude_mem import git_files, untrusted_files
-from claude_mem.git_files import Repository, upwards
+from claude_mem.git_files import Repository
 
 OVERRIDE = ".claude-mem.toml"
 GENERAL = "general"  # what is saved where there is no folder; no folder is called so
 GIT, MADE = "git:", "made:"  # begin the identities of a git folder: its path, and its inode with when it was made
+REMOTE = "remote:"  # begins an identity that proves nothing by itself
 OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
 # What it may say, in words for people.
 SAYS = {
@@ -36,12 +38,15 @@ SAYS = {
     "worktrees": '`worktrees` is "share" or "isolate": is a worktree part of its repository, or a project of its own',
 }
 
+_IDENTITY = ("project", "worktrees")  # which project a folder is: not to be said from outside of it
+
 
 @dataclass(frozen=True, slots=True)
 class Project:
     """`identities` from the strongest to the weakest; any one that is known decides. `repository` may add one, and may
     show that a known path holds another repository now. `former` is the identity that version 0.1.0 had for a folder
-    whose `.git` is no longer believed; it counts only for a project that was first seen in this very folder."""
+    whose `.git` is no longer believed; it counts only for a project that was first seen in this very folder. `group` is
+    a folder above that a file there gives a name: the person is offered to merge the two."""
 
     name: str
     root: str
@@ -52,6 +57,7 @@ class Project:
     folder: str = ""  # what it would be called if no file said otherwise
     repository: Repository | None = None
     former: str = ""
+    group: str = ""
 
     @property
     def every_identity(self) -> tuple[str, ...]:
@@ -67,18 +73,17 @@ def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
     """Never fails: a folder that is gone, can't be read or can't even be is a project of its own."""
     folder = folder.replace("\0", "\ufffd")
     start = Path(os.path.realpath(folder or "/"))
-    said = _override(start)
     tree = git_files.locate(start)
     root, common = (tree.root, tree.git_dir) if tree else (start, None)
+    said = _override(start, root)
     if tree and tree.linked and said.get("worktrees") == "isolate":
         common = None  # a worktree that is to be a project of its own
     repository = git_files.describe(common) if common else None
     identities = [f"{GIT}{common}"] if common else [f"dir:{root}"]
-    if common and (remote := _remote(common)):
-        identities.append(f"remote:{remote}")
+    if common and repository and (remote := _remote(common)):
+        identities.append(f"{REMOTE}{remote}")
+        repository = replace(repository, remote=remote)
     name = str(said.get("project", "")).strip()[:100]
-    if name and git_files.locate(above := Path(said["named_in"])) is None:
-        identities.insert(0, f"dir:{above}")  # it came with no repository: what lies below it is one project
     called = _name(root, common)
     if name.casefold() in ("", GENERAL):
         name = called
@@ -86,8 +91,9 @@ def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
     skip_tools, subagents = tuple(said.get("skip_tools", ())), said.get("subagents", True)
     former = f"{GIT}{tree.former}" if tree and tree.former else ""
     return Project(
-        name, str(root), tuple(identities), enabled, skip_tools, subagents, called, repository=repository, former=former
-    )
+        name, str(root), tuple(identities), enabled, skip_tools, subagents, called,
+        repository=repository, former=former, group=str(said.get("group", "")),
+    )  # fmt: skip
 
 
 async def resolve_off_loop(folder: str, *, excluded: tuple[str, ...]) -> Project:
@@ -122,7 +128,7 @@ def why_off(folder: str, excluded: tuple[str, ...]) -> tuple[str, str] | None:
     """What switches memory off in a folder: a glob in the `setting`, a `file`, or a file with a `problem`."""
     if glob := excluded_by(folder, excluded):
         return "setting", glob
-    said = _override(Path(os.path.realpath(folder)))
+    said = _override_of(folder)
     if said.get("enabled", True):
         return None
     return ("problem", str(said["problem"])) if said.get("problem") else ("file", str(said["off"]))
@@ -135,29 +141,41 @@ def _name(root: Path, common: Path | None) -> str:
     return (str(named) if short.casefold() in ("", GENERAL) else short)[:100]
 
 
-def _override(start: Path) -> dict[str, Any]:
+def _override_of(folder: str) -> dict[str, Any]:
+    start = Path(os.path.realpath(folder))
+    tree = git_files.locate(start)
+    return _override(start, tree.root if tree else start)
+
+
+def _override(start: Path, top: Path) -> dict[str, Any]:
     """What the files on the way up say. The nearest word counts; one `enabled = false` anywhere is enough, and so is a
-    file that can't be understood: whoever wrote it wanted something."""
+    file that can't be understood: whoever wrote it wanted something. Above the `top` folder of a project a file can
+    only leave things out; whose memory is meant is no matter of what lies outside. `group` is the nearest folder there
+    to which a file gives a name."""
     found: dict[str, Any] = {}
-    for folder in upwards(start):
+    for folder, owner in git_files.owned_upwards(start):
         path = folder / OVERRIDE
-        said = _words_of(path)
+        said = _words_of(path, owner)
         wrong = [name for name, given in said.items() if name != "problem" and not _makes_sense(name, given)]
         if wrong:
             said = _problem(path, f": {SAYS.get(wrong[0], f'there is no setting {wrong[0][:100]!r}')}")
         if said.get("enabled") is False:
             said["off"] = str(path)
-        if "project" in said:
-            said["named_in"] = str(folder)
+        if not folder.is_relative_to(top):
+            said = {**({"group": str(folder)} if "project" in said else {}), **_without(said, _IDENTITY)}
         found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
     return found
 
 
-def _words_of(path: Path) -> dict[str, Any]:
-    """What one file says; nothing if there is none, or if it belongs to neither this user nor the folder's owner:
-    anyone may put a file into /tmp."""
+def _without(said: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: given for name, given in said.items() if name not in names}
+
+
+def _words_of(path: Path, owner: int) -> dict[str, Any]:
+    """What one file says; nothing if there is none, or if it belongs to neither this user, root nor `owner`: anyone may
+    put a file into /tmp."""
     try:
-        return tomllib.loads(untrusted_files.read_text(path, owner=path.parent.stat().st_uid))
+        return tomllib.loads(untrusted_files.read_text(path, owner=owner))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except untrusted_files.Refused as refused:
@@ -192,7 +210,7 @@ def _makes_sense(name: str, given: Any) -> bool:
 
 def override_problem(folder: str) -> str:
     """What can't be understood in which file, if anything; for `doctor`."""
-    return str(_override(Path(os.path.realpath(folder))).get("problem", ""))
+    return str(_override_of(folder).get("problem", ""))
 
 
 def git_doubt(folder: str) -> str:

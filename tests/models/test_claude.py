@@ -885,6 +885,15 @@ class TestUsable:
         program(tmp_path / "home" / ".local" / "bin" / "claude").chmod(mode)
         assert claude_program.find_program() == ""
 
+    def test_not_even_if_the_settings_name_it(self, tmp_path: Path) -> None:
+        script = program(tmp_path / "bin" / "claude", f"touch {tmp_path}/was-run")
+        script.chmod(0o707)
+        said = run(usable(str(script)))
+        assert "anyone may change it" in said
+        assert "claude_path" in said
+        assert ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script))).message == said
+        assert not (tmp_path / "was-run").exists()
+
     def test_what_the_program_runs_is_not_the_projects_either(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

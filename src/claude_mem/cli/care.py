@@ -217,6 +217,8 @@ def examine() -> Iterator[Check]:
     yield from _older(config)
     yield _mode(config)
     yield _hooks(config.data_dir)
+    yield from _programs(config)
+    yield from _plugin(config.data_dir)
     yield _latency()
     yield from _worker(config)
 
@@ -322,6 +324,25 @@ def _hooks(data_dir: Path) -> Check:
     return Check("hooks", True, ", ".join(there), hint if waiting else "", caveat=bool(waiting))
 
 
+def _programs(config: Config) -> Iterator[Check]:
+    """What runs at each event, and who may change it."""
+    launcher = process.launcher(config.data_dir)
+    there = [launcher] if launcher.exists() else []
+    named = [Path(config.claude_path).expanduser()] if config.claude_path else []
+    for program in (*there, *map(Path, (process.PYTHON[0], process.hook_words()[-1])), *named):
+        if program.exists() and (problem := hook.program_problem(str(program))):
+            hint = f"`chmod go-w {program}` and its folder, or install it again as yourself"
+            yield Check("programs", False, f"{program} is run, but {problem}", hint)
+
+
+def _plugin(data_dir: Path) -> Iterator[Check]:
+    """The plugin runs one fixed program, which may be for another data directory."""
+    fixed = process.plugin_launcher()
+    if any(host.elsewhere(os.environ) for host in HOSTS.values()) and not process.runs_for(fixed, data_dir):
+        found = f"the plugin runs {fixed}, which is {'for another folder' if fixed.exists() else 'not there'}"
+        yield Check("plugin", False, found, f"delete {fixed} if it is there, then run `claude-mem start`")
+
+
 def _latency() -> Check:
     """The real hook, as the agent runs it, on a payload of 4 KB, into a folder that is thrown away."""
     payload = json.dumps({"session_id": "doctor", "hook_event_name": "PostToolUse", "tool_input": "x" * 4000}).encode()
@@ -369,10 +390,10 @@ def _worker(config: Config) -> Iterator[Check]:
 
 
 def _related(client: Client) -> Iterator[Check]:
-    """Projects that may be the one of this folder, after it was copied to another disk."""
+    """Projects that may be the one of this folder: it was cloned again, or copied to another disk."""
     here = client.get("/api/projects", cwd=storable(str(Path.cwd()))).get("here") or {"related": ()}
     for row in here["related"]:
-        found = f"this repository has the same first commit as project {row['id']}, {row['name']} ({row['root']})"
+        found = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
         hint = f"`{row['command']}` joins their memories" if row["command"] else ""
         yield Check("project", True, found, hint, caveat=True)
 

@@ -102,7 +102,7 @@ def _say_related(related: list[dict[str, Any]]) -> None:
             if row["command"]
             else "; a session here makes it one of its own"
         )
-        output.say(f"this repository has the same first commit as {where}{how}")
+        output.say(f"this repository has the same {row['same']} as {where}{how}")
 
 
 def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> None:
@@ -129,7 +129,7 @@ def _show(found: dict[str, Any], options: argparse.Namespace) -> int:
     for step in found["open"]:
         output.line(f"open      {step}")
     for row in found["related"]:
-        output.line(f"related   {row['id']} {row['name']}  {row['root']}: the same first commit; `{row['command']}`")
+        output.line(f"related   {row['id']} {row['name']}  {row['root']}: the same {row['same']}; `{row['command']}`")
     return _switched(found["switch"], found["name"])
 
 

@@ -48,7 +48,8 @@ def add_commands(commands: Any) -> None:
 
 
 def start(_: argparse.Namespace) -> int:
-    worker = start_current(load().data_dir, asked=True)
+    worker = start_current(data_dir := load().data_dir, asked=True)
+    process.write_plugin_launcher(data_dir)
     output.line(f"worker running: process {worker.pid}, http://127.0.0.1:{worker.port}")
     return 0
 

@@ -61,6 +61,7 @@ def install(options: argparse.Namespace) -> int:
         output.say("nothing was changed (`--yes` changes them without asking)")
         return 1
     process.write_launcher(config.data_dir)
+    process.write_plugin_launcher(config.data_dir)
     record = Record(config.data_dir)
     if changes and not options.yes:
         plans, problems = _plans(chosen, ours)  # while the person was reading, an agent may have written its files
@@ -220,10 +221,12 @@ def _end(data_dir: Path, ours: Ours, *, delete: bool, keep: Sequence[str]) -> bo
     """Stop the worker, and delete. First the launcher: then no session that still runs can start another one. What was
     on its way in that moment may have; so it is looked at again."""
     ours.launcher.unlink(missing_ok=True)
+    process.remove_plugin_launcher(data_dir)
     stopped = False
     for _ in range(ENDINGS):
         stopped = process.stop(data_dir) or stopped
         ours.launcher.unlink(missing_ok=True)
+        process.remove_plugin_launcher(data_dir)
         if delete:
             _delete_ours(data_dir, keep=keep)
         time.sleep(END_SECONDS)

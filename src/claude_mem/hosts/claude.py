@@ -146,5 +146,6 @@ HOST = Host(
         agents=claude_transcript.agents,
         part=claude_transcript.part,
         head=claude_transcript.head,
+        named_by_line=True,
     ),
 )

@@ -35,6 +35,8 @@ class _Mark(msgspec.Struct):
 
     offset: int = 0
     session: str = ""
+    own: str = ""  # see `_Reader`
+    line_session: str = ""
     cwd: str = ""
     prompt_id: str = ""
     private: bool = False
@@ -45,7 +47,7 @@ class _Mark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
-    reader = _Reader(host, content_session_id, agent_id)
+    reader = _Reader(host, content_session_id, agent_id, own=content_session_id)
     found = reader.found
     with lines.problems(found), lines.opened(path) as file:
         start = offset if offset <= path.stat().st_size else 0  # a shorter file is another file
@@ -60,7 +62,7 @@ def read(
 
 def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> tuple[Found, str]:
     start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark()
-    reader = _Reader(host, start.session, agent_id)
+    reader = _Reader(host, start.session, agent_id, own=start.own)
     found = reader.found
     with lines.problems(found), lines.opened(path) as file:
         reader.resume(start)
@@ -117,8 +119,13 @@ def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
 
 
 class _Reader:
-    def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
+    """`own` is the session whose file this has to be, as a hook's payload says: lines of any other are passed over.
+    Without it, a person has named the file, and all of it counts."""
+
+    def __init__(self, host: str, content_session_id: str, agent_id: str, *, own: str = "") -> None:
         self.host = host
+        self.own = own
+        self.line_session = ""  # which the line before was of
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.found = Found()
@@ -131,6 +138,7 @@ class _Reader:
     def resume(self, mark: _Mark) -> None:
         self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
         self.prompt_id, self.at, self.position = mark.prompt_id, mark.at, mark.offset
+        self.line_session = mark.line_session
         if mark.private:
             self.found.private.add(mark.prompt_id)
 
@@ -139,6 +147,8 @@ class _Reader:
         return _Mark(
             offset=self.position,
             session=self.content_session_id,
+            own=self.own,
+            line_session=self.line_session,
             cwd=self.found.cwd,
             prompt_id=self.prompt_id,
             private=self.prompt_id in self.found.private,
@@ -168,6 +178,9 @@ class _Reader:
     def _record(self, record: dict[str, Any], start: int) -> None:
         if not isinstance(record.get("message"), dict):
             self.found.bad_lines += record.get("type") in ("user", "assistant")
+            return
+        self.line_session = string_of(record, "sessionId") or self.line_session
+        if self.own and self.line_session not in ("", self.own):
             return
         self.found.content_session_id = self.content_session_id = self.content_session_id or string_of(
             record, "sessionId"

@@ -240,6 +240,7 @@ HOST = Host(
         owns=_owns,
         head=codex_transcript.head,
         agents=codex_transcript.agents,
+        sessions=codex_transcript.sessions,
     ),
     note=NOTE,
 )

@@ -71,6 +71,12 @@ def _learn(found: Found, record: Fields) -> None:
     found.cwd = found.cwd or string_of(about, "cwd")
 
 
+def sessions(path: Path) -> frozenset[str]:
+    """The sessions that a rollout says it belongs to: its own thread, and if it is a subagent's, its parent's."""
+    about = _meta(path)
+    return frozenset({string_of(about, "id"), string_of(about, "session_id"), parent(about)}) - {""}
+
+
 def said_by_user(text: str) -> bool:
     return bool(text.strip()) and is_said(text) and not text.lstrip().startswith(_OF_CODEX)
 

@@ -108,7 +108,8 @@ def _last_words(fields: Fields) -> str:
     if reported == NO_WORDS:
         return ""
     path, at = string(fields.get("transcript_path")), milliseconds(fields.get("timestamp"))
-    return gemini_transcript.last_message(path, reported, at=at) or without_repetition(reported)
+    session = string(fields.get("session_id"))
+    return gemini_transcript.last_message(path, reported, at=at, session=session) or without_repetition(reported)
 
 
 def _tool_used(fields: Fields) -> Fields:

@@ -75,11 +75,14 @@ def _learn(path: Path, found: Found, record: Record) -> None:
         found.cwd = _project_root(path, string_of(record, "projectHash"))
 
 
-def last_message(path: str, reported: str, *, at: int = 0) -> str:
-    """Return the last message of the turn that a hook reports at this time; "" if the chat file does not have it.
+def last_message(path: str, reported: str, *, at: int = 0, session: str = "") -> str:
+    """Return the last message of the turn that a hook reports at this time; "" if the chat file does not have it, or
+    is not of this session.
 
     The file may have been written to since: what is later than the hook belongs to another turn.
     """
+    if session and head(Path(path)).content_session_id not in ("", session):
+        return ""
     messages = [message for message in _newest(Path(path)) if not at or milliseconds(message.get("timestamp")) <= at]
     if at:
         messages = _since_prompt(messages)

@@ -58,6 +58,10 @@ class Transcripts:
     owns: Callable[[Mapping[str, Any]], bool]
     head: Callable[[Path], Head]  # a quick look
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
+    # Does each line name its session? Then the reader passes over the lines of others. Else a file belongs to the
+    # sessions that it names, or to the one that `head` tells.
+    named_by_line: bool = False
+    sessions: Callable[[Path], frozenset[str]] | None = None
     # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
     named: bool = True
     # Is a closing message only exact in the transcript? Then it replaces the one that the hook reported.
@@ -65,6 +69,13 @@ class Transcripts:
     late_seconds: float = 0  # how long after a hook its own record of it may be written
     # For files of any size: without it they are read whole, and of a huge one only the beginning.
     part: PartReader | None = None
+
+    def is_of(self, path: Path, content_session_id: str) -> bool:
+        """Whether a file that a payload names is this session's, as far as the file tells."""
+        if self.named_by_line:
+            return True
+        known = self.sessions(path) if self.sessions else frozenset({self.head(path).content_session_id}) - {""}
+        return not known or content_session_id in known
 
 
 def _same(fields: Fields) -> Fields:

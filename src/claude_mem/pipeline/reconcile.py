@@ -62,13 +62,14 @@ def _read(session: Session, also: str, config: Config) -> Read:
     project = resolve(session.cwd, excluded=config.excluded_projects) if session.cwd else _NO_PROJECT
     if not project.enabled:
         return Read((), {}, {}, _size(path))  # switched off: what was said meanwhile is not made up for later
-    if not untrusted_files.is_own(path):
+    if not untrusted_files.is_own(path) or not transcripts.is_of(path, session.content_session_id):
         return Read((), {}, {}, session.transcript_offset)  # a payload may name any file
     read = partial(transcripts.read, host=session.host, content_session_id=session.content_session_id)
     main = read(path, offset=session.transcript_offset)
     told = list(main.events)
     for agent_id, file in transcripts.agents(path) if also else ():
-        if also in ("agents", f"agent-{agent_id}") and untrusted_files.is_own(file):
+        own = untrusted_files.is_own(file) and transcripts.is_of(file, session.content_session_id)
+        if also in ("agents", f"agent-{agent_id}") and own:
             told += read(file, agent_id=agent_id).events
     wanted = [event for each in told if (event := ingest.kept(each, project, config)) is not None]
     closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}

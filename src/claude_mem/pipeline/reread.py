@@ -58,6 +58,8 @@ def _read(source: Source, config: Config) -> Told:
     if not project.enabled:
         return {}
     name = source.content_session_id
+    if not transcripts.is_of(Path(source.path), name):
+        return {}
     main = transcripts.read(Path(source.path), host=source.host, content_session_id=name, over=True)
     told: defaultdict[str, list[Event]] = defaultdict(list)
     for event in [*main.events, *main.closings.values()]:

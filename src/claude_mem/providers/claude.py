@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 import unicodedata
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Mapping
@@ -25,10 +24,11 @@ from pathlib import Path
 
 import msgspec
 
+from claude_mem import hook
 from claude_mem.errors import CannotDo
 from claude_mem.providers.base import Captured, Reply, Request, Verdict, leaves
 from claude_mem.providers.claude_child import Line
-from claude_mem.providers.claude_program import Ask, find_program, path_for
+from claude_mem.providers.claude_program import Ask, find_program, path_for, unsafe
 from claude_mem.providers.claude_sdk import INSTALL
 from claude_mem.redact import redact
 from claude_mem.text import plain, shorten
@@ -151,7 +151,7 @@ class Claude:
     async def _run(self, ask: bytes, env: Mapping[str, str], captured: Captured) -> Reply:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            command = (sys.executable, "-E", "-P", "-m", "claude_mem.providers.claude_child")
+            command = (hook.interpreter(), "-E", "-P", "-m", "claude_mem.providers.claude_child")
             process = await _start(*command, cwd=self.folder, env=env, stdin=PIPE)
         except OSError as error:
             return Reply(verdict=Verdict.TRANSIENT, message=f"can't start a process: {error}")
@@ -194,7 +194,12 @@ async def usable(cli_path: str = "", env_file: str = "", *, sdk: bool = False) -
 
 
 def _missing(cli_path: str) -> str:
-    return f"{cli_path} is not a program: correct `claude_path`" if cli_path else _NO_PROGRAM
+    if not cli_path:
+        return _NO_PROGRAM
+    problem = unsafe(cli_path)
+    if problem:
+        return f"{cli_path} is not run, because {problem}: correct its owner and mode, or `claude_path`"
+    return f"{cli_path} is not a program: correct `claude_path`"
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

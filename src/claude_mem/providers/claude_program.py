@@ -11,11 +11,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
+from claude_mem import hook
 
 # The program goes on by itself after `max_tokens` (three more requests), an empty answer (one more) or a refusal, and
 # `max_turns` does not count those. What it does look at after each answer is its budget: with less than any answer costs,
@@ -84,7 +85,7 @@ def find_program(claude_path: str = "") -> str:
     usual places, else the one that came with the SDK. Empty if there is none."""
     if claude_path:
         named = Path(claude_path).expanduser().absolute()
-        return str(named) if _is_program(named) else ""
+        return str(named) if is_safe(named) else ""
     return next((str(path) for path in _usual_places() if is_safe(path)), "")
 
 
@@ -106,12 +107,13 @@ def path_for(program: str) -> str:
 
 def is_safe(path: Path) -> bool:
     """Return whether a program is the user's own or the system's, and nobody else may change it."""
-    try:
-        details = path.stat()
-    except OSError:
-        return False
-    ours = details.st_uid in (0, os.getuid())
-    return _is_program(path) and ours and not details.st_mode & stat.S_IWOTH
+    return _is_program(path) and not hook.program_problem(str(path))
+
+
+def unsafe(claude_path: str) -> str:
+    """Return why a program that is there must not be run, because others may change it; empty if that is not so."""
+    named = Path(claude_path).expanduser().absolute()
+    return hook.program_problem(str(named)) if _is_program(named) else ""
 
 
 def _usual_places() -> Iterator[Path]:

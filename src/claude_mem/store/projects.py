@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.git_files import Repository
-from claude_mem.projects import GIT, MADE, OLDER, Project
+from claude_mem.projects import GIT, MADE, OLDER, REMOTE, Project
 from claude_mem.store import jobs, notices, repositories, rules
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import plain, shorten
@@ -22,6 +23,7 @@ BELONGS = {
     "folders": "project_dirs",
     "repositories": "repositories",
 }
+_PATHS = ("git", "dir")  # kinds of identities that are a path
 _UNCOUNTED = ("documents", "repositories")  # what a person is not told of when two are made one
 
 
@@ -36,6 +38,7 @@ def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
     project_id = int(known)
     if found.repository:
         _settle(conn, found, found.repository, project_id, now=now)
+    _offer_group(conn, found, project_id, now=now)
     for identity in found.every_identity:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, project_id))
     if folder:
@@ -54,7 +57,7 @@ def find(conn: Connection, wanted: Project) -> int | None:
 def _known_by_identity(conn: Connection, wanted: Project) -> int | None:
     for identity in wanted.every_identity:
         known = _named(conn, identity)
-        if known is not None and not _is_mistaken(conn, wanted, identity):
+        if known is not None and not _is_mistaken(conn, wanted, identity, known):
             return known
     former = _named(conn, wanted.former) if wanted.former else None
     return former if former is not None and show(conn, former)["root"] == wanted.root else None
@@ -65,13 +68,35 @@ def _named(conn: Connection, identity: str) -> int | None:
     return None if known is None else int(known)
 
 
-def _is_mistaken(conn: Connection, wanted: Project, identity: str) -> bool:
+def _is_mistaken(conn: Connection, wanted: Project, identity: str, known: int) -> bool:
     """Whether an identity only seems to be that of this repository."""
     if wanted.repository is None:
         return False
+    if identity.startswith(REMOTE):
+        return not _may_join(conn, wanted.repository, known)
     if identity.startswith(GIT):
         return repositories.was_replaced(conn, wanted.repository)
     return identity.startswith(MADE) and repositories.is_copy(conn, wanted.repository)
+
+
+def _may_join(conn: Connection, repository: Repository, known: int) -> bool:
+    """Whether a repository that names a project's remote is more than a claim: it lies where that project lay (cloned
+    again), in the same git folder (a submodule in a worktree), or the project has not been seen in any folder here."""
+    return (
+        _named(conn, f"{GIT}{repository.git_dir}") == known
+        or repositories.has_sibling(conn, repository, known)
+        or not _is_seen_here(conn, known)
+    )
+
+
+def _is_seen_here(conn: Connection, project_id: int) -> bool:
+    """Whether a project has, or had, a folder on this machine; what was only imported waits for its first one."""
+    known = """
+        select exists (select 1 from repositories where project_id = ?1)
+            or exists (select 1 from project_dirs where project_id = ?1)
+        """
+    paths = [path for kind, _, path in (name.partition(":") for name in aliases(conn, project_id)) if kind in _PATHS]
+    return bool(value(conn, known, (project_id,))) or any(map(os.path.lexists, paths))
 
 
 def _known_by_name(conn: Connection, wanted: Project) -> int | None:
@@ -148,9 +173,18 @@ def _settle(conn: Connection, found: Project, repository: Repository, project_id
         _take_place(conn, found, repository, project_id, before, now=now)
     _leave_foreign_root(conn, _main_root(found, repository.git_dir), project_id)
     repositories.note(conn, repository, project_id)
-    for other in repositories.related(conn, project_id, repository.root_commit):
-        text = f"{_called(conn, project_id)} has the same first commit as {_called(conn, other['id'])}."
+    for other in repositories.related(conn, project_id, repository)[:1]:  # of many clones, the first one
+        text = f"{_called(conn, project_id)} has the same {other['same']} as {_called(conn, other['id'])}."
         _offer_merge(conn, project_id, other["id"], text, now=now)
+
+
+def _offer_group(conn: Connection, found: Project, project_id: int, *, now: int) -> None:
+    """Offer to merge a folder into the one above it that a `.claude-mem.toml` gives a name. The file alone joins
+    nothing: it may have come with an archive."""
+    group = _named(conn, f"dir:{found.group}") if found.group else None
+    if group is not None and group != project_id:
+        text = f"{_called(conn, project_id)} lies below {_called(conn, group)}, which is named by a .claude-mem.toml."
+        _offer_merge(conn, project_id, group, text, now=now)
 
 
 def _main_root(found: Project, git_dir: str) -> str:
@@ -222,17 +256,16 @@ def merge_command(source: int, target: int) -> str:
     return f"claude-mem project merge {source} {target}"
 
 
-def related(conn: Connection, project_id: int, root_commit: str = "") -> list[Row]:
-    """Other projects whose history began with the same commit, each with the command that makes them one."""
-    others = repositories.related(conn, project_id, root_commit)
+def related(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
+    """Other projects that have the `same` remote or first commit, each with the command that makes them one."""
+    others = repositories.related(conn, project_id, repository)
     return [{**row, "command": merge_command(project_id, row["id"]) if project_id else ""} for row in others]
 
 
 def here(conn: Connection, place: Project) -> Row:
     """The project of a folder, if it is known yet, and those it may have to be joined with."""
     project_id = find(conn, place)
-    root_commit = place.repository.root_commit if place.repository else ""
-    return {"id": project_id, "related": related(conn, project_id or 0, root_commit)}
+    return {"id": project_id, "related": related(conn, project_id or 0, place.repository)}
 
 
 # --- changing --------------------------------------------------------------------------------------------------------

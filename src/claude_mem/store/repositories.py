@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from claude_mem import git_files
 from claude_mem.git_files import Repository
+from claude_mem.projects import REMOTE
 from claude_mem.store.database import Connection, Row, one, rows
 
 MOST_RELATED = 5
+_SUBMODULE = re.compile(r"(.+?\.git)/(?:worktrees/[^/]+/)?modules/")
 
 
 def note(conn: Connection, repository: Repository, project_id: int) -> None:
     """Remember a git folder as it is now. What its files no longer say, because a log has expired, stays known."""
     conn.execute(
         """
-        insert into repositories values (?1, ?2, ?3, ?4) on conflict (git_dir) do update set
-               project_id = ?2, made = ?3, root_commit = iif(?4 = '' and made = ?3, root_commit, ?4)
+        insert into repositories (git_dir, project_id, made, root_commit, remote) values (?1, ?2, ?3, ?4, ?5)
+            on conflict (git_dir) do update set project_id = ?2, made = ?3, remote = ?5,
+               root_commit = iif(?4 = '' and made = ?3, root_commit, ?4)
         """,
-        (repository.git_dir, project_id, repository.made, repository.root_commit),
+        (repository.git_dir, project_id, repository.made, repository.root_commit, repository.remote),
     )
 
 
@@ -68,15 +72,37 @@ def is_seen(conn: Connection, project_id: int) -> bool:
     return any(git_files.is_at(Repository(row["git_dir"], row["made"], ""), row["git_dir"]) for row in found)
 
 
-def related(conn: Connection, project_id: int, root_commit: str = "") -> list[Row]:
-    """Other projects whose history began with the same commit: `id`, `name`, `root`."""
+def related(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
+    """Other projects that name the same remote, or whose history began with the same commit: `id`, `name`, `root`, and
+    what is the `same`."""
     return rows(
         conn,
-        """
-        select distinct p.id, p.name, p.root from repositories r join projects p on p.id = r.project_id
-         where r.project_id != ?1 and r.root_commit != ''
-           and (r.root_commit = ?2 or r.root_commit in (select root_commit from repositories where project_id = ?1))
-         order by p.id limit ?3
+        f"""
+        with own as (
+            select remote, root_commit from repositories where project_id = :project
+             union all select :remote, :root_commit),
+        alike as (
+            select project_id, 1 as rank from repositories where remote != '' and remote in (select remote from own)
+             union all select project_id, 1 from project_aliases
+              where identity in (select '{REMOTE}' || remote from own where remote != '')
+             union all select project_id, 2 from repositories
+              where root_commit != '' and root_commit in (select root_commit from own))
+        select p.id, p.name, p.root, iif(min(a.rank) = 1, 'remote', 'first commit') as same
+          from alike a join projects p on p.id = a.project_id
+         where a.project_id != :project group by p.id order by p.id limit :most
         """,
-        (project_id, root_commit, MOST_RELATED),
+        {
+            "project": project_id,
+            "remote": repository.remote if repository else "",
+            "root_commit": repository.root_commit if repository else "",
+            "most": MOST_RELATED,
+        },
     )
+
+
+def has_sibling(conn: Connection, repository: Repository, project_id: int) -> bool:
+    """Whether a repository of this project lies in the same git folder: a submodule has one there for each worktree."""
+    inside = _SUBMODULE.match(repository.git_dir)
+    known = rows(conn, "select git_dir from repositories where project_id = ?", (project_id,)) if inside else []
+    others = [_SUBMODULE.match(row["git_dir"]) for row in known]
+    return any(other is not None and inside is not None and other[1] == inside[1] for other in others)

@@ -25,8 +25,11 @@ def names(conn: Connection, project_id: int) -> frozenset[str]:
 
 def place(conn: Connection, project_id: int) -> Place:
     """Where the work of a project is done."""
-    known = "select identity from project_aliases where project_id = ? and identity like 'remote:%' order by identity"
-    remotes = tuple(row["identity"].removeprefix("remote:") for row in rows(conn, known, (project_id,)))
+    known = """
+        select substr(identity, 8) as remote from project_aliases where project_id = ?1 and identity like 'remote:%'
+         union select remote from repositories where project_id = ?1 and remote != '' order by remote
+        """
+    remotes = tuple(row["remote"] for row in rows(conn, known, (project_id,)))
     root = rows(conn, "select root from projects where id = ?", (project_id,))
     return Place(remotes, PurePosixPath(root[0]["root"]).name if root else "")
 

@@ -182,7 +182,7 @@ async def compress_turn(service: Service, request: Request) -> Any:
 
 async def list_projects(service: Service, request: Request) -> Any:
     """Every project with its sessions and observations counted. With a folder `cwd`, `here` is `{id, related}`: its
-    project, and other projects whose history began with the same commit, each with the `command` that joins them."""
+    project, and other projects that have the `same` remote or first commit, each with the `command` that joins them."""
     items = await service.db.read(project_rows.listing)
     place = await _place(service, request.query_params.get("cwd", ""))
     return {"items": items, "here": await service.db.read(project_rows.here, place) if place else None}

@@ -39,7 +39,7 @@ _WORDS = {
 async def show(service: Service, request: Request) -> Any:
     """A project: name, root, `aliases` (what it is recognised by), `folders`, `counts`, `first_at`, `last_at`,
     `agents`, `switch` (is it `on`, and what turns it off where), `open` next steps, its `last_summary`, and `related`
-    projects: those whose history began with the same commit, each with the `command` that makes the two one."""
+    projects: those that have the `same` remote or first commit, each with the `command` that makes the two one."""
     found = await service.db.read(_whole, row_id(request), limit=service.config.context_observations)
     switch = await asyncio.to_thread(_switch, found, service.config.excluded_projects)
     return {**found, "switch": switch}

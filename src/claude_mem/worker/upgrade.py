@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
@@ -84,7 +83,7 @@ def _fingerprint(folder: Path) -> Print:
 
 async def _probe(version: str) -> str:
     """Why the code on disk can't take over; "" if it can be imported, and is of this version."""
-    child = await asyncio.create_subprocess_exec(sys.executable, *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    child = await asyncio.create_subprocess_exec(hook.interpreter(), *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             said, wrong = await child.communicate()

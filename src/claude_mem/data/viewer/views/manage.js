@@ -67,7 +67,7 @@ function merging(found, others) {
     toast(`${plan.from.name} is part of ${plan.into.name} now.`);
     await go(`/project/${into}`);
   };
-  const same = (found.related || []).map((row) => h("p", {}, `${row.name} (${row.root}) has the same first commit. If they are one project, merge them here or with `, h("code", {}, row.command), "."));
+  const same = (found.related || []).map((row) => h("p", {}, `${row.name} (${row.root}) has the same ${row.same}. If they are one project, merge them here or with `, h("code", {}, row.command), "."));
   return panel("Merge", h("p", { class: "muted" }, "When one repository became two projects here, make them one."), ...same,
     h("p", { class: "toolbar" }, h("label", { for: "into" }, "Into"), choice, button("Merge…", merge, { kind: "danger" })));
 }
