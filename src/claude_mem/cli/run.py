@@ -327,7 +327,7 @@ def _follow(path: Path) -> None:
         if size > position:
             with path.open("rb") as file:
                 file.seek(position)
-                output.line(file.read().decode("utf-8", "replace").rstrip("\n"))
+                output.text(file.read().decode("utf-8", "replace").rstrip("\n"))
             position = size
 
 
