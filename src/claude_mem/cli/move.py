@@ -26,6 +26,7 @@ from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, W
 
 SECONDS = 600.0  # for one answer: a large database takes its time
 LOOK_SECONDS = 0.1
+MOST_STRANGE = 5
 _JSON = "one JSON object"
 EXPORT_NAMES = "claude-mem-*.jsonl"  # of exports that were given no name
 KINDS = {"project": "projects", "session": "sessions", "prompt": "prompts", "observation": "observations"}
@@ -388,6 +389,8 @@ def restore(options: argparse.Namespace) -> int:
     path = _named(options.path, config)
     checked = copies.check(path)
     output.say(f"{path} is sound: {_rows(checked.counts)}")
+    if checked.strange:
+        output.say(f"not made by claude-mem, and left out: {', '.join(checked.strange[:MOST_STRANGE])}")
     if not options.yes and not output.ask("put it in place of the present memory, which is kept?"):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1

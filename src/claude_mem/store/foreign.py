@@ -21,6 +21,7 @@ from claude_mem import hook
 from claude_mem.errors import CannotDo
 
 MAGIC = b"SQLite format 3\0"
+LARGEST_VALUE = 32 << 20  # bytes of one value or row; an event, the largest thing that is kept, has 8 MB at most
 OURS = frozenset(("receipts", "turns", "jobs", "project_aliases", "project_dirs"))  # no one else has these
 OLDER = frozenset(("observations", "session_summaries", "user_prompts"))
 LINKS = frozenset(("memory_session_id", "sdk_session_id"))
@@ -86,22 +87,46 @@ def _bare(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
     """A connection that can't write, closed again soon: a reader that stays keeps its owner's log from shrinking."""
-    try:
-        conn = apsw.Connection(_readable(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    with errors_of(path):
+        conn = apsw.Connection(address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
-            conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            conn.set_busy_timeout(5000)
+            guard(conn)
             conn.row_trace = _as_dict
             yield conn
         finally:
             conn.close()
+
+
+def guard(conn: apsw.Connection) -> None:
+    """Set up a connection for a file that someone may have prepared: no function, view or trigger of its schema is run
+    beyond SQLite's harmless ones, no value is larger than any of ours, and broken pages are noticed early."""
+    conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    conn.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    conn.limit(apsw.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    conn.pragma("cell_size_check", "on")
+    conn.set_busy_timeout(5000)
+
+
+@contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, which name the file and say what to do."""
+    try:
+        yield
     except apsw.BusyError as error:
         raise CannotDo(f"{path} is locked by another program", hint="try again when that is done") from error
+    except apsw.FullError as error:
+        raise CannotDo("there is no room for a copy: the disk is full", hint="make room, then try again") from error
+    except apsw.TooBigError as error:
+        raise CannotDo(
+            f"{path} holds a value of more than {LARGEST_VALUE >> 20} MB", hint="claude-mem writes no such values"
+        ) from error
     except (apsw.Error, UnicodeDecodeError) as error:
         raise CannotDo(f"{path} can't be read: {error}", hint="it is damaged, or no database") from error
 
 
-def _readable(path: Path) -> str:
+def address(path: Path) -> str:
     """How SQLite should open it.
 
     Without a log (`-wal`) no one is writing: as a file that does not change, SQLite then neither locks nor makes

@@ -47,18 +47,27 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     with savepoint(
         conn
     ):  # all or none: of a version in between, the next start would make a backup in place of that one
-        for number, sql in todo:
-            conn.execute(sql)
-            conn.pragma("user_version", number)
-            _note_schema(conn, number)
-            failpoint("migrate.applied")
+        _apply(conn, todo)
+
+
+def build(conn: apsw.Connection, version: int) -> None:
+    """Make the tables of a version in an empty database."""
+    with savepoint(conn):
+        _apply(conn, [(number, sql) for number, sql in scripts() if number <= version])
+
+
+def _apply(conn: apsw.Connection, todo: list[tuple[int, str]]) -> None:
+    for number, sql in todo:
+        conn.execute(sql)
+        conn.pragma("user_version", number)
+        _note_schema(conn, number)
+        failpoint("migrate.applied")
 
 
 def _check_schema(conn: apsw.Connection, have: int) -> None:
     """A flipped bit in a table's definition or in the version would lead everything astray that follows."""
-    known = _known_schema(conn) or ""
-    number, _, schema = known.partition(":")
-    if known and (number, schema) != (str(have), _schema(conn)):
+    known = _known_schema(conn)
+    if known is not None and known != f"{have}:{_schema(conn)}":
         raise Damaged("the database's tables are not what they were", hint="the worker puts a backup in its place")
 
 
