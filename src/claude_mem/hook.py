@@ -43,6 +43,7 @@ ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 
 START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at every event
 WAITING_SECONDS = 600  # an event that has waited so long is a reason to tell the person
 TELL_SECONDS = 86_400  # the same trouble is told once a day
+DAMAGED = ".damaged-"  # in the name of what stood in the place of a file of ours
 WARNED = "worker.warned"  # touched when the person was told; the worker removes it when it has started
 
 # A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
@@ -391,7 +392,9 @@ def _keep(home: str, record: bytes) -> None:
     try:
         _check_owner(home)
         fd = posix.open(temp, flags, 0o600)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if isinstance(error, NotADirectoryError):
+            _put_away(home + "/spool")
         make_private(home)
         make_private(home + "/spool")
         fd = posix.open(temp, flags, 0o600)
@@ -411,6 +414,12 @@ def _keep(home: str, record: bytes) -> None:
     posix.fsync(folder)  # the name too must survive a power cut
     posix.close(folder)
     _point(b"hook.renamed")
+
+
+def _put_away(path: str) -> None:
+    """Rename what stands in the place of a file of ours: a folder, a link, a pipe. The worker keeps it elsewhere."""
+    _check_mine(path, posix.lstat(path))
+    posix.rename(path, "%s%s%016x" % (path, DAMAGED, time.time_ns()))  # noqa: UP031 -- as above
 
 
 def _miss(home: str) -> None:
@@ -497,6 +506,11 @@ def start_worker(
     that it replaces."""
     make_private(home)
     make_private(home + "/logs")
+    try:
+        posix.stat(home + "/logs/")
+    except NotADirectoryError:
+        _put_away(home + "/logs")
+        make_private(home + "/logs")
     stamp = home + "/worker.starting"
     try:
         if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
@@ -504,13 +518,20 @@ def start_worker(
     except FileNotFoundError:
         pass
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
-    posix.close(posix.open(stamp, flags | posix.O_CLOEXEC, 0o600))
+    try:
+        fd = posix.open(stamp, flags | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
+    except OSError:
+        _put_away(stamp)
+        fd = posix.open(stamp, flags | posix.O_CLOEXEC, 0o600)
+    posix.close(fd)
     posix.utime(stamp)
     words = home + "/logs/start.log"
     try:
         posix.unlink(words)  # whatever it was: what the worker says goes into a file of its own
     except FileNotFoundError:
         pass
+    except (IsADirectoryError, PermissionError):
+        _put_away(words)
     _shut_inherited()
     keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
     keep.update(settings or {})

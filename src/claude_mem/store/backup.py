@@ -22,7 +22,7 @@ from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
 from claude_mem.failpoints import failpoint
 from claude_mem.spool import changed_at, sync_folder
-from claude_mem.store import damage, foreign, jobs, migrate, observations, seals, search, transfer
+from claude_mem.store import damage, foreign, jobs, migrate, observations, seals, search, stones, transfer
 from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
 
@@ -367,6 +367,15 @@ def settle(conn: Connection) -> None:
     now = ids.now()
     for row in rows(conn, "select id from projects"):
         jobs.ask(conn, "render", f"{row['id']}.restored.{now}", now=now)
+
+
+def uncheckable(path: Path, folder: Path) -> int:
+    """How many tombstones of a lost key a backup does not have: it may hold what they stand for."""
+    unsure = stones.unchecked(folder)
+    if not unsure:
+        return 0
+    with foreign.reading(path) as conn:
+        return len(stones.missing(conn, unsure)) if _has(conn, "tombstones") else len(unsure)
 
 
 def swap(fresh: Path, database: Path, backups: Path) -> Path | None:

@@ -7,6 +7,7 @@ nothing can be written: in no case is a byte of it changed, nor a file made besi
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -197,7 +198,17 @@ def _log(path: Path) -> Path:
 
 
 def _uri(path: Path, options: str) -> str:
-    return f"file:{quote(str(path.absolute()))}?{options}"
+    return f"file:{quote(os.fsencode(path.absolute()))}?{options}"
+
+
+def name_of(path: Path) -> str:
+    """A database's name as SQLite takes it, with `SQLITE_OPEN_URI`. A folder's name is bytes, and need not be UTF-8."""
+    text = str(path.absolute())
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _uri(path, "cache=private")
+    return text
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:

@@ -13,6 +13,7 @@ import apsw
 from claude_mem import hook, ids
 from claude_mem.errors import CannotDo, Damaged, TooNew
 from claude_mem.failpoints import failpoint
+from claude_mem.store import foreign
 from claude_mem.store.savepoint import savepoint
 
 PART = ".part"  # ends the name of a copy that is not finished
@@ -114,7 +115,8 @@ def backup(conn: apsw.Connection, path: Path, *, gently: bool = False) -> None:
 
 
 def _copy(conn: apsw.Connection, path: Path, *, gently: bool) -> None:
-    copy, file = apsw.Connection(str(path)), os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+    copy, file = apsw.Connection(foreign.name_of(path), flags=flags), os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with copy.backup("main", conn, "main") as step:
             while not step.done:

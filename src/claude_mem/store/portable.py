@@ -288,6 +288,8 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
     """What became of it: added, changed, known or forgotten."""
     if isinstance(record, Project):
         return _adopt(conn, record, now=now)[1]
+    if not isinstance(record, Session) and stones.bars_unknown(conn, at=record.created_at):
+        return FORGOTTEN
     project_id = _project_id(conn, record.project, now=now)
     if isinstance(record, Session):
         span = {"since": record.started_at, "until": record.last_event_at}

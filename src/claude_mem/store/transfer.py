@@ -90,7 +90,7 @@ def copy(source: Path, path: Path, *, halted: Callable[[], bool] | None = None) 
     """Make the database `path`, of the same version, with every row of `source` that its tables can hold."""
     hook.make_private(str(path.parent))
     path.touch(0o600)
-    with foreign.errors_of(source), closing(apsw.Connection(str(path), flags=_FLAGS)) as conn:
+    with foreign.errors_of(source), closing(apsw.Connection(foreign.name_of(path), flags=_FLAGS)) as conn:
         foreign.guard(conn)
         conn.pragma("journal_mode", "memory")  # it is a copy: if anything fails, all of it goes
         conn.pragma("synchronous", "off")
