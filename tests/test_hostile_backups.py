@@ -145,7 +145,7 @@ def test_nothing_but_rows_is_put_back(hostile: Callable[[Wound], Path], made: Pa
     if "missing" not in name:
         assert backup.check(path).strange
     proof.record(
-        "hostile backups: schema that came along", of="SEC", goal="0", measured=0, ok=True, command=COMMAND, tally=True,
+        "hostile backups: schema that came along", of="S17", goal="0", measured=0, ok=True, command=COMMAND, tally=True,
         note=f"{len(LEFT_OUT)} kinds of schema, {len(REFUSED)} kinds of rows that can't be",
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def test_rows_that_can_not_be_are_refused(hostile: Callable[[Wound], Path], tmp_
     assert str(path) in str(refused.value) or "claude-mem.db" in str(refused.value)
     assert list(tmp_path.glob(f"{backup.RESTORING}*")) == []
     proof.record(
-        "hostile backups: rows that can't be, put back", of="SEC", goal="0", measured=0, ok=True, command=COMMAND, tally=True
+        "hostile backups: rows that can't be, put back", of="S17", goal="0", measured=0, ok=True, command=COMMAND, tally=True
     )  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def test_what_a_file_computes_costs_no_memory(hostile: Callable[[Wound], Path], 
         pass
     risen = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     proof.record(
-        "hostile backups: memory for a generated column of 900 MB", of="SEC", goal="≤ 100 MB", measured=risen, unit="MB",
+        "hostile backups: memory for a generated column of 900 MB", of="S17", goal="≤ 100 MB", measured=risen, unit="MB",
         ok=risen <= 100, command=COMMAND,
     )  # fmt: skip
     assert risen <= 100

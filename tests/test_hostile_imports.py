@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def note(name: str, *, measured: object, ok: bool, goal: str = "0", unit: str = "") -> None:
-    proof.record(f"hostile imports: {name}", of="SEC", goal=goal, measured=measured, ok=ok, unit=unit, command=COMMAND)
+    proof.record(f"hostile imports: {name}", of="S17", goal=goal, measured=measured, ok=ok, unit=unit, command=COMMAND)
 
 
 def read_all(path: Path) -> list[Any]:

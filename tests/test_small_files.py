@@ -140,7 +140,7 @@ def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Pa
             failed[name, kind] = f"{type(error).__name__}: {error}"
         shutil.rmtree(folder)
     proof.record(
-        "own small files: damage with which a worker starts", of="SEC", goal=f"{len(cases)} of {len(cases)}",
+        "own small files: damage with which a worker starts", of="R17", goal=f"{len(cases)} of {len(cases)}",
         measured=len(cases) - len(failed), ok=not failed, command=COMMAND,
     )  # fmt: skip
     assert failed == {}

@@ -11,7 +11,6 @@ import pytest
 
 from claude_mem import ids
 from claude_mem.config import load
-from claude_mem.errors import CannotDo
 from claude_mem.spool import append_private
 from claude_mem.store import marks, stones
 from claude_mem.store.stones import Stone

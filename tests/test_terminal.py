@@ -10,6 +10,7 @@ import select
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -65,21 +66,49 @@ LISTS = {
 BODIES = {"events": ("body",)}
 
 
+def _in_names(*values: Any) -> str:
+    return f"{values[0] or 'x'}{IN_NAMES}"
+
+
+def _in_prose(*values: Any) -> str:
+    return f"{values[0] or 'x'}{IN_PROSE}"
+
+
+def _in_list(*values: Any) -> str:
+    return _json([*json.loads(values[0]), IN_NAMES])
+
+
+def _in_texts(*values: Any) -> str:
+    return _json([*json.loads(values[0]), IN_PROSE])
+
+
+def _in_body(*values: Any) -> str:
+    return _json(map_strings(json.loads(values[0]), _hostile))
+
+
+CHANGES = {
+    "in_names": _in_names, "in_prose": _in_prose, "in_list": _in_list, "in_texts": _in_texts, "in_body": _in_body,
+}  # fmt: skip
+
+
 def poison(path: Path) -> None:
     """Hostile names and texts in every column that holds one."""
     conn = apsw.Connection(str(path))
-    conn.create_scalar_function("in_names", lambda text: (text or "x") + IN_NAMES, 1)
-    conn.create_scalar_function("in_prose", lambda text: (text or "x") + IN_PROSE, 1)
-    conn.create_scalar_function("in_list", lambda text: _json([*json.loads(text), IN_NAMES]), 1)
-    conn.create_scalar_function("in_texts", lambda text: _json([*json.loads(text), IN_PROSE]), 1)
-    conn.create_scalar_function("in_body", lambda text: _json(map_strings(json.loads(text), _hostile)), 1)
+    for name, change in CHANGES.items():
+        conn.create_scalar_function(name, change, 1)
     try:
         conn.execute("delete from checks where name not in ('schema')")
         conn.execute(
             "insert into jobs (kind, subject, due_at, dead, error, created_at) values ('render', 'x', 0, 1, '', 0)"
         )
         conn.execute("insert into checks values ('full', 1, 0, '')")
-        changes = {"in_names": NAMES, "in_prose": PROSE, "in_list": LISTS, "in_texts": TEXTS, "in_body": BODIES}
+        changes: dict[str, Any] = {
+            "in_names": NAMES,
+            "in_prose": PROSE,
+            "in_list": LISTS,
+            "in_texts": TEXTS,
+            "in_body": BODIES,
+        }
         for change, columns in changes.items():
             for table, names in columns.items():
                 known = {row[1] for row in conn.execute(f"pragma table_info({table})")}
@@ -205,7 +234,7 @@ def test_no_command_prints_what_a_terminal_acts_on(hostile: Lab, where: object) 
                 if found := leaks(written):
                     wrong[" ".join([name, *more])] = found[:5]
     proof.record(
-        f"terminal: sequences that reached it, {'pipe' if where is in_a_pipe else 'pty'}", of="SEC", goal="0",
+        f"terminal: sequences that reached it, {'pipe' if where is in_a_pipe else 'pty'}", of="S18", goal="0",
         measured=len(wrong), ok=not wrong, command=COMMAND, note=f"{run} runs of {len(known)} commands × {len(SEQUENCES)} sequences",
     )  # fmt: skip
     assert wrong == {}

@@ -82,7 +82,6 @@ def let_it_start(lab: Lab) -> None:
 STOPS: dict[str, Callable[[Lab], None]] = {
     "the database a link": keep_from_starting,
     "a log of the database a link": link("claude-mem.db-wal"),
-    "a folder of ours that leads nowhere": lambda lab: (shutil.rmtree(lab.data / "aside"), link("aside")(lab))[1],
 }
 # What is moved aside: by the next hook there is a worker.
 WOUNDS = {
@@ -229,7 +228,7 @@ def test_nothing_is_said_while_nothing_is_wrong(lived_in: Lab) -> None:
 
 def test_events_that_have_just_come_are_no_reason_to_say_anything(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="go", prompt_id="p1")
-    (lab.data / "forget.key").write_bytes(b"ab")
+    (lab.data / "claude-mem.db").symlink_to(lab.folder / "elsewhere.db")
     lab.mem("start", ok=False)
     assert not warned(start(lab))
     ended(lab)
@@ -260,10 +259,10 @@ def test_a_file_in_place_of_the_pipe_does_not_pass_for_a_worker(lived_in: Lab) -
 
 @pytest.fixture
 def unwritable(lab: Lab) -> Iterator[Lab]:
-    """Nothing can be made in the spool, whoever we are: its place is taken by a file."""
+    """Nothing can be made in the spool, whoever we are: it is on a disk that is not there."""
     leave(lab, lab.project, TEXT)
     shutil.rmtree(lab.data / "spool", ignore_errors=True)
-    (lab.data / "spool").write_text("")
+    (lab.data / "spool").symlink_to("/nowhere/at/all")
     yield lab
 
 

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -152,7 +153,7 @@ def _copy_sequence(conn: apsw.Connection) -> None:
             )
 
 
-def _bare(conn: apsw.Connection, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+def _bare(conn: apsw.Connection, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     cursor = conn.cursor()
     cursor.row_trace = None
     return list(cursor.execute(sql, values))
