@@ -94,8 +94,8 @@ CHANGES = {
 def poison(path: Path) -> None:
     """Hostile names and texts in every column that holds one."""
     conn = apsw.Connection(str(path))
-    for name, change in CHANGES.items():
-        conn.create_scalar_function(name, change, 1)
+    for function, compute in CHANGES.items():
+        conn.create_scalar_function(function, compute, 1)
     try:
         conn.execute("delete from checks where name not in ('schema')")
         conn.execute(

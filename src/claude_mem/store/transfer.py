@@ -20,7 +20,6 @@ import apsw
 
 from claude_mem import hook
 from claude_mem.errors import CannotDo
-from claude_mem.failpoints import failpoint
 from claude_mem.store import foreign, migrate
 
 HIGHEST_NUMBER = 1 << 53  # of a row; beyond it SQLite itself begins to guess
@@ -106,7 +105,6 @@ def copy(source: Path, path: Path, *, halted: Callable[[], bool] | None = None) 
             _check_version(conn, source, version)
         with conn:
             _copy_rows(conn, source, ours)
-        failpoint("transfer.copied")
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
