@@ -505,33 +505,15 @@ def start_worker(
     decides. A person who has asked for it may set everything by the environment; `settings` are those of the worker
     that it replaces."""
     make_private(home)
-    make_private(home + "/logs")
-    try:
-        posix.stat(home + "/logs/")
-    except NotADirectoryError:
-        _put_away(home + "/logs")
-        make_private(home + "/logs")
     stamp = home + "/worker.starting"
     try:
         if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
             return 0
-    except FileNotFoundError:
-        pass
-    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
-    try:
-        fd = posix.open(stamp, flags | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
     except OSError:
-        _put_away(stamp)
-        fd = posix.open(stamp, flags | posix.O_CLOEXEC, 0o600)
-    posix.close(fd)
-    posix.utime(stamp)
-    words = home + "/logs/start.log"
-    try:
-        posix.unlink(words)  # whatever it was: what the worker says goes into a file of its own
-    except FileNotFoundError:
-        pass
-    except (IsADirectoryError, PermissionError):
-        _put_away(words)
+        pass  # there is none, or what is there is put away
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
+    _stamp(stamp, flags)
+    words = _new_log(home + "/logs")
     _shut_inherited()
     keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
     keep.update(settings or {})
@@ -551,6 +533,33 @@ def start_worker(
         setsigmask=[],
         setsigdef=[_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP],
     )
+
+
+def _stamp(path: str, flags: int) -> None:
+    """Note that a worker is being started now."""
+    try:
+        fd = posix.open(path, flags | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
+    except OSError:
+        _put_away(path)
+        fd = posix.open(path, flags | posix.O_CLOEXEC, 0o600)
+    posix.close(fd)
+    posix.utime(path)
+
+
+def _new_log(folder: str) -> str:
+    """Make room for a worker's last words, in a file of its own. Return the file's path."""
+    make_private(folder)
+    path = folder + "/start.log"
+    try:
+        posix.unlink(path)  # whatever it was
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        _put_away(folder)
+        make_private(folder)
+    except (IsADirectoryError, PermissionError):
+        _put_away(path)
+    return path
 
 
 def installed_version() -> str:
