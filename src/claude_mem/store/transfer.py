@@ -94,6 +94,7 @@ def copy(source: Path, path: Path, *, halted: Callable[[], bool] | None = None) 
         foreign.guard(conn)
         conn.pragma("journal_mode", "memory")  # it is a copy: if anything fails, all of it goes
         conn.pragma("synchronous", "off")
+        conn.pragma("secure_delete", "on")  # what is forgotten later must not be left in a page that was freed here
         conn.execute("attach database ? as backup", (foreign.address(source),))
         version = int(next(iter(_bare(conn, "pragma backup.user_version")))[0])
         migrate.build(conn, version)
