@@ -174,7 +174,7 @@ class Lab:
             worker.wait()
 
     def processes(self) -> list[str]:
-        mark = f"CLAUDE_MEM_DATA_DIR={self.data}\0".encode()
+        mark = os.fsencode(f"CLAUDE_MEM_DATA_DIR={self.data}\0")
         return [folder.name for folder in Path("/proc").glob("[0-9]*") if mark in _environment(folder)]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem import hook, process
+from claude_mem import hook, own_files, process
 from claude_mem.client import Client
 from claude_mem.pipeline.stage import Commit
 from claude_mem.records import Job
@@ -545,16 +545,15 @@ def test_nothing_is_written_into_a_folder_of_someone_else(lab: Lab) -> None:
     assert_a_good_event_is_stored(lab)
 
 
-def test_a_file_in_place_of_the_spool_is_reported(lab: Lab) -> None:
+def test_a_file_in_place_of_the_spool_is_moved_aside(lab: Lab) -> None:
     lab.data.mkdir(mode=0o700)
     (lab.data / "spool").write_text("a file")
-    assert_it_says_so_at_a_session_start(lab)
-    assert str(lab.data / "spool") in complaints(lab)
-    assert run(lab, "save", tool(), worker=True) == hook.ANSWER
-    assert not (lab.data / "logs" / "start.log").exists(), "no worker could begin, so none is started"
-    assert status(lab)["queued"] == 0
-    (lab.data / "spool").unlink()
-    assert_a_good_event_is_stored(lab)
+    assert run(lab, "save", tool()) == hook.ANSWER
+    lab.mem("drain")
+    assert lab.status()["stored"] == 1
+    (moved,) = own_files.listing(lab.data)
+    assert moved.name == "spool"
+    assert (lab.data / moved.kept).read_text() == "a file"
 
 
 def test_a_spool_that_was_moved_to_another_disk_is_followed(lab: Lab, tmp_path: Path) -> None:

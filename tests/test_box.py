@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem import box, bridge, hook, process
+from claude_mem import box, bridge, hook, own_files, process
 from claude_mem.errors import CannotDo
 from tests import proof
 from tests.lab import HOOK, MEM, Lab
@@ -189,10 +189,13 @@ def test_a_link_in_place_of_a_file_of_ours_is_not_written_through(lab: Lab, name
     for where in (target, missing):
         (lab.data / name).unlink(missing_ok=True)
         (lab.data / name).symlink_to(where)
-        if name != "worker.log":
+        if name in box.DATABASES:
             said = refusal(lab)
             assert f"{lab.data / name} is a link" in said
             assert "hint" in said
+        else:  # it is moved aside, as it is, and reported
+            assert lab.drain() == 0
+            assert [moved.name for moved in own_files.listing(lab.data)] == [name] * (1 + (where == missing))
     assert target.read_bytes() == CANARY
     assert not missing.exists()
 
@@ -212,7 +215,8 @@ def test_a_log_with_a_second_name_is_not_written_to(lab: Lab) -> None:
     target.write_bytes(CANARY)
     (lab.data / "logs").mkdir(parents=True, mode=0o700)
     (lab.data / "logs" / "worker.log").hardlink_to(target)
-    assert "second name" in lab.mem("serve", ok=False).stderr
+    lab.start()
+    assert "has a second name" in lab.mem("status").stdout
     assert target.read_bytes() == CANARY
 
 
@@ -396,7 +400,7 @@ def test_every_place_that_can_signal_is_known() -> None:
 
 
 def test_shutting_refuses_with_words(tmp_path: Path) -> None:
-    (tmp_path / "token").symlink_to(tmp_path / "x")
+    (tmp_path / "claude-mem.db").symlink_to(tmp_path / "x")
     with pytest.raises(CannotDo, match="is a link") as caught:
         box.shut(tmp_path)
     assert caught.value.hint

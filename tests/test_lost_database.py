@@ -16,7 +16,7 @@ import pytest
 
 from claude_mem import auditlog
 from claude_mem.config import Config, load
-from claude_mem.store import backup, damage, repair, stones
+from claude_mem.store import backup, damage, marks, repair, stones
 from claude_mem.store.stones import Stone
 from claude_mem.worker.service import Service
 from tests import wounds
@@ -198,6 +198,7 @@ def _start_of_a_session(lab: Lab) -> str:
 
 def tombstone(config: Config) -> None:
     stones.keep(config.data_dir, [Stone(n=1, mark="0" * 32, until=1)])
+    marks.marker(config.data_dir)()  # with its key: one without is barred for good
 
 
 def leave_log(config: Config) -> None:

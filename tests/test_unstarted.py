@@ -16,6 +16,7 @@ import pytest
 
 from claude_mem import hook, ids, process
 from claude_mem.hosts.registry import HOSTS
+from tests import proof
 from tests.lab import HOOK, Lab
 from tests.test_hook import leave, payload, pretended_worker, reply, run
 from tests.waiting import wait_for
@@ -65,9 +66,26 @@ def content(name: str, text: bytes) -> Callable[[Lab], None]:
     return wound
 
 
+def keep_from_starting(lab: Lab) -> None:
+    """A link in the place of the database is refused: that may be where a person keeps it."""
+    database = lab.data / "claude-mem.db"
+    database.rename(lab.folder / "elsewhere.db")
+    database.symlink_to(lab.folder / "elsewhere.db")
+
+
+def let_it_start(lab: Lab) -> None:
+    (lab.data / "claude-mem.db").unlink()
+    (lab.folder / "elsewhere.db").rename(lab.data / "claude-mem.db")
+
+
+# What stops a worker, and is not for us to move aside.
+STOPS: dict[str, Callable[[Lab], None]] = {
+    "the database a link": keep_from_starting,
+    "a log of the database a link": link("claude-mem.db-wal"),
+}
+# What is moved aside: by the next hook there is a worker.
 WOUNDS = {
     "forget.key truncated": content("forget.key", b"ab"),
-    "forget.key empty": content("forget.key", b""),
     "forget.key garbled": content("forget.key", b"\xff" * 140),
     **{
         f"{name} a folder": folder(name)
@@ -78,6 +96,7 @@ WOUNDS = {
     },
     **{f"{name} a link": link(name) for name in ("token", "worker.lock", "worker.json", "worker.fifo", "worker.starting")},
 }  # fmt: skip
+FEW = [*WOUNDS] if proof.long() else [*WOUNDS][::4]
 
 
 @pytest.fixture
@@ -103,10 +122,21 @@ def ended(lab: Lab) -> None:
     wait_for(lambda: not lab.processes())
 
 
-@pytest.mark.parametrize("name", WOUNDS)
-def test_a_worker_that_can_not_start_is_told_of_at_the_next_session(lived_in: Lab, name: str) -> None:
+@pytest.mark.parametrize("name", FEW)
+def test_damage_to_a_small_file_stops_no_worker(lived_in: Lab, name: str) -> None:
     lab = lived_in
     WOUNDS[name](lab)
+    _later(lab)
+    lab.hook("UserPromptSubmit", prompt="and on", prompt_id="p3")
+    found = lab.wait_digested()
+    assert found["captured"] == found["stored"] == 3
+    assert any(name.partition(" ")[0] in said for said in found["damage"])
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_worker_that_can_not_start_is_told_of_at_the_next_session(lived_in: Lab, name: str) -> None:
+    lab = lived_in
+    STOPS[name](lab)
     lab.hook("UserPromptSubmit", prompt="and on", prompt_id="p3")
     ended(lab)
     before = sorted(path.name for path in (lab.data / "spool").iterdir())
@@ -137,8 +167,7 @@ def _later(lab: Lab) -> None:
 
 def test_it_is_told_once_a_day_and_again_when_it_was_well_in_between(lived_in: Lab) -> None:
     lab = lived_in
-    key = lab.data / "forget.key"
-    key.write_bytes(b"ab")
+    keep_from_starting(lab)
     lab.mem("start", ok=False)
     assert warned(settled_start(lab))
     assert not warned(settled_start(lab))
@@ -148,12 +177,12 @@ def test_it_is_told_once_a_day_and_again_when_it_was_well_in_between(lived_in: L
     os.utime(stamp, (yesterday, yesterday))
     assert warned(settled_start(lab))
     assert not warned(settled_start(lab))
-    key.unlink()
+    let_it_start(lab)
     lab.mem("start")
     lab.wait_digested()
     assert not stamp.exists()
     lab.mem("stop")
-    key.write_bytes(b"ab")
+    keep_from_starting(lab)
     lab.spool("UserPromptSubmit", prompt="later", prompt_id="p9", at=ids.now() - LONG_AGO_MS)
     lab.mem("start", ok=False)
     assert warned(settled_start(lab))
@@ -162,7 +191,7 @@ def test_it_is_told_once_a_day_and_again_when_it_was_well_in_between(lived_in: L
 @pytest.mark.parametrize("host", HOSTS)
 def test_every_agent_is_told_in_its_own_form(lived_in: Lab, host: str) -> None:
     lab = lived_in
-    (lab.data / "forget.key").write_bytes(b"ab")
+    keep_from_starting(lab)
     lab.mem("start", ok=False)
     sent = payload("SessionStart", source="startup", cwd=str(lab.project))
     found = _as(lab, host, sent)
@@ -199,7 +228,7 @@ def test_nothing_is_said_while_nothing_is_wrong(lived_in: Lab) -> None:
 
 def test_events_that_have_just_come_are_no_reason_to_say_anything(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="go", prompt_id="p1")
-    (lab.data / "forget.key").write_bytes(b"ab")
+    (lab.data / "claude-mem.db").symlink_to(lab.folder / "elsewhere.db")
     lab.mem("start", ok=False)
     assert not warned(start(lab))
     ended(lab)
@@ -230,10 +259,10 @@ def test_a_file_in_place_of_the_pipe_does_not_pass_for_a_worker(lived_in: Lab) -
 
 @pytest.fixture
 def unwritable(lab: Lab) -> Iterator[Lab]:
-    """Nothing can be made in the spool, whoever we are: its place is taken by a file."""
+    """Nothing can be made in the spool, whoever we are: it is on a disk that is not there."""
     leave(lab, lab.project, TEXT)
     shutil.rmtree(lab.data / "spool", ignore_errors=True)
-    (lab.data / "spool").write_text("")
+    (lab.data / "spool").symlink_to("/nowhere/at/all")
     yield lab
 
 

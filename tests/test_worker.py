@@ -58,7 +58,8 @@ def test_a_worker_that_ends_at_once_is_not_waited_for(lab: Lab, monkeypatch: pyt
     """The clock stands still, so only the end of the started process can end the wait."""
     lab.mem("start")
     lab.mem("stop")
-    (lab.data / "forget.key").write_bytes(b"ab")
+    (lab.data / "claude-mem.db").rename(lab.folder / "elsewhere.db")
+    (lab.data / "claude-mem.db").symlink_to(lab.folder / "elsewhere.db")
     monkeypatch.setattr("claude_mem.process.time.monotonic", lambda: 0.0)
     with pytest.raises(CannotDo, match="did not start"):
         process.start(lab.data)

@@ -2,7 +2,8 @@
 
 Whoever takes the lock looks first. A folder that was open before may have been used: a token that others could read is
 no secret any more, a file of another user's may be changed by them at any time, and a link would carry what we write
-to wherever it leads. The first is made anew, the others are refused, with words. A person's own link may stand for a
+to wherever it leads. The first is made anew, the second is refused, with words; so is a link in the place of the
+database. A link in the place of a small file is moved aside (`own_files.py`). A person's own link may stand for a
 folder of ours or for `config.toml`: to have them on another disk, or in a repository, is theirs to choose.
 """
 
@@ -18,10 +19,11 @@ from claude_mem import hook
 from claude_mem.errors import CannotDo
 
 TOKEN = "token"  # noqa: S105 -- the name of its file
+DATABASES = tuple(f"{name}.db{side}" for name in ("claude-mem", "memory") for side in ("", "-wal", "-shm"))
 FILES = (
     TOKEN, "worker.json", "worker.lock", "worker.fifo", "worker.starting", hook.STOPPED, hook.WARNED, "claude-mem-hook",
     "mcp-answers.json", "worker.log", "activity.flag", "ballast", "missed",
-    *(f"{name}.db{side}" for name in ("claude-mem", "memory") for side in ("", "-wal", "-shm")),
+    *DATABASES,
 )  # fmt: skip
 FOLDERS = ("spool", "aside", "starts", "backups", "exports", "logs", "modes", "models", "observer", "quarantine")
 
@@ -49,10 +51,10 @@ def _look(path: Path, found: os.stat_result) -> None:
         hint = "they may have put it there: look at it, then move it away"
         raise CannotDo(f"{path} belongs to another user", hint=hint)
     if stat.S_ISLNK(found.st_mode):
-        if path.name in FILES:
+        if path.name in DATABASES:
             raise CannotDo(f"{path} is a link, and is not followed", hint="put the file itself there, or remove it")
     elif found.st_mode & 0o077 and is_mine(found):
-        if path.name == TOKEN:
+        if path.name == TOKEN and stat.S_ISREG(found.st_mode):
             path.unlink()  # others could read it: it is no secret any more
         else:
             path.chmod(stat.S_IMODE(found.st_mode) & 0o700)

@@ -45,6 +45,7 @@ WAITING_SECONDS = 600  # an event that has waited so long is a reason to tell th
 TELL_SECONDS = 86_400  # the same trouble is told once a day
 SPAWNED_AT = b"CLAUDE_MEM_SPAWNED_AT"  # tells a worker when it was asked for: on a busy machine that may be long ago
 STOPPED = "worker.stopped"  # touched when someone stops the worker
+DAMAGED = ".damaged-"  # in the name of what stood in the place of a file of ours
 WARNED = "worker.warned"  # touched when the person was told; the worker removes it when it has started
 
 # A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
@@ -394,7 +395,9 @@ def _keep(home: str, record: bytes) -> None:
     try:
         _check_owner(home)
         fd = posix.open(temp, flags, 0o600)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if isinstance(error, NotADirectoryError):
+            _put_away(home + "/spool")
         make_private(home)
         make_private(home + "/spool")
         fd = posix.open(temp, flags, 0o600)
@@ -414,6 +417,12 @@ def _keep(home: str, record: bytes) -> None:
     posix.fsync(folder)  # the name too must survive a power cut
     posix.close(folder)
     _point(b"hook.renamed")
+
+
+def _put_away(path: str) -> None:
+    """Rename what stands in the place of a file of ours: a folder, a link, a pipe. The worker keeps it elsewhere."""
+    _check_mine(path, posix.lstat(path))
+    posix.rename(path, "%s%s%016x" % (path, DAMAGED, time.time_ns()))  # noqa: UP031 -- as above
 
 
 def _miss(home: str) -> None:
@@ -501,21 +510,15 @@ def start_worker(
     if problem := program_problem(interpreter()):
         raise PermissionError(1, problem, interpreter())
     make_private(home)
-    make_private(home + "/logs")
     stamp = home + "/worker.starting"
     try:
         if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
             return 0
-    except FileNotFoundError:
-        pass
+    except OSError:
+        pass  # there is none, or what is there is put away
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
-    posix.close(posix.open(stamp, flags | posix.O_CLOEXEC, 0o600))
-    posix.utime(stamp)
-    words = home + "/logs/start.log"
-    try:
-        posix.unlink(words)  # whatever it was: what the worker says goes into a file of its own
-    except FileNotFoundError:
-        pass
+    _stamp(stamp, flags)
+    words = _new_log(home + "/logs")
     _shut_inherited()
     keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
     keep.update(settings or {})
@@ -561,6 +564,33 @@ def program_problem(path: str) -> str:
     if found.st_mode & 0o020 and found.st_gid != found.st_uid:  # where each user has a group alone, that is no one else
         return "its group may change it"
     return ""
+
+
+def _stamp(path: str, flags: int) -> None:
+    """Note that a worker is being started now."""
+    try:
+        fd = posix.open(path, flags | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
+    except OSError:
+        _put_away(path)
+        fd = posix.open(path, flags | posix.O_CLOEXEC, 0o600)
+    posix.close(fd)
+    posix.utime(path)
+
+
+def _new_log(folder: str) -> str:
+    """Make room for a worker's last words, in a file of its own. Return the file's path."""
+    make_private(folder)
+    path = folder + "/start.log"
+    try:
+        posix.unlink(path)  # whatever it was
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        _put_away(folder)
+        make_private(folder)
+    except (IsADirectoryError, PermissionError):
+        _put_away(path)
+    return path
 
 
 def installed_version() -> str:

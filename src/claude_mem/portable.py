@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from claude_mem.errors import BadRecord, TooNew
-from claude_mem.text import LATEST
+from claude_mem.text import LATEST, safe_json
 
 FORMAT = 1
 IMPORTED = "import"  # the trust and, where nothing better is known, the provider of what came from elsewhere
@@ -175,7 +175,8 @@ def kind(record: Record) -> str:
 
 
 def line(record: Record) -> bytes:
-    return _ENCODE.encode(record) + b"\n"
+    """A record as a line of an export. Nothing in it drives a terminal that shows the file."""
+    return safe_json(_ENCODE.encode(record).decode()).encode() + b"\n"
 
 
 def read(raw: bytes) -> Header | Item | End:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import __version__, answers, box, config, hook
+from claude_mem import __version__, answers, box, config, hook, own_files, untrusted_files
 from claude_mem.errors import CannotDo, WorkerHeld
 from claude_mem.spool import write_private
 
@@ -75,13 +75,15 @@ class Lock:
 def take_lock(data_dir: Path) -> Lock:
     """Become the one process that may open the database."""
     box.shut(data_dir)
-    path = data_dir / "worker.lock"
+    own_files.clear(data_dir, own_files.LOCK)
+    path = data_dir / own_files.LOCK
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if not _lock_exclusive(fd):
         os.close(fd)
         raise WorkerHeld("another claude-mem process is using this data directory", hint="`claude-mem status` shows it")
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
+    own_files.tidy(data_dir)
     return Lock(fd, path)
 
 
@@ -99,7 +101,7 @@ def _lock_exclusive(fd: int) -> bool:
 def holder(data_dir: Path) -> int | None:
     """The pid of the process that holds the lock, if one does."""
     try:
-        fd = os.open(data_dir / "worker.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(data_dir / "worker.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -115,7 +117,7 @@ def holder(data_dir: Path) -> int | None:
 def read_worker(data_dir: Path) -> Worker | None:
     """Where the worker says it listens; trust it only while the lock is held."""
     try:
-        with (data_dir / "worker.json").open("rb") as file:
+        with untrusted_files.opened(data_dir / "worker.json") as file:
             if not box.is_mine(os.fstat(file.fileno())):
                 return None  # another user's: it would lead us to their port
             return msgspec.json.decode(file.read(), type=Worker)
@@ -135,7 +137,7 @@ def token(data_dir: Path) -> str:
 def known_token(data_dir: Path) -> str:
     """The one that there is; "" if there is none that could be used."""
     try:
-        known = (data_dir / box.TOKEN).read_bytes()[:1000].decode("ascii", "replace").strip()
+        known = untrusted_files.read_start(data_dir / box.TOKEN, 1000).decode("ascii", "replace").strip()
     except OSError:
         return ""
     return known if len(known) >= 43 and known.isascii() else ""
@@ -374,7 +376,7 @@ def launcher(data_dir: Path) -> Path:
 
 def _text(path: Path) -> str:
     try:
-        return os.fsdecode(path.read_bytes())
+        return os.fsdecode(untrusted_files.read(path, most=1 << 20))
     except OSError:
         return ""
 

@@ -14,6 +14,13 @@ _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
+# What a terminal acts on, or what reorders, breaks or ends a line: shown as an escape where people read it.
+_ACTIVE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_UNSAFE_IN_JSON = re.compile(f"{_ACTIVE.pattern}|{_INVISIBLE.pattern}")
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\e"}
 
 LATEST = (
     4_102_444_800_000  # the year 2100: what is later is no time of ours, and of much later ones no date can be made
@@ -55,6 +62,37 @@ def storable(text: str) -> str:
 def plain(text: str) -> str:
     """Without control, zero-width and direction-changing characters."""
     return _INVISIBLE.sub("", text)
+
+
+def printable(text: str) -> str:
+    """Several lines for a terminal: control and direction-changing characters as visible escapes (`\\e`, `\\u202e`),
+    bytes that are no text as `\\xff`, and nothing that can't be seen."""
+    return _INVISIBLE.sub("", _ACTIVE.sub(_escape, text.replace("\r\n", "\n")))
+
+
+def printable_line(text: str) -> str:
+    """One line for a terminal: as `printable`, and a line break is shown as `\\n`."""
+    return _INVISIBLE.sub("", _ACTIVE.sub(_escape, text)).replace("\n", r"\n")
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00  # a byte of a name that is not UTF-8, as Python carries it
+    if short := _SHORT_ESCAPES.get(match[0]):
+        return short
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def safe_json(text: str) -> str:
+    """The same JSON with every character that a terminal acts on, or that can't be seen, as a `\\u` escape. The value
+    is the same: such characters stand only inside of strings."""
+    return _UNSAFE_IN_JSON.sub(_json_escape, text)
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def tokens(text: str) -> int:

@@ -181,7 +181,7 @@ def timeline(options: argparse.Namespace) -> int:
     else:
         text = _client().get("/api/timeline", **asked, format="text").rstrip("\n")
         held.warn_of(text)
-        output.line(text)
+        output.text(text)
     return 0
 
 
@@ -198,7 +198,7 @@ def context(options: argparse.Namespace) -> int:
     if options.json:
         output.json({"project": name, **found})
     elif found["context"]:
-        output.line(found["context"].rstrip("\n"))
+        output.text(found["context"].rstrip("\n"))
     else:
         output.say(f"nothing: no memory of {name} is close enough to that prompt to be brought up unasked")
     return 0

@@ -14,7 +14,6 @@ from claude_mem.cli import held, output
 from claude_mem.client import Client
 from claude_mem.config import load_forgiving
 from claude_mem.errors import Misuse, NotFound
-from claude_mem.text import plain
 
 GROUPS = ("day", "month", "project", "model", "session", "verdict")
 COMPRESS_SECONDS = 90.0
@@ -90,6 +89,11 @@ def _marked(row: dict[str, Any], name: str) -> str:
     return f"{row[name] or ''}{held.mark(row)}"
 
 
+def _flat(text: str) -> str:
+    """A text of several lines for one cell."""
+    return " ".join(text.split())
+
+
 _DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
     "observations": (
         ("id", "when", "project", "type", "title"),
@@ -98,13 +102,13 @@ _DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
     "summaries": (
         ("id", "when", "project", "asked", "outcome", "done"),
         lambda row: (
-            row["id"], output.when(row["created_at"]), row["project"], row["request"] or "", row["outcome"],
-            _marked(row, "completed"),
+            row["id"], output.when(row["created_at"]), row["project"], _flat(row["request"] or ""), row["outcome"],
+            f"{_flat(row['completed'] or '')}{held.mark(row)}",
         ),
     ),
     "prompts": (
         ("id", "when", "project", "prompt"),
-        lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["text"]),
+        lambda row: (row["id"], output.when(row["created_at"]), row["project"], _flat(row["text"])),
     ),
     "sessions": (
         ("id", "when", "project", "host", "status", "prompts", "title"),
@@ -154,9 +158,9 @@ def _show_observation(item: dict[str, Any]) -> None:
     output.line(f"   {item['type']} · {item['project']} · {output.when(item['created_at'])}")
     for name in ("subtitle", "narrative"):
         if item[name]:
-            output.line(f"   {item[name]}")
+            output.text(item[name], indent="   ")
     for fact in item["facts"]:
-        output.line(f"   - {fact}")
+        output.text(fact, indent="     ", first="   - ")
     for name in ("files_read", "files_modified", "concepts"):
         if item[name]:
             output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
@@ -172,15 +176,15 @@ def _show_summary(item: dict[str, Any]) -> None:
     output.line("   " + " · ".join(["summary", *outcome, item["project"], output.when(item["created_at"])]))
     for name in ("completed", "investigated", "learned", "next_steps", "notes"):
         if item[name]:
-            output.line(f"   {name.replace('_', ' ')}: {item[name]}")
+            output.text(item[name], indent="   ", first=f"   {name.replace('_', ' ')}: ")
     if item["closing"]:
-        output.line(f"\nclosing message{held.closing_mark(item)}:\n\n{plain(item['closing'])}")
+        output.text(f"\nclosing message{held.closing_mark(item)}:\n\n{item['closing']}")
     output.line()
 
 
 def _show_prompt(item: dict[str, Any]) -> None:
     output.line(f"P{item['id']} prompt {item['prompt_number']} · {item['project']} · {output.when(item['created_at'])}")
-    output.line(f"\n{plain(item['text'])}\n")
+    output.text(f"\n{item['text']}\n")
 
 
 _MARKED = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
@@ -242,7 +246,7 @@ def compress(options: argparse.Namespace) -> int:
 
 def _show_tried(found: dict[str, Any]) -> None:
     if "verdict" not in found:
-        output.line(dry_text(found))
+        output.text(dry_text(found))
         return
     usage = found["usage"]
     output.line(f"{found['provider']} {found['model']}: {found['verdict']} {found['message']}".rstrip())

@@ -6,10 +6,13 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from claude_mem import __version__, hook
 from claude_mem.cli import output
 from claude_mem.errors import MemError, Misuse
+from claude_mem.log_format import LogFormatter
+from claude_mem.text import printable
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -
     """Run one command; its exit code. `piped`: what `hook.read_stdin` has returned, if stdin was read already."""
     if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in PEOPLE_RUN:
         return _explain_hook(arguments[0], asked=not {"-h", "--help"}.isdisjoint(arguments))
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    _log_to_stderr()
     parser = build_parser()
     options = parser.parse_args(arguments)
     options.piped = piped
@@ -60,14 +63,27 @@ def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -
         return 1
 
 
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages, which repeat what was typed, pass the same filter as everything that is printed."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(printable(message), file)
+
+
 def _explain_hook(name: str, *, asked: bool) -> int:
     """Describe a command that only agents run. Exit 0 also when no payload came: an agent takes another exit code of a
     hook as an order, such as to block the prompt."""
-    text = f"`claude-mem {name}` is a hook: agents run it, with one JSON object on stdin.\n{HOOKS[name]}."
-    if asked:
-        output.line(text)
-    else:
-        output.say(f"{text}\nThere was nothing on stdin, so nothing was done.")
+    say = output.line if asked else output.say
+    say(f"`claude-mem {name}` is a hook: agents run it, with one JSON object on stdin.")
+    say(f"{HOOKS[name]}.")
+    if not asked:
+        say("There was nothing on stdin, so nothing was done.")
     return 0
 
 
@@ -90,7 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
         view,
     )
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="claude-mem",
         description="A memory for coding agents: what one session did, the next one knows.",
         epilog=EPILOG,

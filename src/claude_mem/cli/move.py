@@ -15,7 +15,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from claude_mem import hook, portable, process
+from claude_mem import hook, own_files, portable, process
 from claude_mem.auditlog import AuditLog
 from claude_mem.cli import output
 from claude_mem.cli.find import date as date_
@@ -26,6 +26,7 @@ from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, W
 
 SECONDS = 600.0  # for one answer: a large database takes its time
 LOOK_SECONDS = 0.1
+MOST_STRANGE = 5
 _JSON = "one JSON object"
 EXPORT_NAMES = "claude-mem-*.jsonl"  # of exports that were given no name
 KINDS = {"project": "projects", "session": "sessions", "prompt": "prompts", "observation": "observations"}
@@ -68,6 +69,11 @@ def add_commands(commands: Any) -> None:
     )
     restore_.add_argument("path", metavar="PATH", help="a backup, or its name as in `claude-mem backup --list`")
     restore_.add_argument("--yes", action="store_true", help="never ask")
+    restore_.add_argument(
+        "--with-forgotten",
+        action="store_true",
+        help="also where it can't be told what was forgotten since, because `forget.key` is lost",
+    )
     restore_.set_defaults(run=restore)
 
 
@@ -278,7 +284,7 @@ def backup(options: argparse.Namespace) -> int:
     target = _target(options.path)
     client = Client(process.start(config.data_dir), seconds=SECONDS)
     made = client.post("/api/backup", {"digest": options.drill})
-    path = Path(made["path"])
+    path = config.backups / Path(made["path"]).name  # the folder's own name may be no text that JSON could carry
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
     checked = copies.check(path)
@@ -388,6 +394,10 @@ def restore(options: argparse.Namespace) -> int:
     path = _named(options.path, config)
     checked = copies.check(path)
     output.say(f"{path} is sound: {_rows(checked.counts)}")
+    if checked.strange:
+        output.say(f"not made by claude-mem, and left out: {', '.join(checked.strange[:MOST_STRANGE])}")
+    if not options.with_forgotten:
+        _check_forgotten(path, config)
     if not options.yes and not output.ask("put it in place of the present memory, which is kept?"):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
@@ -404,6 +414,18 @@ def restore(options: argparse.Namespace) -> int:
     if kept:
         output.line(f"what was there before is kept as {kept}")
     return 0
+
+
+def _check_forgotten(path: Path, config: Config) -> None:
+    """The worker forgets again what was forgotten since a backup was made, unless the key to it is lost."""
+    from claude_mem.store import backup as copies
+
+    if count := copies.uncheckable(path, config.data_dir):
+        raise CannotDo(
+            f"{path} may hold what was forgotten since ({count:,} tombstones), and {own_files.KEY} is lost, so it could"
+            " not be forgotten again; nothing was changed",
+            hint="take a later backup; or add --with-forgotten, and forget it again by hand",
+        )
 
 
 def _forget_starts(config: Config) -> None:

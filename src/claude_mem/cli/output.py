@@ -1,4 +1,9 @@
-"""The only module that prints: results to stdout, talk to stderr, no colour in a pipe."""
+"""The only module that prints: results to stdout, talk to stderr, no colour in a pipe.
+
+What is printed may come from a memory, a file's name or another program. So everything passes one filter: `line`,
+`say`, `error`, the cells of `table` and log records are single lines, whatever they hold; `text` may have several,
+and only its first begins a line of ours. No character that a terminal acts on is printed, in JSON neither.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from claude_mem.text import map_strings, printable, printable_line, safe_json
+
 
 class Advance(Protocol):
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
@@ -19,12 +26,21 @@ class Advance(Protocol):
 
 
 def line(text: str = "") -> None:
-    print(text)
+    """One line of a result. A line break in it is shown as an escape, so that no name can forge a second line."""
+    print(printable_line(text))
+
+
+def text(content: str, *, indent: str = "", first: str | None = None) -> None:
+    """A result of several lines, each after `indent`; the first after `first`, where that is given."""
+    head, *rest = printable(content).split("\n")
+    print(
+        "\n".join([f"{indent if first is None else printable_line(first)}{head}", *(f"{indent}{row}" for row in rest)])
+    )
 
 
 def say(text: str) -> None:
-    """Talk that is not a result."""
-    print(text, file=sys.stderr)
+    """Talk that is not a result: one line."""
+    print(printable_line(text), file=sys.stderr)
 
 
 def error(message: str, hint: str = "") -> None:
@@ -34,7 +50,15 @@ def error(message: str, hint: str = "") -> None:
 
 
 def json(value: Any) -> None:
-    print(msgspec.json.encode(value).decode())
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a path that is not UTF-8
+        encoded = msgspec.json.encode(map_strings(msgspec.to_builtins(value), _encodable))
+    print(safe_json(encoded.decode()))
+
+
+def _encodable(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def json_lines(values: Iterable[Any]) -> None:
@@ -48,11 +72,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    drawn = Table(title=printable_line(title) or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         drawn.add_column(column, overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(str(cell)) for cell in row))
+        drawn.add_row(*(Text(printable_line(str(cell))) for cell in row))
     console = Console() if sys.stdout.isatty() else Console(width=120)
     console.print(drawn)
 
@@ -67,7 +91,7 @@ def beside(left: tuple[str, str], right: tuple[str, str]) -> None:
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     for title, _ in (left, right):
         drawn.add_column(title, ratio=1, overflow="fold")
-    drawn.add_row(Text(left[1]), Text(right[1]))
+    drawn.add_row(Text(printable(left[1])), Text(printable(right[1])))
     (Console() if sys.stdout.isatty() else Console(width=160)).print(drawn)
 
 
@@ -80,11 +104,13 @@ def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Ad
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[how]}"), TimeRemainingColumn())
+    what_, how_ = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[how]"))
+    columns = (what_, BarColumn(), how_, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
         started: dict[str, Any] = {}
 
         def advance(what: str, done: int, total: int, note: str = "") -> None:
+            what, note = printable_line(what), printable_line(note)
             task_id = started.get(what)
             if task_id is None:
                 task_id = started[what] = bars.add_task(what, total=None, how="")

@@ -97,7 +97,8 @@ def backfill(options: argparse.Namespace) -> int:
         unchanged = _ask(client, paths)
         found = _watch(client, config)
     except KeyboardInterrupt:
-        output.say(f"\n{GOES_ON}")
+        output.say("")
+        output.say(GOES_ON)
         return 130
     code = _report(found, len(chosen), unchanged, left_out, as_json=options.json, alone=_is_one_file(options.path))
     return _refine(client, paths, options) or code if options.refine else code

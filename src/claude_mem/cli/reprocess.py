@@ -49,7 +49,8 @@ def reprocess(options: argparse.Namespace) -> int:
             failed = _watch(client, config, wanted, found["asked"])
             gone = client.post(ROUTE, {**wanted, "dry_run": True})["events_gone"]
         except KeyboardInterrupt:
-            output.say(f"\n{GOES_ON}")
+            output.say("")
+            output.say(GOES_ON)
             return 130
     rewritable = found["rewritable"] - max(0, gone - found["events_gone"])  # a transcript may tell less than it seems
     _report({**found, "rewritable": rewritable, "events_gone": gone}, failed, options)

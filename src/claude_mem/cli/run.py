@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from claude_mem import __version__, process
+from claude_mem import __version__, own_files, process
 from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import Config, load, load_forgiving
@@ -252,10 +252,11 @@ def _offline(config: Config) -> dict[str, Any]:
 
 
 def _set_aside(config: Config) -> list[str]:
-    """Damaged databases that are kept, in words; the newest first."""
+    """Damaged databases and files of ours that are kept, in words; the newest first."""
     from claude_mem.store import repair
 
-    return [repair.said(each) for each in repair.listing(config.quarantine)]
+    files = [str(moved) for moved in own_files.listing(config.data_dir)]
+    return [repair.said(each) for each in repair.listing(config.quarantine)] + files
 
 
 def _spool_only(config: Config) -> dict[str, Any]:
@@ -331,7 +332,7 @@ def _follow(path: Path) -> None:
         if size > position:
             with path.open("rb") as file:
                 file.seek(position)
-                output.line(file.read().decode("utf-8", "replace").rstrip("\n"))
+                output.text(file.read().decode("utf-8", "replace").rstrip("\n"))
             position = size
 
 

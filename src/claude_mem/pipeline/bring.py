@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 
 ROUNDS, MARK = 5, 100
 LINES = 100  # a batch: what is captured meanwhile waits for one
+BATCH_BYTES = 16 << 20
 MOST_BYTES = 8 << 20  # of one line
+MOST_PROJECTS, MOST_PROJECT_BYTES = 10_000, 32 << 20  # that an export may name
 _ITS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
 
 
@@ -105,8 +107,27 @@ def read(found: Import, config: Config) -> Batch:
     longer = partial(_clean_text, config=config, most=max(config.event_chars, CLOSING_CHARS))
     options = {"untrusted": found.untrusted, "redacts": config.redact_secrets}
     cleaned = [clean(record, change, clean_closing=longer, **options) for record in batch.records]
-    batch.records = [record for record in cleaned if _is_left(record, batch.aside)]
+    latest = _latest(path, found)
+    batch.records = [_not_later(record, latest) for record in cleaned if _is_left(record, batch.aside)]
     return batch
+
+
+def _latest(path: Path, found: Import) -> tuple[int, int]:
+    """The time of the import, and what stands for a later one: when the file was written. So importing the same file
+    again brings the same times."""
+    written = max(size_and_time[1] for size_and_time in foreign.state(path)) // 1_000_000
+    return found.started_at, min(written, found.started_at)
+
+
+_TIMES = ("created_at", "updated_at", "started_at", "last_event_at", "ended_at")
+
+
+def _not_later(record: Item, latest: tuple[int, int]) -> Item:
+    """A record of the future would be the newest for years."""
+    now, instead = latest
+    times = {name: getattr(record, name, None) for name in _TIMES}
+    late = {name: instead for name, at in times.items() if at is not None and at > now}
+    return msgspec.structs.replace(record, **late) if late else record
 
 
 async def _leave_out(batch: Batch, found: Import, *, db: Database, config: Config) -> None:
@@ -276,6 +297,8 @@ def _read_lines(path: Path, found: Import) -> Batch:
         for raw in islice(iter(partial(_next_line, file), b""), LINES):
             line += 1
             _keep(raw, line, batch, wanted)
+            if file.tell() - int(offset) > BATCH_BYTES:
+                break
         batch.done = file.tell()
     if batch.done < batch.total:
         batch.position = f"{batch.done}.{line}"
@@ -316,6 +339,11 @@ def _project_lines(path: Path) -> list[Project]:
     found: list[Project] = []
     with path.open("rb") as file:
         for raw in iter(partial(_next_line, file), b""):
+            if len(found) > MOST_PROJECTS or file.tell() > MOST_PROJECT_BYTES + MOST_BYTES * (not found):
+                raise CannotDo(
+                    f"{path} names more than {MOST_PROJECTS:,} projects, or too much about them",
+                    hint="no claude-mem made it so; export one project of it at a time",
+                )
             try:
                 record = portable.read(raw)
             except BadRecord:

@@ -312,7 +312,7 @@ def _moment(conn: Connection, session: Session, item: Accepted) -> int:
 
 def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Outcome:
     event = item.event
-    if stones.bars_event(conn, event):
+    if stones.bars_event(conn, event, live=item.source != "transcript"):
         return Outcome("filtered", "forgotten")
     session = sessions.find(conn, event.host, event.content_session_id)
     if session is None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,11 +27,19 @@ from claude_mem.errors import CannotDo
 from claude_mem.portable import IMPORTED, Batch, Item, Observation, Project, Prompt, Session, Summary
 from claude_mem.records import Type
 from claude_mem.store import foreign
-from claude_mem.store.foreign import Older, Row
+from claude_mem.store.foreign import Older, Page, Row
 from claude_mem.text import LATEST, first_sentence, shorten, storable
+
+T = TypeVar("T")
 
 ATTEMPTS = 3
 SESSIONS = 4  # a batch, and as many of the groups that have lost their session
+ROWS = 500  # of one session in a batch; a larger session is read in parts, so that live turns wait for one part only
+MOST_ROWS = 5_000  # prompts of one session, and summaries: more are set aside. Of observations there is no limit
+PROJECTS = 200  # a batch
+MOST_PROJECTS = 10_000
+MOST_FILES = 500  # that are looked for to find out where a project lies
+TOO_MANY = "too many in one session"
 OBSERVER = "claude-mem"  # the host of sessions of which only the observer's own id is left
 _HOSTS = {"": "claude", "claude-code": "claude", "gemini-cli": "gemini", "copilot-cli": "copilot"}  # as we call them
 _STATUS = {"completed": "completed", "failed": "failed"}
@@ -61,7 +71,13 @@ def _read(path: Path, position: str, *, project: str, config: Config) -> Batch:
         reader = Reader(Older(conn), project, config, _changed(path))
         if position.startswith("orphans:"):
             return reader.orphans(position.removeprefix("orphans:") or None)
-        return reader.sessions(int(position or 0), first=not position)
+        if position.startswith("orphan+"):
+            part, _, link = position.removeprefix("orphan+").partition(":")
+            return reader.orphan(link, part)
+        if not position or position.startswith("projects:"):
+            return reader.projects(position.removeprefix("projects:"), begun=bool(position))
+        number, _, part = position.partition("+")
+        return reader.session(int(number), part) if part else reader.sessions(int(number))
 
 
 def _changed(path: Path) -> int:
@@ -76,9 +92,12 @@ class Group:
     session: str | None  # None: nothing is known of it, not even a name
     project: str
     row: Row
-    prompts: list[Row]
-    observations: list[Row]
-    summaries: list[Row]
+    rows: Callable[[str, int, int], Page]  # the rows of a table after one of them, so many
+    count: Callable[[str, int], int]  # how many there are after one
+    prompts: list[Row] = field(default_factory=list)
+    observations: list[Row] = field(default_factory=list)
+    summaries: list[Row] = field(default_factory=list)
+    is_large: bool = False  # `observations` are not all of them, or all rows together are too many for a batch
     at: int = 0  # when it began, if its rows do not say
     numbers: list[tuple[int, int]] = field(default_factory=list)  # of its prompts: when, and which
     private: set[int] = field(default_factory=set)  # prompts of which nothing may be kept, nor of what followed
@@ -93,45 +112,145 @@ class Reader:
         self.batch = Batch()
         self._projects: dict[str, projects_.Project | None] = {}
 
-    def sessions(self, after: int, *, first: bool) -> Batch:
-        found = self.older.sessions(after, SESSIONS)
-        if first:
-            self._add_projects()
-        for row in found:
-            self._add(self._group(row))
-        total = self.older.count_sessions()
-        self.batch.position = str(found[-1]["row_id"]) if found else "orphans:"
-        self.batch.done, self.batch.total = self.older.count_sessions(found[-1]["row_id"]) if found else total, total
-        return self.batch
+    def sessions(self, after: int) -> Batch:
+        """The next sessions. A large one is a batch of its own, in parts."""
+        last: int | None = None
+        rows = self.older.sessions(after, SESSIONS)
+        for row in rows:
+            group = self._group(row)
+            if group.is_large and last is None:
+                return self._part(group, "p0", within=str(row["row_id"]))
+            if group.is_large or len(self.batch.records) > ROWS:
+                break
+            self._add(group)
+            last = row["row_id"]
+        return self._at("orphans:" if last is None else str(last), upto=last)
+
+    def session(self, number: int, part: str) -> Batch:
+        """A part of a large session."""
+        row = next(iter(self.older.sessions(number - 1, 1)), None)
+        if row is None or row["row_id"] != number:  # it was removed since
+            return self._at(str(number), upto=number)
+        return self._part(self._group(row), part, within=str(number))
 
     def orphans(self, after: str | None) -> Batch:
         links = self.older.orphans(after, SESSIONS)
-        for link in links:
-            rows = {table: self.older.of_orphan(table, link) for table in ("observations", "session_summaries")}
-            name = str(_project(next((row for group in rows.values() for row in group), {})))
-            self._add(
-                Group(
-                    OBSERVER,
-                    storable(link)[:1000] or None,
-                    name,
-                    {},
-                    [],
-                    rows["observations"],
-                    rows["session_summaries"],
-                )
-            )
-        self.batch.position = f"orphans:{links[-1]}" if len(links) == SESSIONS and links[-1] else None
-        self.batch.done = self.batch.total = self.older.count_sessions()
-        if self.batch.position is None and (lost := self.older.orphan_prompts()):
+        for place, link in enumerate(links):
+            group = self._orphan_group(link)
+            if group.is_large and place == 0:
+                return self._part(group, "p0", within=link, orphan=True)
+            if group.is_large:
+                return self._at(f"orphans:{links[place - 1]}")
+            self._add(group)
+        if len(links) == SESSIONS and links[-1]:
+            return self._at(f"orphans:{links[-1]}")
+        return self._ended()
+
+    def orphan(self, link: str, part: str) -> Batch:
+        return self._part(self._orphan_group(link), part, within=link, orphan=True)
+
+    def _at(self, position: str, *, upto: int | None = None) -> Batch:
+        """The batch, with where the next begins and how far that is."""
+        total = self.older.count_sessions()
+        self.batch.position = position
+        self.batch.done, self.batch.total = total if upto is None else self.older.count_sessions(upto), total
+        return self.batch
+
+    def _ended(self) -> Batch:
+        self._at("")
+        self.batch.position = None
+        if lost := self.older.orphan_prompts():
             self.batch.aside["no session", "prompt"] += lost
         return self.batch
 
+    # --- large sessions ---------------------------------------------------------------------------------------------
+
+    def _part(self, group: Group, part: str, *, within: str, orphan: bool = False) -> Batch:
+        """One part: the session and its prompts (`p`), its observations (`o`), its summaries (`s`), each from a place
+        on. The same records in the same order as those of a small session."""
+        follows = self._add_part(group, part[:1], int(part[1:]))
+        if orphan:
+            if follows:
+                return self._at(f"orphan+{follows}:{within}")
+            return self._at(f"orphans:{within}") if within else self._ended()
+        return self._at(f"{within}+{follows}" if follows else within, upto=int(within))
+
+    def _add_part(self, group: Group, kind: str, place: int) -> str:
+        """Which part follows; '' after the last."""
+        if self._resolved(group.project) is None:
+            self.batch.aside["project switched off", "session"] += 1
+            return ""
+        group.at = _first_time(group) or self.changed
+        if kind == "p":
+            return self._add_prompts(group, place)
+        prompts = self._uncounted(self._prompts, group)  # they say which turn is whose, and what is private
+        if kind == "o":
+            page = group.rows("observations", place, ROWS)
+            group.observations = page.rows
+            self.batch.records += self._observations(group)
+            return f"o{page.rows[-1]['row_id']}" if page.more else "s0"
+        del prompts
+        return self._add_summaries(group, place)
+
+    def _add_prompts(self, group: Group, place: int) -> str:
+        if _is_by_hand(group) or group.session is None:
+            self._count_sessionless(group)
+            return "o0"
+        prompts = list(self._prompts(group)) if place == 0 else self._uncounted(self._prompts, group)
+        summaries = self._uncounted(self._summaries, group)
+        records: list[Item] = [self._session(group, prompts, [*prompts, *summaries])] if self._is_kept(group) else []
+        records += prompts
+        if place == 0:
+            self._count_too_many(group)
+        self.batch.records += records[place : place + ROWS]
+        return f"p{place + ROWS}" if len(records) > place + ROWS else "o0"
+
+    def _add_summaries(self, group: Group, place: int) -> str:
+        if _is_by_hand(group) or group.session is None:
+            return ""
+        records = list(self._summaries(group)) if place == 0 else self._uncounted(self._summaries, group)
+        self.batch.records += records[place : place + ROWS]
+        return f"s{place + ROWS}" if len(records) > place + ROWS else ""
+
+    def _is_kept(self, group: Group) -> bool:
+        return bool(group.row and self._wanted(group.project)) or not group.row
+
+    def _count_too_many(self, group: Group) -> None:
+        for kind, table, rows in (
+            ("prompt", "user_prompts", group.prompts),
+            ("summary", "session_summaries", group.summaries),
+        ):
+            if rows and (left := group.count(table, rows[-1]["row_id"])):
+                self.batch.aside[TOO_MANY, kind] += left
+
+    def _uncounted(self, read: Callable[[Group], Iterator[T]], group: Group) -> list[T]:
+        """Records that another part brings: what was set aside is counted there."""
+        before = Counter(self.batch.aside)
+        records = list(read(group))
+        self.batch.aside = before
+        return records
+
     # --- projects ---------------------------------------------------------------------------------------------------
 
-    def _add_projects(self) -> None:
-        for name in self.older.projects():
+    def projects(self, after: str, *, begun: bool) -> Batch:
+        """The next projects; the first sessions follow at once if these are all."""
+        names = self.older.projects(after, PROJECTS)
+        if not begun and len(self.older.projects("", MOST_PROJECTS + 1)) > MOST_PROJECTS:
+            raise CannotDo(
+                f"the database names more than {MOST_PROJECTS:,} projects",
+                hint="no claude-mem made it so; `--project NAME` brings over one of them",
+            )
+        self._add_projects(names)
+        if len(names) == PROJECTS:
+            return self._at(f"projects:{names[-1]}", upto=0)
+        return self.sessions(0)
+
+    def _add_projects(self, names: Sequence[str]) -> None:
+        for name in names:
+            if not self._wanted(name):
+                continue
             found = self._resolved(name)
-            if self._wanted(name) and found is not None:
+            if found is not None:
                 identities = (_ref(name), _ref(_own_name(name)), *found.identities)
                 self.batch.records.append(
                     Project(project=_ref(name), name=found.name, root=found.root, identities=identities, created_at=0)
@@ -151,13 +270,13 @@ class Reader:
         return self._projects[name]
 
     def _by_files(self, name: str) -> projects_.Project | None:
-        for value in self.older.files(name):
-            for file in _list(value):
-                folder = Path(file).parent
-                if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
-                    found = projects_.resolve(str(folder), excluded=self.config.excluded_projects)
-                    if _own_name(name) in (found.name, Path(found.root).name):
-                        return found
+        files = (file for value in self.older.files(name) for file in _list(value))
+        for file in islice(files, MOST_FILES):
+            folder = Path(file).parent
+            if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
+                found = projects_.resolve(str(folder), excluded=self.config.excluded_projects)
+                if _own_name(name) in (found.name, Path(found.root).name):
+                    return found
         return None
 
     # --- sessions ---------------------------------------------------------------------------------------------------
@@ -168,15 +287,31 @@ class Reader:
         host = _text(row.get("platform_source")).strip().lower()[:40]
         if not name.strip() and _text(link).strip():
             name, host = _text(link), OBSERVER
-        return Group(
-            host=_HOSTS.get(host, host),
-            session=name[:1000] or None,
-            project=_project(row),
-            row=row,
-            prompts=self.older.prompts(row),
-            observations=self.older.of("observations", link),
-            summaries=self.older.of("session_summaries", link),
-        )
+
+        def rows(table: str, after: int, limit: int) -> Page:
+            if table == "user_prompts":
+                return self.older.prompts(row, after=after, limit=limit)
+            return self.older.of(table, link, after=after, limit=limit)
+
+        def count(table: str, after: int) -> int:
+            if table == "user_prompts":
+                return self.older.count_prompts(row, after=after)
+            return self.older.count_of(table, link, after=after)
+
+        return _filled(Group(_HOSTS.get(host, host), name[:1000] or None, _project(row), row, rows, count))
+
+    def _orphan_group(self, link: str) -> Group:
+        def rows(table: str, after: int, limit: int) -> Page:
+            if table == "user_prompts":
+                return Page([], more=False)
+            return self.older.of_orphan(table, link, after=after, limit=limit)
+
+        def count(table: str, after: int) -> int:
+            return 0 if table == "user_prompts" else self.older.count_of_orphan(table, link, after=after)
+
+        group = _filled(Group(OBSERVER, storable(link)[:1000] or None, "", {}, rows, count))
+        group.project = _project(next(iter((*group.observations, *group.summaries)), {}))
+        return group
 
     def _add(self, group: Group) -> None:
         """Everything that can be kept of a session; a session of which nothing can is not kept either."""
@@ -185,18 +320,19 @@ class Reader:
             counted["project switched off", "session"] += 1
             return
         group.at = _first_time(group) or self.changed
-        if _is_by_hand(group):
-            self.batch.records += [*self._observations(group)]
-            return
-        if group.session is None:
-            counted["no session", "prompt"] += len(group.prompts)
-            counted["no session", "summary"] += len(group.summaries)
+        if _is_by_hand(group) or group.session is None:
+            self._count_sessionless(group)
             self.batch.records += [*self._observations(group)]
             return
         prompts = [*self._prompts(group)]
         found: list[Item] = [*prompts, *self._observations(group), *self._summaries(group)]
         if found or (group.row and self._wanted(group.project)):
             self.batch.records += [self._session(group, prompts, found), *found]
+
+    def _count_sessionless(self, group: Group) -> None:
+        if not _is_by_hand(group):
+            self.batch.aside["no session", "prompt"] += len(group.prompts)
+            self.batch.aside["no session", "summary"] += len(group.summaries)
 
     def _session(self, group: Group, prompts: Sequence[Prompt], found: Sequence[Any]) -> Session:
         row, times = group.row, [item.created_at for item in found]
@@ -284,6 +420,16 @@ class Reader:
     def _root(self, project: str) -> str:
         found = self._resolved(project)
         return found.root if found else ""
+
+
+def _filled(group: Group) -> Group:
+    """A group with its rows, as far as a batch may have them."""
+    prompts, summaries = (group.rows(table, 0, MOST_ROWS) for table in ("user_prompts", "session_summaries"))
+    observations = group.rows("observations", 0, ROWS)
+    group.prompts, group.summaries, group.observations = prompts.rows, summaries.rows, observations.rows
+    count = len(prompts.rows) + len(summaries.rows) + len(observations.rows)
+    group.is_large = prompts.more or summaries.more or observations.more or count > ROWS
+    return group
 
 
 def _when(item: tuple[int, Row]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from claude_mem import hook, ids, portable
 from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, TooNew
 from claude_mem.failpoints import failpoint
 from claude_mem.spool import changed_at, sync_folder
-from claude_mem.store import damage, foreign, jobs, migrate, observations, seals, search
+from claude_mem.store import damage, foreign, jobs, migrate, observations, seals, search, stones, transfer
 from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
 
@@ -58,6 +58,7 @@ class Checked:
     size: int
     version: int
     counts: dict[str, int] = field(default_factory=dict)
+    strange: list[str] = field(default_factory=list)  # what is not ours in it, and is never put back
 
 
 # --- making ----------------------------------------------------------------------------------------------------------
@@ -127,7 +128,8 @@ def check(path: Path, *, halted: Halted = never) -> Checked:
         conn.set_progress_handler(halted, STEPS)
         _check_whose(conn, path)
         _check_sound(conn, path)
-        return Checked(str(path), path.stat().st_size, migrate.version(conn), count(conn))
+        version = migrate.version(conn)
+        return Checked(str(path), path.stat().st_size, version, count(conn), transfer.strange(conn, version))
 
 
 def _check_whose(conn: Connection, path: Path) -> None:
@@ -144,12 +146,21 @@ def _check_whose(conn: Connection, path: Path) -> None:
 
 
 def _check_sound(conn: Connection, path: Path) -> None:
-    problems = [str(next(iter(row.values()))) for row in rows(conn, "pragma integrity_check(5)")]
-    problems = [problem for problem in problems if problem != "ok"]
-    problems += [f"{row['table']} {row['rowid']} names what is not there" for row in _dangling(conn)]
+    _check_pages(conn, path)
+    problems = [f"{row['table']} {row['rowid']} names what is not there" for row in _dangling(conn)]
     problems += [f"observation {row_id} is not what it was" for row_id in _altered(conn)]
     problems += broken_seals(conn) if _has(conn, "seals") else []
     if problems:
+        raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="take another backup")
+
+
+def _check_pages(conn: Connection, path: Path) -> None:
+    """SQLite's own check of all pages and indexes. It evaluates what tables and indexes define, so it is left out for
+    definitions that are not ours; then it is the copy that is checked."""
+    if any(name.startswith(("table", "index")) for name in transfer.strange(conn, migrate.version(conn))):
+        return
+    problems = [str(next(iter(row.values()))) for row in rows(conn, "pragma integrity_check(5)")]
+    if problems != ["ok"]:
         raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="take another backup")
 
 
@@ -159,7 +170,8 @@ def _dangling(conn: Connection) -> list[dict[str, Any]]:
 
 def _altered(conn: Connection) -> Iterator[int]:
     """SQLite notices few flipped bits; the fingerprints notice those in what is remembered."""
-    for row in conn.execute("select * from observations where not forgotten"):
+    columns = "id, hash, type, title, subtitle, narrative, facts, concepts"
+    for row in conn.execute(f"select {columns} from observations where not forgotten"):
         if observations.fingerprint(row) != row["hash"]:
             yield row["id"]
 
@@ -305,8 +317,8 @@ def _migrations(folder: Path) -> list[Path]:
 
 @contextmanager
 def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Path]:
-    """A copy of a backup, opened and brought up to date as a worker does it, in a folder that vanishes afterwards. Its
-    index is derived: if it is not right, it is made again."""
+    """A database of our own making with the rows of a backup, opened and brought up to date as a worker does it, in a
+    folder that vanishes afterwards."""
     for left in near.glob(f"{RESTORING}*"):
         if not is_anothers(left):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
@@ -315,7 +327,9 @@ def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Pa
     try:
         path = folder / "claude-mem.db"
         with foreign.reading(source) as conn:
-            migrate.backup(conn, path)
+            conn.set_progress_handler(halted, STEPS)
+            _check_pages(conn, source)
+        transfer.copy(source, path, halted=halted)
         db = Database(path, backups=folder)
         try:
             db.write_now(settle)
@@ -353,6 +367,15 @@ def settle(conn: Connection) -> None:
     now = ids.now()
     for row in rows(conn, "select id from projects"):
         jobs.ask(conn, "render", f"{row['id']}.restored.{now}", now=now)
+
+
+def uncheckable(path: Path, folder: Path) -> int:
+    """How many tombstones of a lost key a backup does not have: it may hold what they stand for."""
+    unsure = stones.unchecked(folder)
+    if not unsure:
+        return 0
+    with foreign.reading(path) as conn:
+        return len(stones.missing(conn, unsure)) if _has(conn, "tombstones") else len(unsure)
 
 
 def swap(fresh: Path, database: Path, backups: Path) -> Path | None:

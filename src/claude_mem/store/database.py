@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from claude_mem.errors import CannotDo, Damaged
 from claude_mem.failpoints import failpoint
 from claude_mem.store import damage, foreign, marks
 from claude_mem.store.migrate import migrate
+from claude_mem.text import storable
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class Database:
         conn.pragma("secure_delete", "on")
         conn.pragma("journal_size_limit", 4 << 20)
         # Packing writes a whole copy first. It is of our memories: not where everyone's temporary files are.
-        conn.pragma("temp_store_directory", str(self.path.parent))
+        conn.pragma("temp_store_directory", _sayable(self.path.parent))
         migrate(conn, backups=backups)
         marks.attach(conn, self.path.parent)
         return conn
@@ -196,6 +198,14 @@ def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: A
     return result
 
 
+def _sayable(folder: Path) -> str:
+    """A folder as SQL can name it: its own name may be no text; the worker works in it."""
+    try:
+        return str(folder).encode().decode()
+    except UnicodeEncodeError:
+        return storable(os.path.relpath(folder))
+
+
 def open_reader(path: Path) -> Connection:
     return _connect(path, apsw.SQLITE_OPEN_READONLY)
 
@@ -208,7 +218,7 @@ def open_writer(path: Path) -> Connection:
 def _connect(path: Path, flags: int) -> Connection:
     try:
         real = path.parent.resolve() / path.name  # the folder may be a link, or lie behind one; the file may not
-        conn = Connection(str(real), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        conn = Connection(foreign.name_of(real), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI)
         conn.set_busy_timeout(BUSY_MS)
         conn.row_trace = _as_dict
         conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read

@@ -7,10 +7,12 @@ nothing can be written: in no case is a byte of it changed, nor a file made besi
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +23,7 @@ from claude_mem import hook
 from claude_mem.errors import CannotDo
 
 MAGIC = b"SQLite format 3\0"
+LARGEST_VALUE = 32 << 20  # bytes of one value or row; an event, the largest thing that is kept, has 8 MB at most
 OURS = frozenset(("receipts", "turns", "jobs", "project_aliases", "project_dirs"))  # no one else has these
 OLDER = frozenset(("observations", "session_summaries", "user_prompts"))
 LINKS = frozenset(("memory_session_id", "sdk_session_id"))
@@ -86,22 +89,46 @@ def _bare(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
     """A connection that can't write, closed again soon: a reader that stays keeps its owner's log from shrinking."""
-    try:
-        conn = apsw.Connection(_readable(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    with errors_of(path):
+        conn = apsw.Connection(address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
-            conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            conn.set_busy_timeout(5000)
+            guard(conn)
             conn.row_trace = _as_dict
             yield conn
         finally:
             conn.close()
+
+
+def guard(conn: apsw.Connection) -> None:
+    """Set up a connection for a file that someone may have prepared: no function, view or trigger of its schema is run
+    beyond SQLite's harmless ones, no value is larger than any of ours, and broken pages are noticed early."""
+    conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    conn.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+    conn.limit(apsw.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    conn.pragma("cell_size_check", "on")
+    conn.set_busy_timeout(5000)
+
+
+@contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, which name the file and say what to do."""
+    try:
+        yield
     except apsw.BusyError as error:
         raise CannotDo(f"{path} is locked by another program", hint="try again when that is done") from error
+    except apsw.FullError as error:
+        raise CannotDo("there is no room for a copy: the disk is full", hint="make room, then try again") from error
+    except apsw.TooBigError as error:
+        raise CannotDo(
+            f"{path} holds a value of more than {LARGEST_VALUE >> 20} MB", hint="claude-mem writes no such values"
+        ) from error
     except (apsw.Error, UnicodeDecodeError) as error:
         raise CannotDo(f"{path} can't be read: {error}", hint="it is damaged, or no database") from error
 
 
-def _readable(path: Path) -> str:
+def address(path: Path) -> str:
     """How SQLite should open it.
 
     Without a log (`-wal`) no one is writing: as a file that does not change, SQLite then neither locks nor makes
@@ -171,7 +198,17 @@ def _log(path: Path) -> Path:
 
 
 def _uri(path: Path, options: str) -> str:
-    return f"file:{quote(str(path.absolute()))}?{options}"
+    return f"file:{quote(os.fsencode(path.absolute()))}?{options}"
+
+
+def name_of(path: Path) -> str:
+    """A database's name as SQLite takes it, with `SQLITE_OPEN_URI`. A folder's name is bytes, and need not be UTF-8."""
+    text = str(path.absolute())
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _uri(path, "cache=private")
+    return text
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
@@ -181,12 +218,64 @@ def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
 # --- the older claude-mem --------------------------------------------------------------------------------------------
 
 
+_WHEN = ("created_at", "created_at_epoch")
+_OF = ("memory_session_id", "sdk_session_id", "project", "merged_into_project", "prompt_number", *_WHEN)
+# What is read of each table, as far as it is there: nothing that we have no use for, and nothing that is computed.
+READ = {
+    "sdk_sessions": (
+        "memory_session_id", "sdk_session_id", "content_session_id", "claude_session_id", "platform_source", "project",
+        "merged_into_project", "user_prompt", "custom_title", "title", "status", "started_at", "started_at_epoch",
+        "completed_at", "completed_at_epoch",
+    ),
+    "observations": (
+        *_OF, "text", "type", "title", "subtitle", "facts", "narrative", "concepts", "files_read", "files_modified",
+        "generated_by_model",
+    ),
+    "session_summaries": (
+        *_OF, "summary", "request", "investigated", "learned", "completed", "next_steps", "notes", "files_read",
+        "files_edited",
+    ),
+    "user_prompts": ("prompt_text", "prompt_number", *_WHEN),
+}  # fmt: skip
+PAGE_BYTES = 16 << 20
+LONGEST_LIST = 100_000
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows in the order of their numbers. `more`: there are others after the last."""
+
+    rows: list[Row]
+    more: bool
+
+
 class Older:
     """What is in one of its databases, whatever its age: columns that are not there are simply missing in the rows."""
 
     def __init__(self, conn: apsw.Connection) -> None:
         self.conn = conn
         self.tables = columns(conn)
+
+    def _number_of(self, table: str) -> str:
+        """SQLite's own number of a row; a column may have taken one of its names."""
+        taken = {name.lower() for name in self.tables[table]}
+        return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "null")
+
+    def _select(self, table: str) -> str:
+        names = [name for name in READ[table] if name in self.tables[table]]
+        return f"select {', '.join([f'{self._number_of(table)} as row_id', *names])} from {table}"
+
+    def _page(self, table: str, where: str, values: tuple[Any, ...], *, after: int, limit: int) -> Page:
+        """The next rows, at most `limit` of them and about `PAGE_BYTES`."""
+        number, rows, size = self._number_of(table), list[Row](), 0
+        sql = f"{self._select(table)} where ({where}) and {number} > ? order by {number} limit ?"
+        for row in self.conn.execute(sql, (*values, after, limit + 1)):
+            if len(rows) == limit or (rows and size > PAGE_BYTES):
+                return Page(rows, more=True)
+            rows.append(row)
+            size += sum(len(value) for value in row.values() if isinstance(value, str | bytes))
+        return Page(rows, more=False)
 
     def _link(self, table: str) -> str:
         """Its column that names the observer's session: it was renamed on the way."""
@@ -196,38 +285,51 @@ class Older:
         return list(self.conn.execute(sql, values))
 
     def count_sessions(self, upto: int = 1 << 62) -> int:
-        return self._count("sdk_sessions", f"rowid <= {int(upto)}") if "sdk_sessions" in self.tables else 0
+        there = "sdk_sessions" in self.tables
+        return self._count("sdk_sessions", f"{self._number_of('sdk_sessions')} <= ?", upto) if there else 0
 
-    def _count(self, table: str, where: str = "true") -> int:
-        (row,) = self._rows(f"select count(*) as n from {table} where {where}")
+    def _count(self, table: str, where: str = "true", *values: Any) -> int:
+        (row,) = self._rows(f"select count(*) as n from {table} where {where}", *values)
         return int(row["n"])
 
     def sessions(self, after: int, limit: int) -> list[Row]:
         if "sdk_sessions" not in self.tables:
             return []
-        return self._rows(
-            "select rowid as row_id, * from sdk_sessions where rowid > ? order by rowid limit ?", after, limit
-        )
+        return self._page("sdk_sessions", "true", (), after=after, limit=limit).rows
 
-    def of(self, table: str, link: Any) -> list[Row]:
+    def of(self, table: str, link: Any, *, after: int, limit: int) -> Page:
         """Observations or summaries of one of the observer's sessions."""
         column = self._link(table)
         if column == "null" or link is None:
-            return []
-        return self._rows(f"select rowid as row_id, * from {table} where {column} = ? order by rowid", link)
+            return Page([], more=False)
+        return self._page(table, f"{column} = ?", (link,), after=after, limit=limit)
 
-    def prompts(self, session: Row) -> list[Row]:
+    def count_of(self, table: str, link: Any, *, after: int) -> int:
+        column = self._link(table)
+        if column == "null" or link is None:
+            return 0
+        return self._count(table, f"{column} = ? and {self._number_of(table)} > ?", link, after)
+
+    def prompts(self, session: Row, *, after: int, limit: int) -> Page:
         """By the session's row or, where that column is not there yet, by its name."""
+        where, value = self._prompts_of(session)
+        return self._page("user_prompts", where, (value,), after=after, limit=limit) if where else Page([], more=False)
+
+    def count_prompts(self, session: Row, *, after: int) -> int:
+        where, value = self._prompts_of(session)
+        number = self._number_of("user_prompts") if where else ""
+        return self._count("user_prompts", f"({where}) and {number} > ?", value, after) if where else 0
+
+    def _prompts_of(self, session: Row) -> tuple[str, Any]:
+        """The condition on a session's prompts, and its value."""
         there = self.tables.get("user_prompts", frozenset())
         if "session_db_id" in there:
-            column, wanted = "session_db_id", session["row_id"]
+            column, wanted = "session_db_id", session.get("row_id")
         else:
             names = ("content_session_id", "claude_session_id")
             column = next((name for name in names if name in there), "")
             wanted = session.get("content_session_id") or session.get("claude_session_id")
-        if not column or wanted is None:
-            return []
-        return self._rows(f"select rowid as row_id, * from user_prompts where {column} = ? order by rowid", wanted)
+        return (f"{column} = ?", wanted) if column and wanted is not None else ("", None)
 
     def orphans(self, after: str | None, limit: int) -> list[str]:
         """The observer's sessions that observations or summaries name and that have no row; '' is none at all."""
@@ -246,23 +348,30 @@ class Older:
         sql = f"select distinct link from ({' union all '.join(parts)}) where link > ? or ? order by link limit ?"
         return [row["link"] for row in self._rows(sql, after or "", after is None, limit)]
 
-    def of_orphan(self, table: str, link: str) -> list[Row]:
+    def of_orphan(self, table: str, link: str, *, after: int, limit: int) -> Page:
         if table not in self.tables:
-            return []
-        own = self._link(table)
-        return self._rows(
-            f"select rowid as row_id, * from {table} where coalesce(cast({own} as text), '') = ? order by rowid", link
-        )
+            return Page([], more=False)
+        return self._page(table, self._orphans_of(table), (link,), after=after, limit=limit)
+
+    def count_of_orphan(self, table: str, link: str, *, after: int) -> int:
+        if table not in self.tables:
+            return 0
+        return self._count(table, f"{self._orphans_of(table)} and {self._number_of(table)} > ?", link, after)
+
+    def _orphans_of(self, table: str) -> str:
+        return f"coalesce(cast({self._link(table)} as text), '') = ?"
 
     def orphan_prompts(self) -> int:
         if "session_db_id" not in self.tables.get("user_prompts", ()) or "sdk_sessions" not in self.tables:
             return self._count("user_prompts") if "user_prompts" in self.tables and not self.count_sessions() else 0
         return self._count(
-            "user_prompts", "session_db_id is null or session_db_id not in (select rowid from sdk_sessions)"
+            "user_prompts",
+            "session_db_id is null or session_db_id not in"
+            f" (select {self._number_of('sdk_sessions')} from sdk_sessions)",
         )
 
-    def projects(self) -> list[str]:
-        """Every project that is named anywhere, by where its rows are read now."""
+    def projects(self, after: str, limit: int) -> list[str]:
+        """The next of all projects that are named anywhere, by where their rows are read now, in their order."""
         parts = [
             f"select coalesce({'merged_into_project' if 'merged_into_project' in there else 'null'}, project) as name"
             f" from {table}"
@@ -271,8 +380,13 @@ class Older:
         ]
         if not parts:
             return []
-        found = self._rows(f"select distinct name from ({' union all '.join(parts)}) where name is not null")
-        return sorted({str(row["name"]) for row in found})
+        names = f"select substr(name, 1, {LONGEST_NAME}) as name from ({' union all '.join(parts)})"
+        found = self._rows(
+            f"select distinct name from ({names}) where typeof(name) = 'text' and name > ? order by name limit ?",
+            after,
+            limit,
+        )
+        return [row["name"] for row in found]
 
     def files(self, project: str, limit: int = 200) -> list[Any]:
         """Of the newest observations of a project: what its columns for files hold."""
@@ -281,7 +395,8 @@ class Older:
         if not wanted or "project" not in there:
             return []
         found = self._rows(
-            f"select {', '.join(wanted)} from observations where project = ? order by rowid desc limit ?",
+            f"select {', '.join(f'substr({name}, 1, {LONGEST_LIST}) as {name}' for name in wanted)} from observations"
+            f" where project = ? order by {self._number_of('observations')} desc limit ?",
             project,
             limit,
         )

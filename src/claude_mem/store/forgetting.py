@@ -565,7 +565,7 @@ def undoable(conn: Connection, n: int) -> list[Row]:
     if row["erased"]:
         raise CannotDo(f"F{n} erased for good; nothing of it is left", hint="only what was forgotten softly comes back")
     kept = rows(conn, "select * from put_away where forgetting_id = ?", (n,))
-    if row["undone_at"] or not kept:
+    if row["undone_at"] or not (kept or n == stones.LOST):
         raise CannotDo(f"there is nothing left of F{n} to bring back", hint="it can be undone once, for 30 days")
     return kept
 

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import apsw
 
+from claude_mem import untrusted_files
 from claude_mem.errors import CannotDo
 from claude_mem.spool import sync_folder, write_private
 
 KEY_FILE = "forget.key"
 KEY_BYTES = 32
+MOST_BYTES = 4096
 
 
 def marker(folder: Path) -> Callable[..., str]:
@@ -38,10 +40,10 @@ def attach(conn: apsw.Connection, folder: Path) -> None:
     conn.create_scalar_function("mark", marker(folder), -1, deterministic=True)
 
 
-def check(folder: Path) -> None:
-    """Before anything is taken in: an event is not to blame for a key that can't be read."""
-    if (folder / KEY_FILE).exists():
-        _key(folder / KEY_FILE)
+def is_lost(folder: Path) -> bool:
+    """Whether the key is missing, or can't be read any more."""
+    path = folder / KEY_FILE
+    return not path.exists() or _read(path) is None
 
 
 def _key(path: Path) -> bytes:
@@ -50,15 +52,18 @@ def _key(path: Path) -> bytes:
         write_private(path, (_line(fresh) + "\n").encode() * 2, sync=True)
         sync_folder(path.parent)
         return fresh
-    for line in path.read_bytes().decode("ascii", "replace").split("\n"):
+    if key := _read(path):
+        return key
+    raise CannotDo(f"{path} is damaged", hint="`claude-mem start` moves it aside and makes another")
+
+
+def _read(path: Path) -> bytes | None:
+    for line in untrusted_files.read_start(path, MOST_BYTES).decode("ascii", "replace").split("\n"):
         with contextlib.suppress(ValueError):
             key = bytes.fromhex(line.partition(" ")[0])
             if len(key) == KEY_BYTES and line in (key.hex(), _line(key)):  # of an earlier version, without its sum
                 return key
-    raise CannotDo(
-        f"{path} is damaged, so what was forgotten is not known again",
-        hint="put back a copy of it; or remove it, then a restore or a back-fill can bring back what was forgotten",
-    )
+    return None
 
 
 def _line(key: bytes) -> str:

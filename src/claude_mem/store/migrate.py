@@ -13,6 +13,7 @@ import apsw
 from claude_mem import hook, ids
 from claude_mem.errors import CannotDo, Damaged, TooNew
 from claude_mem.failpoints import failpoint
+from claude_mem.store import foreign
 from claude_mem.store.savepoint import savepoint
 
 PART = ".part"  # ends the name of a copy that is not finished
@@ -47,18 +48,27 @@ def migrate(conn: apsw.Connection, *, backups: Path) -> None:
     with savepoint(
         conn
     ):  # all or none: of a version in between, the next start would make a backup in place of that one
-        for number, sql in todo:
-            conn.execute(sql)
-            conn.pragma("user_version", number)
-            _note_schema(conn, number)
-            failpoint("migrate.applied")
+        _apply(conn, todo)
+
+
+def build(conn: apsw.Connection, version: int) -> None:
+    """Make the tables of a version in an empty database."""
+    with savepoint(conn):
+        _apply(conn, [(number, sql) for number, sql in scripts() if number <= version])
+
+
+def _apply(conn: apsw.Connection, todo: list[tuple[int, str]]) -> None:
+    for number, sql in todo:
+        conn.execute(sql)
+        conn.pragma("user_version", number)
+        _note_schema(conn, number)
+        failpoint("migrate.applied")
 
 
 def _check_schema(conn: apsw.Connection, have: int) -> None:
     """A flipped bit in a table's definition or in the version would lead everything astray that follows."""
-    known = _known_schema(conn) or ""
-    number, _, schema = known.partition(":")
-    if known and (number, schema) != (str(have), _schema(conn)):
+    known = _known_schema(conn)
+    if known is not None and known != f"{have}:{_schema(conn)}":
         raise Damaged("the database's tables are not what they were", hint="the worker puts a backup in its place")
 
 
@@ -105,7 +115,8 @@ def backup(conn: apsw.Connection, path: Path, *, gently: bool = False) -> None:
 
 
 def _copy(conn: apsw.Connection, path: Path, *, gently: bool) -> None:
-    copy, file = apsw.Connection(str(path)), os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+    copy, file = apsw.Connection(foreign.name_of(path), flags=flags), os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with copy.backup("main", conn, "main") as step:
             while not step.done:

@@ -24,6 +24,7 @@ from claude_mem.text import LATEST, plain, shorten
 
 # A turn read from elsewhere is the captured one if it falls into its time; what was noted of it may have come later.
 EARLY_MS, LATE_MS = 2_000, 600_000
+MOST_PROJECTS = 20_000  # that imports may bring; folders in which sessions run make as many as there are
 OVER = (Status.COMPLETED, Status.FAILED, Status.INTERRUPTED)
 
 # --- out -------------------------------------------------------------------------------------------------------------
@@ -186,6 +187,11 @@ def refs(conn: Connection) -> dict[int, list[str]]:
     return {project_id: sorted(names, key=_strength) for project_id, names in found.items()}
 
 
+def _names_of(conn: Connection, project_id: int) -> list[str]:
+    found = rows(conn, "select identity from project_aliases where project_id = ?", (project_id,))
+    return [row["identity"] for row in found]
+
+
 def _strength(identity: str) -> tuple[int, str]:
     rank = next((number for number, prefix in enumerate(_STRENGTH) if identity.startswith(prefix)), len(_STRENGTH))
     return rank, identity
@@ -282,6 +288,8 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
     """What became of it: added, changed, known or forgotten."""
     if isinstance(record, Project):
         return _adopt(conn, record, now=now)[1]
+    if not isinstance(record, Session) and stones.bars_unknown(conn, at=record.created_at):
+        return FORGOTTEN
     project_id = _project_id(conn, record.project, now=now)
     if isinstance(record, Session):
         span = {"since": record.started_at, "until": record.last_event_at}
@@ -325,6 +333,8 @@ def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
     identities = _identities(record)
     known = _same_project(conn, record, identities)
     if known is None:
+        if int(value(conn, "select count(*) from projects")) >= MOST_PROJECTS:
+            raise ValueError(f"there are {MOST_PROJECTS:,} projects already")
         free = tuple(identity for identity in identities if not _is_taken(conn, "project_aliases", identity))
         found = projects_.Project(record.name, record.root, free)
         its = is_folder(record.root) and not _is_taken(conn, "project_dirs", record.root)
@@ -359,7 +369,7 @@ def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]
         known = value(conn, "select project_id from project_aliases where identity = ?", (identity,))
         if known is None:
             continue
-        own = {name for name in refs(conn).get(known, ()) if name.startswith("remote:")}
+        own = {name for name in _names_of(conn, known) if name.startswith("remote:")}
         if not identity.startswith(("git:", "dir:")) or not remotes or not own or remotes & own:
             return int(known)
     return _of_the_name(conn, record.name, identities)
@@ -375,7 +385,7 @@ def _of_the_name(conn: Connection, name: str, identities: Sequence[str]) -> int 
     if _by_name_only(identities):
         return next(iter(projects.by_name(conn, identities[0].removeprefix(projects_.OLDER))), None)
     older = value(conn, "select project_id from project_aliases where identity = ?", (f"{projects_.OLDER}{name}",))
-    return int(older) if older is not None and _by_name_only(refs(conn).get(older, ())) else None
+    return int(older) if older is not None and _by_name_only(_names_of(conn, older)) else None
 
 
 def _project_id(conn: Connection, ref: str, *, now: int) -> int:

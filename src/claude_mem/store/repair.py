@@ -24,7 +24,7 @@ from claude_mem.failpoints import failpoint
 from claude_mem.spool import changed_at, sync_folder, write_private
 from claude_mem.store import backup, checks, damage, foreign, notices, stones
 from claude_mem.store import salvage as salvage_
-from claude_mem.store.database import Connection, Database
+from claude_mem.store.database import Connection, Database, open_reader
 
 ABOUT = "about.json"
 ITSELF = "itself"  # nothing but the end of its log was lost
@@ -167,7 +167,7 @@ def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) 
     """A sound database to go on with, apart from all others, and the name of what it was made of: the damaged one, if
     all that it lost was the end of its log; the newest good backup, one of another history only if there is no other;
     or none, and it is empty."""
-    copies = _copies(backups)
+    copies, unsure = _copies(backups), stones.unchecked(near)
     tries = [(source, True) for source in ([kept] if _is_ours(kept) else []) + copies]
     for source, only_kin in [*tries, *((source, False) for source in copies)]:
         with ExitStack() as stack:
@@ -177,6 +177,8 @@ def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) 
                 continue
             if only_kin and damaged is not None and not salvage_.is_kin(damaged, fresh):
                 continue
+            if unsure and _lacks(fresh, unsure):
+                continue  # it has what was forgotten since, and nobody could tell
             yield fresh, ITSELF if source == kept else source.name
             return
     folder = near / f"{backup.RESTORING}{os.getpid()}"
@@ -185,6 +187,14 @@ def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) 
         yield folder / "claude-mem.db", ""
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lacks(path: Path, known: list[stones.Stone]) -> bool:
+    conn = open_reader(path)
+    try:
+        return bool(stones.missing(conn, known))
+    finally:
+        conn.close()
 
 
 def _copies(backups: Path) -> list[Path]:

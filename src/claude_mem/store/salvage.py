@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 
-from claude_mem.store import jobs, seals
+from claude_mem.store import foreign, jobs, seals
 from claude_mem.store.database import Connection, Row, open_reader, rows, value
 
 # Made again by the indexer, by triggers and by checks; `words` and its tables are the index itself.
@@ -57,7 +57,7 @@ def salvage(damaged: Connection, into: Connection, *, now: int) -> Salvaged:
 
 def reading(path: Path) -> Connection:
     """A connection that reads on where others give up: a table whose definition is damaged hides no other."""
-    conn = Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    conn = Connection(foreign.name_of(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     conn.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
     conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     conn.pragma("cell_size_check", "on")

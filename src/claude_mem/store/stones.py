@@ -3,6 +3,9 @@
 A stone holds no content: the keyed hash of what a thing is known by (`marks.py`) and the time for which it counts. The
 same stones are in the table, where every door looks, and in `forgotten.jsonl`, which outlives the database: one that
 is put back learns from it what was forgotten since, and forgets it again before anyone can see it.
+
+Without their key, stones can't be compared with anything any more. Then one that fits everything takes their place,
+`ANY`, for the time that they count for: what can't be checked does not come in, until a person lifts it (`F0`).
 """
 
 from __future__ import annotations
@@ -12,12 +15,16 @@ from pathlib import Path
 
 import msgspec
 
+from claude_mem import ids, own_files
 from claude_mem.records import Event, kind
 from claude_mem.spool import append_private
-from claude_mem.store import damage
+from claude_mem.store import damage, marks
 from claude_mem.store.database import Connection, rows, value
+from claude_mem.text import local
 
 FILE = damage.STONES
+ANY = "*"  # the mark of a stone that fits everything from elsewhere
+LOST = 0  # the number of the forgetting that stands for all whose key was lost
 
 ITEMS = {"event": "events", "prompt": "user_prompts", "observation": "observations", "summary": "session_summaries"}
 NUMBER = {"event": "seq", "prompt": "id", "observation": "id", "summary": "id"}
@@ -86,21 +93,93 @@ def keep(folder: Path, stones: Iterable[Stone]) -> None:
 
 def kept(folder: Path) -> list[Stone]:
     """What is in the file and was not taken back. A line that was cut off by a crash is no stone."""
+    return _read(folder)[0]
+
+
+def _read(folder: Path) -> tuple[list[Stone], int]:
+    """The stones that count, and how many lines are no stones. The last line may be cut off."""
     found: list[Stone] = []
+    broken = 0
     try:
-        lines = (folder / FILE).read_bytes().splitlines()
+        content = (folder / FILE).read_bytes()
     except FileNotFoundError:
-        return []
-    for line in lines:
+        return [], 0
+    for line in content.splitlines():
         try:
             stone = msgspec.json.decode(line, type=Stone)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            broken += 1
             continue
         if stone.back:
             found = [other for other in found if other.n != stone.n or (stone.mark and other.mark != stone.mark)]
         else:
             found.append(stone)
-    return found
+    return found, broken - (broken > 0 and not content.endswith(b"\n"))
+
+
+def unchecked(folder: Path) -> list[Stone]:
+    """Those whose key was lost: whether something is what they stand for can't be told."""
+    found = kept(folder)
+    last = max((place for place, stone in enumerate(found) if stone.mark == ANY), default=0)
+    return [stone for stone in found[:last] if stone.mark != ANY]
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def complete(conn: Connection, folder: Path) -> str:
+    """See that the file has all stones that the database knows. What was wrong with it, in words; '' if nothing was."""
+    found, broken = _read(folder)
+    known = {(stone.mark, stone.n) for stone in found}
+    missing_ = [stone for stone in _of_database(conn) if (stone.mark, stone.n) not in known]
+    if broken:
+        own_files.move(folder, folder / FILE, f"had {broken} lines that can't be read")
+        keep(folder, found)
+    keep(folder, missing_) if missing_ else None
+    if not broken and not missing_:
+        return ""
+    lines = f"{broken:,} lines of it could not be read, and " if broken else ""
+    return f"{FILE} was damaged: {lines}{len(missing_):,} tombstones were written again from the database"
+
+
+def _of_database(conn: Connection) -> list[Stone]:
+    sql = """
+        select t.mark, t.forgetting_id as n, t.since, t.until, coalesce(f.erased, 0) as erased, coalesce(f.at, 0) as at
+          from tombstones t left join forgettings f on f.id = t.forgetting_id where f.undone_at is null
+    """
+    return [Stone(**{**row, "erased": bool(row["erased"])}) for row in rows(conn, sql)]
+
+
+def replace_key(folder: Path) -> None:
+    """If the key is lost and there are stones, move what is left of it aside, bar all that they may stand for, and make
+    another key."""
+    if not marks.is_lost(folder):
+        return
+    if (folder / marks.KEY_FILE).exists():
+        own_files.move(folder, folder / marks.KEY_FILE, "could not be read")
+    found = kept(folder)
+    if not [stone for stone in found if stone.mark != ANY]:
+        return
+    since, until = min(stone.since for stone in found), max(stone.until for stone in found)
+    keep(folder, [Stone(LOST, ANY, since, until, at=ids.now())])
+    marks.marker(folder)()  # makes the key, so that this is not done again
+
+
+def put_lost(conn: Connection, folder: Path, *, now: int) -> str:
+    """Put the stone that fits everything into the table, if there is one. What it means, in words; '' without one."""
+    lost = next((stone for stone in reversed(kept(folder)) if stone.mark == ANY), None)
+    if lost is None:
+        return ""
+    put(conn, [lost])
+    conn.execute(
+        "insert into forgettings (id, at, done_at) values (?, ?, ?) on conflict do update set undone_at = null",
+        (LOST, lost.at, now),
+    )
+    return (
+        f"{marks.KEY_FILE} was lost on {local(lost.at):%d %b %Y}, so what you had forgotten can't be recognised any"
+        f" more. To keep it forgotten, backups, imports and transcripts from before {local(lost.until):%d %b %Y, %H:%M}"
+        f" are refused; `claude-mem forget --undo F{LOST}` allows them again"
+    )
 
 
 def put(conn: Connection, stones: Iterable[Stone]) -> None:
@@ -135,18 +214,25 @@ def any_(conn: Connection) -> bool:
     return bool(value(conn, "select 1 from tombstones limit 1"))
 
 
-def bars_event(conn: Connection, event: Event) -> bool:
-    """Was this event forgotten, or all of its session at that time?"""
+def bars_event(conn: Connection, event: Event, *, live: bool = False) -> bool:
+    """Was this event forgotten, or all of its session at that time? One that a hook reports (`live`) is new, so it is
+    not barred by a stone that fits everything."""
     if not any_(conn):
         return False
     row = (event.id, kind(event.body), event.tool_use_id or None, event.at, msgspec.json.encode(event.body).decode())
     return _barred(
         conn,
         "event",
+        ALL["event"] if live else (*ALL["event"], f"'{ANY}'"),
         "with i (event_id, kind, tool_use_id, at, body) as (values (?, ?, ?, ?, ?)),"
         " s (host, content_session_id) as (values (?, ?)), t (prompt_id) as (values (?))",
         (*row, event.host, event.content_session_id, event.prompt_id or None),
     )
+
+
+def bars_unknown(conn: Connection, *, at: int) -> bool:
+    """Can't it be told whether something from elsewhere, of that time, was forgotten?"""
+    return bool(value(conn, "select 1 from tombstones where mark = ? and ? between since and until", (ANY, at)))
 
 
 def bars_observation(conn: Connection, turn_id: int | None, key: str, *, at: int) -> bool:
@@ -165,7 +251,7 @@ def bars_session(conn: Connection, host: str, content_session_id: str, *, since:
     """Was all of it forgotten, from its beginning to its end?"""
     sql = """
         with s (host, content_session_id) as (values (?, ?))
-        select 1 from s, tombstones x where x.mark = mark('session', s.host, s.content_session_id)
+        select 1 from s, tombstones x where x.mark in (mark('session', s.host, s.content_session_id), '*')
            and x.since <= ? and ? <= x.until
     """
     return any_(conn) and bool(value(conn, sql, (host, content_session_id, since, until)))
@@ -173,7 +259,7 @@ def bars_session(conn: Connection, host: str, content_session_id: str, *, since:
 
 def bars_title(conn: Connection, host: str, content_session_id: str, text: str | None, *, at: int) -> bool:
     """Was it forgotten that the session was called this?"""
-    sql = "select 1 from tombstones where mark = mark('titled', ?, ?, ?) and ? <= until"
+    sql = "select 1 from tombstones where mark in (mark('titled', ?, ?, ?), '*') and ? <= until"
     return bool(text) and any_(conn) and bool(value(conn, sql, (host, content_session_id, text, at)))
 
 
@@ -183,13 +269,12 @@ def _barred_in(conn: Connection, name: str, turn_id: int | None, text: str, *, a
         " t as (select w.number, w.prompt_id, w.session_id from (select 1) left join turns w on w.id = ?),"
         " s as (select o.host, o.content_session_id from t left join sdk_sessions o on o.id = t.session_id)"
     )
-    return _barred(conn, name, head, (turn_id, text, at, turn_id))
+    return _barred(conn, name, ALL[name], head, (turn_id, text, at, turn_id))
 
 
-def _barred(conn: Connection, name: str, head: str, given: tuple[object, ...]) -> bool:
-    marks = ", ".join(ALL[name])
+def _barred(conn: Connection, name: str, known_by: Sequence[str], head: str, given: tuple[object, ...]) -> bool:
     sql = f"""
         {head} select 1 from i, s, t, tombstones x
-         where x.mark in ({marks}) and i.{TIME[name]} between x.since and x.until limit 1
+         where x.mark in ({", ".join(known_by)}) and i.{TIME[name]} between x.since and x.until limit 1
     """
     return bool(value(conn, sql, given))

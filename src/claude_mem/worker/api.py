@@ -26,7 +26,7 @@ from claude_mem.store import account, damage, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
 from claude_mem.store.database import Connection, Row
 from claude_mem.store.search import Filter, all_stale, is_stale, size
-from claude_mem.text import milliseconds
+from claude_mem.text import map_strings, milliseconds, storable
 from claude_mem.worker import (
     auditing,
     checkup,
@@ -91,7 +91,11 @@ def _answer(result: Any) -> Response:
 
 
 def _json(value: Any, *, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a path that is not UTF-8
+        encoded = msgspec.json.encode(map_strings(msgspec.to_builtins(value), storable))
+    return Response(encoded, status, media_type="application/json")
 
 
 def _status(error: MemError) -> int:

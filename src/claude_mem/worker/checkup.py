@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import __version__, hook, ids
+from claude_mem import __version__, hook, ids, own_files
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
 from claude_mem.store import backup, checks, events, owed, repair
@@ -59,7 +59,7 @@ async def page(service: Service, request: Request) -> Any:
             "drills": await service.db.read(checks.drills),
             "last": await service.db.read(checks.get, "backup"),
         },
-        "damage": [repair.said(each) for each in await asyncio.to_thread(repair.listing, config.quarantine)],
+        "damage": await asyncio.to_thread(_damage, config),
         "checks": {name: await service.db.read(checks.get, name) for name in ("start", "full", "index", "stray")},
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
@@ -188,6 +188,12 @@ def _own_size(entry: os.DirEntry[str]) -> int:
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def _damage(config: Config) -> list[str]:
+    """Damaged databases and files of ours that are kept, in words."""
+    files = [str(moved) for moved in own_files.listing(config.data_dir)]
+    return [repair.said(each) for each in repair.listing(config.quarantine)] + files
 
 
 def concerns(found: Row) -> Iterator[Row]:

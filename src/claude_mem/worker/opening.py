@@ -10,7 +10,7 @@ from claude_mem import ids
 from claude_mem.auditlog import AuditLog, Fact
 from claude_mem.config import Config
 from claude_mem.errors import CannotDo, Damaged, MemError
-from claude_mem.store import examine, repair
+from claude_mem.store import examine, repair, stones
 from claude_mem.store.database import ours
 from claude_mem.store.repair import Repair
 from claude_mem.worker.service import Service
@@ -23,6 +23,7 @@ _alarms: deque[int] = deque(maxlen=MOST)  # that a close look did not confirm
 
 def opened(config: Config) -> Service:
     """For the holder of the lock."""
+    stones.replace_key(config.data_dir)  # first: what is put in place of a database must be what can be checked
     if repair.unfinished(config.quarantine):
         mend(config, "")
     try:

@@ -19,6 +19,7 @@ import uvicorn
 from claude_mem import __version__, box, hook, process, redact
 from claude_mem.config import Config, load_forgiving
 from claude_mem.failpoints import failpoint
+from claude_mem.log_format import LogFormatter
 from claude_mem.process import Lock, Worker, take_lock, write_launcher
 from claude_mem.store import damage
 from claude_mem.worker import opening, upgrade, wire
@@ -237,7 +238,7 @@ def _log_to_file(config: Config) -> None:
     handler = LogFile(
         config.log_file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", errors="backslashreplace"
     )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config.log_level)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids, modes, process, redact
+from claude_mem import ids, modes, own_files, process, redact
 from claude_mem.auditlog import Fact
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
@@ -47,14 +47,15 @@ from claude_mem.store import (
     events,
     foreign,
     jobs,
-    marks,
+    notices,
     projects,
     provenance,
     rewrites,
     sessions,
+    stones,
     timeline,
 )
-from claude_mem.store.database import Database, Row, ours
+from claude_mem.store.database import Connection, Database, Row, ours
 from claude_mem.store.jobs import Order
 from claude_mem.store.scopes import Scope
 from claude_mem.store.search import Filter
@@ -109,9 +110,9 @@ class Service:
         redact.know(process.known_token(config.data_dir))
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
-        marks.check(config.data_dir)
         traces.drop_unfinished(config)
         self.db = Database(ours(config.database), backups=config.backups)
+        self.db.write_now(_settle_files, config.data_dir)
         self.keeper = Keeper(
             self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
         )
@@ -521,6 +522,20 @@ class Service:
         flag = {"active": active, "project": project, "timestamp": ids.now()}
         with contextlib.suppress(OSError):  # a full disk: nothing depends on it
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
+
+
+def _settle_files(conn: Connection, folder: Path) -> None:
+    """Mend what protects a person's wishes, and have them told what was wrong with our files."""
+    now = ids.now()
+    if said := stones.complete(conn, folder):
+        log.error("%s", said)
+        notices.put(conn, f"file:{now}", f"claude-mem: {said}.", now=now)
+    stones.replace_key(folder)
+    if said := stones.put_lost(conn, folder, now=now):
+        notices.put(conn, f"file:{said}", f"claude-mem: {said}.", now=now)
+    for moved in own_files.recent(folder, now=now):
+        text = f"claude-mem: its file {moved}. Another was made where one is needed."
+        notices.put(conn, f"file:{moved.at}:{moved.name}", text, now=now)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], None]) -> None:

@@ -1,0 +1,22 @@
+"""How log records look: one line each, and nothing in them that a terminal acts on.
+
+Messages name files, projects and errors of other programs. A line break in a name must not forge a second record, and
+`tail -f worker.log` must be as safe as `claude-mem logs`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from claude_mem.text import printable, printable_line
+
+
+class LogFormatter(logging.Formatter):
+    """Records whose message stays on one line; a traceback has lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return printable(super().formatException(ei))
