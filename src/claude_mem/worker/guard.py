@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from claude_mem.worker import wire
 from claude_mem.worker.visits import Visits
 
 OPEN_PATHS = ("/healthz", "/open")
@@ -56,7 +57,10 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers) if scope["type"] == "http" else refused(headers, 403, "no")
-        await (refusal or self.app)(scope, receive, _with_headers(send))
+        is_known = refusal is None and scope["path"] not in OPEN_PATHS
+        if is_known:
+            scope.get(wire.RECOGNISE, _ignore)()
+        await (refusal or self.app)(scope, receive, _with_headers(send, last=not is_known))
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         hosts = headers.getlist("host")
@@ -104,10 +108,18 @@ def is_page(headers: Headers) -> bool:
     return headers.get("sec-fetch-dest") == "document"
 
 
-def _with_headers(send: Send) -> Send:
+def _ignore() -> None:
+    """Do nothing: in a test there may be no connection."""
+
+
+def _with_headers(send: Send, *, last: bool) -> Send:
+    """Add our headers to each answer. `last`: close the connection after it, whatever the peer still wants to send."""
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
+            if last:
+                headers["Connection"] = "close"
             for name, value in HEADERS.items():
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")
