@@ -240,6 +240,7 @@ HOST = Host(
         owns=_owns,
         head=codex_transcript.head,
         agents=codex_transcript.agents,
+        part=codex_transcript.part,
     ),
     note=NOTE,
 )
