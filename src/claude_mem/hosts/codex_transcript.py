@@ -261,7 +261,11 @@ class _Reader:
     def _turn(self, about: Fields) -> None:
         """A subagent works for a turn of its parent's. Its own items name its own turn; that one is not known."""
         name = "root_turn_id" if self.agent_id else "turn_id"
-        self.turn_id = string_of(about, name) or self.turn_id
+        self._belongs_to(string_of(about, name) or self.turn_id)
+
+    def _belongs_to(self, turn_id: str) -> None:
+        if turn_id != self.turn_id:
+            self.turn_id, self.closing_line = turn_id, -1
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -317,7 +321,7 @@ class _Reader:
             return
         named = bool(string_of(_about(item), "turn_id"))
         if not named and (not self.turn_id or self.turn_id in self.prompts):  # as before turns had ids: it begins one
-            self.turn_id = f"{self.content_session_id}.{start}"
+            self._belongs_to(f"{self.content_session_id}.{start}")
         if privacy.hides_all(text):
             self.found.private.add(self.turn_id)
         self._say(privacy.strip(text), string(item.get("id")) or str(start))

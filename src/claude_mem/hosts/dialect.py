@@ -93,7 +93,7 @@ PROBLEMS = {
     "foreign": "it is not the record of any agent we know",
     "empty": "there is no prompt and no tool call in it",
     "not_yours": "it belongs to another user; make a copy that is yours, and have that read",
-    "huge": "it is too large: 2 GB of a file are read at most, 512 MB of a packed one, 64 MB of one that can only be"
+    "huge": "it is too large: 2 GB of a file are read at most, 512 MB of a packed one, 32 MB of one that can only be"
     " read whole; what could be read was taken",
     "project_off": "memory is switched off in its project (`.claude-mem.toml` or `excluded_projects`)",
     "ours": "it is a conversation of claude-mem's own with a model",

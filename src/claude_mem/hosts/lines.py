@@ -25,8 +25,8 @@ from claude_mem.hosts.dialect import Fields, Found, Head, milliseconds
 from claude_mem.hosts.packed import Unpacked
 
 MAX_LINE = 8 << 20
-MAX_VALUES = 250_000  # of a line: each takes up to a hundred bytes of memory, and may be two in the file
-WHOLE_BYTES = 64 << 20  # the most of a file that can't be read in parts, unpacked
+MAX_VALUES = 100_000  # of a line: each may take a hundred bytes of memory, and as little as two in the file
+WHOLE_BYTES = 32 << 20  # the most of a file that can't be read in parts, unpacked
 MAX_DOCUMENT = 16 << 20  # the most of a file that is one record
 MAX_AGAIN, MAX_AGAIN_BYTES = 200, 8 << 20  # of lines of earlier parts that are read again for the next
 LOOK_BACK = 16 << 20  # bytes: a call that was not answered since is given up
@@ -63,7 +63,6 @@ def read(path: Path, found: Found, take: Callable[[int, Fields], None], *, offse
     be understood, and what was wrong with the file. See `dialect.Reader` for `over`."""
     with problems(found), opened(path) as file:
         place = Place(start_of(path, offset))
-        found.offset = place.offset
         feed(file, found, take, place, over=over, most_in_file=place.offset + WHOLE_BYTES)
 
 
@@ -85,7 +84,7 @@ def feed(
     """Read on from a place, for about `most` bytes, and hand over each record with where it begins. `place` and
     `found.offset` are behind it by then."""
     file.seek(place.offset)
-    left = most
+    found.offset, left = place.offset, most
     for line in each(file, over=over, inside=place.inside, most=most_in_file):
         start, skipped = place.offset, place.inside
         place.offset = found.offset = start + line.size
@@ -220,9 +219,9 @@ def record(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def has_too_many_values(text: bytes) -> bool:
+def has_too_many_values(text: bytes, *, most: int = MAX_VALUES) -> bool:
     """Whether JSON would take far more memory than its text: a list of millions of empty lists takes thirty times."""
-    return _values(text) > MAX_VALUES and _values(_STRING.sub(b"", text)) > MAX_VALUES
+    return _values(text) > most and _values(_STRING.sub(b"", text)) > most
 
 
 def _values(text: bytes) -> int:

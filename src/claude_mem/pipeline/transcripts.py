@@ -102,6 +102,19 @@ def read(session: Session, also: str, config: Config, mark: Mark | None) -> Read
     )
 
 
+def whole(transcripts: Transcripts, path: Path, *, host: str, content_session_id: str = "") -> Iterator[Found]:
+    """Yield what a file tells that nobody writes to any more, part by part."""
+    if transcripts.part is None:
+        yield transcripts.read(path, host=host, content_session_id=content_session_id, over=True)
+        return
+    mark, about = "", {"host": host, "content_session_id": content_session_id}
+    while True:
+        found, mark = transcripts.part(path, mark=mark, most=PART_BYTES, **about)
+        yield found
+        if not mark or found.problem:
+            return
+
+
 def _files(session: Session, also: str, transcripts: Transcripts, mark: Mark) -> tuple[Found, list[Event], Mark | None]:
     """Return what the session's own file tells, the events of all files, and where to go on, within one part."""
     path, told, left = Path(session.transcript_path), [], PART_BYTES
