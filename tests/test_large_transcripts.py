@@ -161,6 +161,25 @@ def test_a_transcript_that_is_reconciled_in_parts_leaves_the_same_rows(
     assert sum(kind == "tool" for _, kind, *_ in in_parts) == calls
 
 
+def test_files_of_subagents_are_read_in_parts_as_well(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "talk.jsonl"
+    calls = large.write(path, "claude", size=10_000, calls=3, chars=300)
+    folder = tmp_path / "talk" / "subagents"
+    folder.mkdir(parents=True)
+    for name in ("a1", "a2", "a3"):
+        file = folder / f"agent-{name}.jsonl"
+        large.write(file, "claude", size=10_000, session=name, calls=3, chars=300)
+        of_agent = file.read_bytes().replace(b'"cwd": "/"', b'"cwd": "/", "isSidechain": true')
+        file.write_bytes(of_agent.replace(f'"sessionId": "{name}"'.encode(), b'"sessionId": "s1"'))
+    at_once = _read_back(replace(config, data_dir=tmp_path / "at-once"), "claude", path)
+    monkeypatch.setattr(transcripts, "PART_BYTES", 2_000)
+    in_parts = _read_back(replace(config, data_dir=tmp_path / "in-parts"), "claude", path)
+    assert in_parts == at_once
+    assert sum(kind == "tool" for _, kind, *_ in in_parts) > 3 * calls
+
+
 def test_others_go_on_while_a_large_transcript_is_read(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

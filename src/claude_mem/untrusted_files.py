@@ -1,9 +1,10 @@
-"""Open files that someone else may have prepared: files of a project folder, and files named by a payload.
+"""Open files that someone else may have prepared: files of a project folder, transcripts, settings of other programs.
 
 A repository, an unpacked archive or another user may put anything at a path that claude-mem reads: a link to
 `/dev/zero`, a FIFO that blocks whoever opens it, a sparse file of many gigabytes, a file of another user. So a path is
 looked at before it is opened (opening a device or a FIFO has effects of its own), opened without blocking, checked
-again through the descriptor, and read up to a limit.
+again through the descriptor, and read up to a limit. Every file that claude-mem did not write itself is opened here;
+`tests/test_reading.py` lists the exceptions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 MOST_BYTES = 64 << 10
+MOST_SETTINGS = 4 << 20
 MOST_TRANSCRIPT = 2 << 30
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 # Regular files by their mode, but made by the kernel as they are read: endless, blocking, or someone's memory.
@@ -69,6 +71,18 @@ def read_start(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
+def read_settings(path: Path, *, most: int = MOST_SETTINGS) -> bytes:
+    """Return the content of a file that the person or their settings have named. Links are followed, and any owner will
+    do; it must be a regular file of at most `most` bytes."""
+    _check_regular(path.stat())
+    with os.fdopen(os.open(path, _FLAGS), "rb", buffering=0) as file:
+        _check_regular(os.fstat(file.fileno()))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise TooLarge(f"is larger than {most >> 10} KB")
+    return content
+
+
 @contextmanager
 def opened(path: Path, *, owner: int | None = None) -> Iterator[IO[bytes]]:
     """Open a regular file of this user, of root or of `owner`. A symbolic link is refused, not followed."""
@@ -104,6 +118,10 @@ def _check(status: os.stat_result, *, owner: int | None) -> None:
         raise Foreign("belongs to another user")
     if stat.S_ISLNK(status.st_mode):
         raise Refused("is a link, and is not followed")
+    _check_regular(status)
+
+
+def _check_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Refused("is not a regular file")
 
