@@ -235,7 +235,7 @@ def test_a_thousand_strangers_do_not_keep_a_session_from_its_start(lab: Lab) -> 
         for line in lines:
             line.close()
     proof.record(
-        "session start beside 1,000 strangers that hold their connections", of="S13", goal="answered by the worker",
+        "session start beside 1,000 strangers that hold their connections", of="S5b", goal="answered by the worker",
         measured=round(crowded, 1), ok=True, unit="ms", note=f"{alone:.1f} ms without them; one start each",
     )  # fmt: skip
 

@@ -323,7 +323,7 @@ def test_an_honest_transcript_of_any_size_takes_little_memory(tmp_path: Path) ->
     assert found["parts"] >= size // 3
     assert found["peak"] - before["peak"] < RISE_MB
     proof.record(
-        f"an honest transcript of {size} MB that hooks have missed: rise of the largest memory", of="R17",
+        f"an honest transcript of {size} MB that hooks have missed: rise of the largest memory", of="R10b",
         goal=f"{RISE_MB} MB at most", measured=round(found["peak"] - before["peak"], 1), ok=True, unit="MB",
         note=f"{before['peak']} MB before; {found['parts']} parts",
     )  # fmt: skip
@@ -339,7 +339,7 @@ def test_nothing_that_a_transcript_can_be_takes_much_memory(tmp_path: Path) -> N
     assert {Path(each["path"]).name: each["waiting"] for each in found if each["waiting"]} == {}
     most = max(found, key=lambda each: each["peak"])
     proof.record(
-        f"the worst of {len(found)} files that no agent writes: the largest memory", of="R17",
+        f"the worst of {len(found)} files that no agent writes: the largest memory", of="R10b",
         goal=f"{MOST_MB} MB at most", measured=most["peak"], ok=True, unit="MB",
         note=f"{Path(most['path']).name}; {before['peak']} MB without any",
     )  # fmt: skip
