@@ -317,7 +317,7 @@ def _peaks(tmp_path: Path, host: str, *paths: Path) -> list[dict[str, Any]]:
 def test_an_honest_transcript_of_any_size_takes_little_memory(tmp_path: Path) -> None:
     size = 300 if LONG else 60
     path = tmp_path / "talk.jsonl"
-    calls = large.write(path, "claude", size=size * MEGABYTE, calls=8, chars=1_000_000)
+    calls = large.write(path, "claude", size=size * MEGABYTE, calls=8, chars=200_000)
     before, found = _peaks(tmp_path, "claude", path)
     assert (found["tool"], found["waiting"]) == (calls, 0)
     assert found["parts"] >= size // 3

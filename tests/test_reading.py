@@ -192,11 +192,12 @@ def test_missed_events_are_counted_once(tmp_path: Path) -> None:
 def test_nothing_but_our_own_file_is_cut_short(tmp_path: Path, kind: str) -> None:
     theirs, path = tmp_path / "diary", tmp_path / "missed"
     theirs.write_text("dear diary")
-    {
+    prepare: dict[str, Callable[[], None]] = {
         "link": lambda: path.symlink_to(theirs),
         "second name": lambda: path.hardlink_to(theirs),
         "fifo": lambda: os.mkfifo(path),
         "folder": path.mkdir,
-    }[kind]()
+    }
+    prepare[kind]()
     assert Missed(path).take() == 0
     assert theirs.read_text() == "dear diary"

@@ -34,7 +34,7 @@ _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _EARLIER = 1 << 62  # the place of a prompt that an earlier part told: what the user added since is a prompt by itself
-_MOST_RUNNING = 50  # calls that were told, and of whose end there may still be a notice
+_MOST_RUNNING = 8  # calls that were told, and of whose end there may still be a notice
 MOST_DAYS = 30  # in whose folders a session's subagents are looked for, from its own on
 SETTLED_SECONDS = 2  # until then a file may have come that the folder's time does not tell, or that is still empty
 

@@ -25,12 +25,13 @@ _SESSION = ("session.start", "session.resume")
 
 
 class _Mark(msgspec.Struct):
-    """Where a part ended, and what the next has to know. `lines` are handed over again, for what is not done with: what
-    the session is, calls without an end, ends that a hook was told of, and what was said last."""
+    """Where a part ended, and what the next has to know. `lines` are handed over again, for what is not done with:
+    calls without an end, ends that a hook was told of, and what was said last."""
 
     offset: int = 0
     inside: bool = False  # a line that is too long
     session: str = ""
+    cwd: str = ""
     prompt_id: str = ""
     announced: bool = False
     private: bool = False
@@ -113,7 +114,7 @@ class _Reader:
         self.told: list[tuple[int, _Call]] = []  # the ends of calls that a hook was told of, and when
         self.prompt_id = ""
         self.announced = False  # a hook was told of the prompt that comes next
-        self.session_line = self.closing_line = -1
+        self.closing_line = -1
 
     def resume(self, mark: _Mark, again: Iterable[tuple[int, Record]]) -> None:
         """Go on where a part ended, after another look at what it was not done with."""
@@ -125,6 +126,7 @@ class _Reader:
         self.found.lines.clear()
 
     def _remember(self, mark: _Mark) -> None:
+        self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
         self.prompt_id, self.announced = mark.prompt_id, mark.announced
         if mark.private:
             self.found.private.add(mark.prompt_id)
@@ -143,10 +145,11 @@ class _Reader:
             offset=place.offset,
             inside=place.inside,
             session=self.content_session_id,
+            cwd=self.found.cwd,
             prompt_id=self.prompt_id,
             announced=self.announced,
             private=self.prompt_id in self.found.private,
-            lines=sorted({*unfinished[-lines.MAX_AGAIN :], self.session_line} - {-1}),
+            lines=unfinished[-lines.MAX_AGAIN :],
         )
 
     def take(self, start: int, record: Record) -> None:
@@ -156,7 +159,6 @@ class _Reader:
         match record["type"]:
             case "session.start" | "session.resume":
                 self._session(record)
-                self.session_line = start
             case "hook.start":
                 self._hook(data, agent_id, start)
             case "user.message" if not agent_id and not string(data.get("source")).startswith("agent-"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from typing import IO
+from typing import IO, Any
 
 from claude_mem.untrusted_files import TooLarge
 
@@ -51,7 +51,7 @@ class _Raw(io.RawIOBase):
             pass
         return self.position
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any) -> int:
         piece = self._next(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)

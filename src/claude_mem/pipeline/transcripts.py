@@ -107,9 +107,9 @@ def whole(transcripts: Transcripts, path: Path, *, host: str, content_session_id
     if transcripts.part is None:
         yield transcripts.read(path, host=host, content_session_id=content_session_id, over=True)
         return
-    mark, about = "", {"host": host, "content_session_id": content_session_id}
+    mark, part = "", partial(transcripts.part, path, host=host, content_session_id=content_session_id)
     while True:
-        found, mark = transcripts.part(path, mark=mark, most=PART_BYTES, **about)
+        found, mark = part(mark=mark, most=PART_BYTES)
         yield found
         if not mark or found.problem:
             return
@@ -157,10 +157,12 @@ def _part(
     most: int,
 ) -> tuple[Found, int, str]:
     """Return what a part of a file tells, about how many bytes it was, and the mark to go on from."""
-    about = {"host": host, "content_session_id": content_session_id, "agent_id": agent_id}
+    session = content_session_id
     if transcripts.part is None:
-        return transcripts.read(path, offset=offset, **about), most, ""
-    found, rest = transcripts.part(path, mark=mark, offset=offset, most=most, over=False, **about)
+        found = transcripts.read(path, host=host, content_session_id=session, offset=offset, agent_id=agent_id)
+        return found, most, ""
+    part = partial(transcripts.part, path, host=host, content_session_id=session, agent_id=agent_id, over=False)
+    found, rest = part(mark=mark, offset=offset, most=most)
     if found.problem:
         found.offset = offset
         return found, 0, ""

@@ -53,7 +53,7 @@ class Wire(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.in_head, self.head = True, 0
         super().on_message_begin()
-        self.scope[RECOGNISE] = self.recognise  # type: ignore[typeddict-unknown-key]
+        cast("dict[str, Any]", self.scope)[RECOGNISE] = self.recognise
 
     def on_headers_complete(self) -> None:
         self.in_head = False
