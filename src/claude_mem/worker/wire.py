@@ -80,6 +80,8 @@ class Wire(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close what is over the limits, the oldest first."""
+        if len(self.connections) <= min(MOST_STRANGERS, MOST_CONNECTIONS):
+            return
         strangers = [each for each in self._open() if not each.known]
         for stranger in strangers[: max(0, len(strangers) - MOST_STRANGERS)]:
             if stranger.settled:
