@@ -50,7 +50,7 @@ PROOF_SUITES := $(wildcard $(addprefix tests/,test_port.py test_wire.py test_box
   test_damage.py test_keeping.py test_secrets.py test_withheld.py test_scrub.py poison test_forget.py test_audit.py \
   test_egress.py test_hook_fuzz.py test_bad_input.py test_patterns.py test_search.py test_projects.py test_paths.py \
   test_privacy.py test_visits.py test_context.py viewer/test_xss.py test_upgrades.py test_disk.py test_room.py \
-  models/test_faults.py models/test_spending.py))
+  models/test_faults.py models/test_spending.py test_crowd.py test_large_transcripts.py))
 # Of these suites only what has figures: the rest of them is in `make test`.
 PROOF_TESTS := tests/models/test_conformance.py tests/models/test_claude.py
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof

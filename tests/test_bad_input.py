@@ -97,6 +97,7 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "a tool that is no text": ("save", tool(tool_name=["Bash"]), "no_tool"),
     "10,000 levels": ("save", nested(10_000), "too_deep"),
     "10,000 named levels": ("save", nested(10_000, named=True), "too_deep"),
+    "2,000,000 empty lists": ("save", b'{"session_id": "s1", "x": [' + b"[]," * 2_000_000 + b"[]]}", "too_many_values"),
     "700 levels": ("save", nested(700), "too_deep"),
     "500 levels": ("save", nested(500, named=True), "too_deep"),
     "levels without end": ("save", b"[" * 100_000, "not_json|too_deep"),

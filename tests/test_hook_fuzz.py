@@ -28,7 +28,7 @@ CHUNKS = 10
 EACH = 1_000 if proof.long() else 500 if LONG else 30
 # Every reason for which an event may be set aside. Anything else is a fault of ours.
 REASONS = {
-    "cut", "empty", "garbage", "no_session", "no_tool", "not_an_object", "not_json", "too_deep", "unknown_event",
+    "cut", "empty", "garbage", "no_session", "no_tool", "not_an_object", "not_json", "too_deep", "too_many_values", "unknown_event",
     "unreadable", "withheld",
 }  # fmt: skip
 

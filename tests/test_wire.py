@@ -16,10 +16,9 @@ from claude_mem import process
 from claude_mem.client import Client
 from claude_mem.errors import CannotDo
 from claude_mem.process import Worker
-from claude_mem.worker import wire
 from tests import login, proof
 from tests.lab import BRIDGE, Lab
-from tests.waiting import SECONDS, until
+from tests.waiting import SECONDS
 
 # {host} and {token} are whole lines that are right: only the shape is wrong.
 SHAPES = {
@@ -98,43 +97,6 @@ def test_no_shape_of_a_request_slips_through(lab: Lab) -> None:
         "raw requests: shapes that got through", of="S1 S2", goal="0", measured=0, ok=True,
         unit=f"of {len(SHAPES) + 2} (two Hosts, none, whole addresses, smuggling, upgrades, trailers)",
     )  # fmt: skip
-
-
-def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection costs a file; whoever opens many and is silent must not use them up."""
-    import asyncio
-
-    import uvicorn
-
-    async def app(_: Any, __: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-    async def scene() -> tuple[bytes, bytes, bytes]:
-        listener = socket.create_server(("127.0.0.1", 0))
-        options: dict[str, Any] = {"http": wire.Wire, "log_config": None, "lifespan": "off", **wire.OPTIONS}
-        server = uvicorn.Server(uvicorn.Config(app, **options))
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        where = listener.getsockname()
-        silent = [await asyncio.open_connection(*where) for _ in range(2)]
-        over = await asyncio.open_connection(*where)
-        refused = await over[0].read()
-        ends = [await reader.read() for reader, _ in silent]
-        reader, writer = await asyncio.open_connection(*where)
-        writer.write(b"GET / HTTP/1.0\r\n\r\n")
-        answer = await reader.read()
-        for _, other in (*silent, over, (reader, writer)):
-            other.close()
-        server.should_exit = True
-        await task
-        return refused, b"".join(ends), answer
-
-    monkeypatch.setattr(wire, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 2)
-    refused, ends, answer = asyncio.run(scene())
-    assert (refused, ends) == (b"", b"")
-    assert answer.startswith(b"HTTP/1.1 200")
 
 
 # --- loopback only ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from claude_mem import hook
+from claude_mem import hook, untrusted_files
 from claude_mem.errors import BadSetting
 from claude_mem.text import storable
 
@@ -335,7 +335,7 @@ def _data_dir(env: Mapping[str, str]) -> Path:
 def _from_file(path: Path, problems: list[BadSetting]) -> tuple[str, dict[str, tuple[Any, str]]]:
     origin = str(path)
     try:
-        text = path.read_text("utf-8")
+        text = untrusted_files.read_settings(path).decode("utf-8")
         table = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return origin, {}

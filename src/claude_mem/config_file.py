@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claude_mem import hook
+from claude_mem import hook, untrusted_files
 from claude_mem.errors import CannotDo
 from claude_mem.spool import write_private
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> TOMLDocument:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        return tomlkit.parse(path.read_bytes().decode("utf-8"))  # with their ends of lines
+        return tomlkit.parse(untrusted_files.read_settings(path).decode("utf-8"))  # with their ends of lines
     except (FileNotFoundError, NotADirectoryError):
         return tomlkit.document()
     except (UnicodeDecodeError, TOMLKitError) as error:

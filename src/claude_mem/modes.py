@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claude_mem import untrusted_files
 from claude_mem.errors import BadSetting
 
 SHIPPED = Path(__file__).with_name("data") / "modes"
@@ -69,7 +70,7 @@ def _table(name: str, folder: Path, *, seen: tuple[str, ...]) -> dict[str, Any]:
     """The file's content on top of what it inherits."""
     path = _find(name, folder, again=name in seen)
     try:
-        own = tomllib.loads(path.read_text("utf-8"))
+        own = tomllib.loads(untrusted_files.read_settings(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"{path}: {error}", hint="mend the file, or set `mode` to another one") from error
     parent = own.pop("inherits", None)

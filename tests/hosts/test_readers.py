@@ -174,17 +174,21 @@ MEASURE = """
 import sys
 from pathlib import Path
 from claude_mem.config import load_forgiving
-from claude_mem.hosts import registry
+from claude_mem.hosts import packed, registry
 from claude_mem.pipeline import backfill
 from claude_mem.store.backfills import File
-from tests.lab import Lab
-path = Path(sys.argv[1])
-about = dict(host="", size=0, session_id=None, opened=False, parts=1, agent="", mark="")
-found = backfill.read(File(id=1, path=str(path), **about), load_forgiving().config)
+path, packed.MAX_BYTES = Path(sys.argv[1]), 100 << 20
+about = dict(host="", size=0, session_id=None, opened=False, parts=1, agent="")
+mark, bad_lines, problem = "", 0, ""
+while not problem:
+    found = backfill.read(File(id=1, path=str(path), mark=mark, **about), load_forgiving().config)
+    mark, bad_lines, problem = found.mark, bad_lines + found.bad_lines, found.problem
+    if not mark:
+        break
 registry.head(registry.of(found.host), path)
 # Not `ru_maxrss`: that begins with what the process that started this one had.
 most = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(found.problem or "-", found.bad_lines, int(most.split()[1]) >> 10)
+print(problem or "-", bad_lines, int(most.split()[1]) >> 10)
 """
 
 

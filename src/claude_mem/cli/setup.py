@@ -246,7 +246,7 @@ OURS = (
     KEPT_FILES, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.STOPPED, hook.WARNED, "token",
     "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
     process.LAUNCHER, RECORD, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
-    "forgetting.json", ".forgetting.json",
+    "forgetting.json", ".forgetting.json", "open-*.html",
     "backups/daily-*.db*", "quarantine", "ballast", "missed", f"exports/{EXPORT_NAMES}", f"exports/.{EXPORT_NAMES}.*",
 )  # fmt: skip
 SHARED = ("logs", "backups", "exports", "modes", ".")  # the older claude-mem puts things there, too

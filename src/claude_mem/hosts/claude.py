@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from claude_mem import untrusted_files
 from claude_mem.errors import Noise
 from claude_mem.hosts import claude_transcript
 from claude_mem.hosts.dialect import Fields
@@ -109,7 +110,9 @@ def _present(env: Mapping[str, str]) -> bool:
 
 def _by_plugin(env: Mapping[str, str]) -> str:
     try:
-        enabled = json.loads((folder(env) / "settings.json").read_text("utf-8"))["enabledPlugins"][PLUGIN_NAME]
+        enabled = json.loads(untrusted_files.read_settings(folder(env) / "settings.json"))["enabledPlugins"][
+            PLUGIN_NAME
+        ]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
     return "by its plugin" if enabled is True else ""

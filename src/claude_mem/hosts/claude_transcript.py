@@ -20,8 +20,6 @@ from claude_mem.hosts import lines
 from claude_mem.hosts.dialect import Fields, Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped
 
-_MOST_AGAIN = 200
-
 
 @dataclass(frozen=True, slots=True)
 class _Call:
@@ -34,8 +32,8 @@ class _Mark(msgspec.Struct):
     """Where a part ended, and what the next has to know: which lines are not done with, such as an unanswered call."""
 
     offset: int = 0
+    inside: bool = False  # a line that is too long
     session: str = ""
-    own: str = ""  # see `_Reader`
     line_session: str = ""
     cwd: str = ""
     prompt_id: str = ""
@@ -48,35 +46,38 @@ def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
     reader = _Reader(host, content_session_id, agent_id, own=content_session_id)
-    found = reader.found
-    with lines.problems(found), lines.opened(path) as file:
-        start = offset if offset <= path.stat().st_size else 0  # a shorter file is another file
-        file.seek(start)
-        reader.position = start
-        for size, line in lines.each(file, over=over):
-            reader.line(size, line)
-    unanswered = [call.line for call in reader.calls.values()]
-    found.offset = offset if found.problem else min([reader.position, *unanswered])
-    return found
+    lines.read(path, reader.found, reader.take, offset=offset, over=over)
+    reader.found.offset = offset if reader.found.problem else reader.resume_at(reader.found.offset)
+    return reader.found
 
 
-def part(path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> tuple[Found, str]:
-    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark()
-    reader = _Reader(host, start.session, agent_id, own=start.own)
+def part(
+    path: Path,
+    *,
+    host: str,
+    mark: str = "",
+    most: int,
+    content_session_id: str = "",
+    offset: int = 0,
+    agent_id: str = "",
+    over: bool = True,
+) -> tuple[Found, str]:
+    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
+    reader = _Reader(host, start.session, agent_id, own=content_session_id)
     found = reader.found
     with lines.problems(found), lines.opened(path) as file:
+        if lines.start_of(path, start.offset) != start.offset:
+            start = _Mark(session=content_session_id)
         reader.resume(start)
-        for line in start.lines:
-            file.seek(line)
-            reader.again(file.readline(lines.MAX_LINE), line)
-        file.seek(start.offset)
-        for size, raw in lines.each(file, over=True):
-            if not reader.line(size, raw) and not raw.endswith(b"\n"):
-                found.problem = "truncated"  # its last line has no end
-            if reader.position - start.offset >= most:
-                found.offset = reader.position
-                return found, msgspec.json.encode(reader.mark()).decode()
-    found.offset = reader.position
+        for line, record in lines.again(file, start.lines):
+            reader.again(record, line)
+        place = lines.Place(start.offset, start.inside)
+        lines.feed(file, found, reader.take, place, over=over, most=most)
+        if not place.ended:
+            found.closings.pop(reader.prompt_id, None)
+            return found, msgspec.json.encode(reader.mark(place)).decode()
+        if not over:
+            found.offset = reader.resume_at(place.offset)
     return found, ""
 
 
@@ -132,48 +133,39 @@ class _Reader:
         self.calls: dict[str, _Call] = {}
         self.prompt_id = ""
         self.closing_line = -1
-        self.position = 0
         self.at = 0
 
     def resume(self, mark: _Mark) -> None:
-        self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
-        self.prompt_id, self.at, self.position = mark.prompt_id, mark.at, mark.offset
-        self.line_session = mark.line_session
+        self.found.content_session_id, self.found.cwd, self.found.offset = mark.session, mark.cwd, mark.offset
+        self.prompt_id, self.at, self.line_session = mark.prompt_id, mark.at, mark.line_session
         if mark.private:
             self.found.private.add(mark.prompt_id)
 
-    def mark(self) -> _Mark:
+    def resume_at(self, place: int) -> int:
+        """Return where the next reading begins, if this one ended there: at the first call that is not answered."""
+        return lines.look_back(place, [call.line for call in self.calls.values()])
+
+    def mark(self, place: lines.Place) -> _Mark:
         again = {call.line for call in self.calls.values()} | {self.closing_line}
         return _Mark(
-            offset=self.position,
+            offset=place.offset,
+            inside=place.inside,
             session=self.content_session_id,
-            own=self.own,
             line_session=self.line_session,
             cwd=self.found.cwd,
             prompt_id=self.prompt_id,
             private=self.prompt_id in self.found.private,
             at=self.at,
-            lines=sorted(again - {-1})[-_MOST_AGAIN:],
+            lines=sorted(again - {-1})[-lines.MAX_AGAIN :],
         )
 
-    def again(self, raw: bytes, line: int) -> None:
+    def again(self, record: dict[str, Any], line: int) -> None:
         """A line of an earlier part that was not done with."""
-        record = lines.record(raw)
-        if record is not None and isinstance(record.get("message"), dict):
+        if isinstance(record.get("message"), dict):
             self._assistant(record, line)
 
-    def line(self, size: int, raw: bytes) -> bool:
-        """False if it could not be understood: one bad line says nothing about the next."""
-        start, self.position = self.position, self.position + size
-        record = lines.record(raw)
-        try:
-            if record is not None:
-                self._record(record, start)
-            understood = record is not None or not raw.strip()
-        except RecursionError:
-            understood = False
-        self.found.bad_lines += not understood
-        return understood
+    def take(self, start: int, record: dict[str, Any]) -> None:
+        self._record(record, start)
 
     def _record(self, record: dict[str, Any], start: int) -> None:
         if not isinstance(record.get("message"), dict):
@@ -249,7 +241,7 @@ class _Reader:
             milliseconds(record.get("timestamp")) or self.at
         )  # one without a time happened when the one before did
         return Event(
-            id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.position}'}",
+            id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.found.offset}'}",
             host=self.host,
             content_session_id=self.content_session_id,
             at=self.at,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import patches
+from claude_mem import patches, untrusted_files
 from claude_mem.errors import CannotDo, Noise
 from claude_mem.hosts import codex_tools, codex_transcript
 from claude_mem.hosts.claude import PLUGIN, PLUGIN_NAME, TIMEOUT_SECONDS, TIMEOUTS
@@ -197,7 +197,7 @@ def _present(env: Mapping[str, str]) -> bool:
 
 def _settings(env: Mapping[str, str]) -> Fields:
     try:
-        return tomllib.loads((folder(env) / "config.toml").read_text("utf-8"))
+        return tomllib.loads(untrusted_files.read_settings(folder(env) / "config.toml").decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
 
@@ -241,6 +241,7 @@ HOST = Host(
         head=codex_transcript.head,
         agents=codex_transcript.agents,
         sessions=codex_transcript.sessions,
+        part=codex_transcript.part,
     ),
     note=NOTE,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
@@ -33,6 +33,8 @@ _OF_CODEX = (
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
+_EARLIER = 1 << 62  # the place of a prompt that an earlier part told: what the user added since is a prompt by itself
+_MOST_RUNNING = 8  # calls that were told, and of whose end there may still be a notice
 MOST_DAYS = 30  # in whose folders a session's subagents are looked for, from its own on
 SETTLED_SECONDS = 2  # until then a file may have come that the folder's time does not tell, or that is still empty
 
@@ -45,6 +47,22 @@ class _Call:
     line: int
 
 
+class _Mark(msgspec.Struct):
+    """Where a part ended, and what the next has to know. `lines` are handed over again, for what is not done with:
+    calls without an output or a notice of their end, and what was said last."""
+
+    offset: int = 0
+    inside: bool = False  # a line that is too long
+    session: str = ""
+    turn_id: str = ""
+    cwd: str = ""
+    at: int = 0
+    private: bool = False
+    prompted: bool = False
+    lines: list[int] = []
+    failed: list[str] = []
+
+
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
@@ -53,9 +71,38 @@ def read(
     if offset:
         reader.begin(_meta(path))  # what the first line says holds for the rest
     lines.read(path, found, reader.take, offset=offset, over=over)
-    unanswered = [call.line for call in reader.calls.values()]
-    found.offset = offset if found.problem else min([found.offset, *unanswered])
+    found.offset = offset if found.problem else reader.resume_at(found.offset)
     return found
+
+
+def part(
+    path: Path,
+    *,
+    host: str,
+    mark: str = "",
+    most: int,
+    content_session_id: str = "",
+    offset: int = 0,
+    agent_id: str = "",
+    over: bool = True,
+) -> tuple[Found, str]:
+    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
+    reader = _Reader(host, start.session, agent_id)
+    found = reader.found
+    if start.offset:
+        reader.begin(_meta(path))
+    with lines.problems(found), lines.opened(path) as file:
+        if lines.start_of(path, start.offset) != start.offset:
+            start = _Mark(session=content_session_id)
+        reader.resume(start, lines.again(file, start.lines))
+        place = lines.Place(start.offset, start.inside)
+        lines.feed(file, found, reader.take, place, over=over, most=most)
+        if not place.ended:
+            found.closings.pop(reader.turn_id, None)
+            return found, msgspec.json.encode(reader.mark(place)).decode()
+        if not over:
+            found.offset = reader.resume_at(place.offset)
+    return found, ""
 
 
 def head(path: Path) -> Head:
@@ -130,8 +177,8 @@ def _meta(path: Path) -> Fields:
     """The first record of a rollout."""
     found: Fields = {}
     with lines.problems(Found()), lines.opened(path) as file:
-        _, line = next(lines.each(file, over=True), (0, b""))
-        found = lines.record(line) or {}
+        first = next(lines.each(file, over=True), lines.Line(0, b""))
+        found = lines.record(first.raw) or {}
     return payload if isinstance(payload := found.get("payload"), dict) else found
 
 
@@ -144,11 +191,51 @@ class _Reader:
         self.calls: dict[str, _Call] = {}
         self.failed: set[str] = set()  # ids of calls that are known to have failed
         self.running: dict[str, Event] = {}  # told already, but not over
+        self.running_lines: dict[str, tuple[int, int]] = {}  # those of the call and of its output
+        self.closing_line = -1
         self.prompts: dict[str, int] = {}  # where among the events each turn's prompt is
         self.turn_id = ""
         self.cwd = ""
         self.at = 0
         self.begun = False
+
+    def resume(self, mark: _Mark, again: Iterable[tuple[int, Fields]]) -> None:
+        """Go on where a part ended, after another look at what it was not done with."""
+        self.failed = set(mark.failed)
+        for start, record in again:
+            self._remember(mark)
+            self.take(start, record)
+        self._remember(mark)
+        self.found.events.clear()
+        self.found.lines.clear()
+        self.prompts.clear()
+        if mark.prompted:
+            self.prompts[mark.turn_id] = _EARLIER
+
+    def _remember(self, mark: _Mark) -> None:
+        self.turn_id, self.cwd, self.at = mark.turn_id, mark.cwd or self.cwd, mark.at
+        if mark.private:
+            self.found.private.add(mark.turn_id)
+
+    def resume_at(self, place: int) -> int:
+        """Return where the next reading begins, if this one ended there: at the first call that is not answered."""
+        return lines.look_back(place, [call.line for call in self.calls.values()])
+
+    def mark(self, place: lines.Place) -> _Mark:
+        running = [line for both in list(self.running_lines.values())[-_MOST_RUNNING:] for line in both]
+        unfinished = {*running, *(call.line for call in self.calls.values()), self.closing_line}
+        return _Mark(
+            offset=place.offset,
+            inside=place.inside,
+            session=self.content_session_id,
+            turn_id=self.turn_id,
+            cwd=self.cwd,
+            at=self.at,
+            private=self.turn_id in self.found.private,
+            prompted=self.turn_id in self.prompts,
+            lines=sorted(unfinished - {-1})[-lines.MAX_AGAIN :],
+            failed=sorted(self.failed & self.calls.keys()),
+        )
 
     def take(self, start: int, record: Fields) -> None:
         self.at = milliseconds(record.get("timestamp")) or self.at
@@ -180,7 +267,11 @@ class _Reader:
     def _turn(self, about: Fields) -> None:
         """A subagent works for a turn of its parent's. Its own items name its own turn; that one is not known."""
         name = "root_turn_id" if self.agent_id else "turn_id"
-        self.turn_id = string_of(about, name) or self.turn_id
+        self._belongs_to(string_of(about, name) or self.turn_id)
+
+    def _belongs_to(self, turn_id: str) -> None:
+        if turn_id != self.turn_id:
+            self.turn_id, self.closing_line = turn_id, -1
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -189,7 +280,7 @@ class _Reader:
         if kind in _CALLS:
             self._call(item, start)
         elif kind in _OUTPUTS:
-            self._output(item)
+            self._output(item, start)
         elif kind == "web_search_call":
             self._searched(item)
         elif kind == "message" and not self.agent_id:
@@ -200,6 +291,7 @@ class _Reader:
 
     def _call(self, item: Fields, start: int) -> None:
         self.found.closings.pop(self.turn_id, None)  # what was said before a call was not the end
+        self.closing_line = -1
         if call_id := string(item.get("call_id")) or string(item.get("id")):
             space, name = string(item.get("namespace")), string(item.get("name")) or "local_shell"
             name = f"{space}__{name}" if space.startswith("mcp__") else name
@@ -207,7 +299,7 @@ class _Reader:
             folder = string(given.get("workdir")) if isinstance(given, dict) else ""
             self.calls[call_id] = _Call(name, given, str(Path(self.cwd, folder)) if folder else self.cwd, start)
 
-    def _output(self, item: Fields) -> None:
+    def _output(self, item: Fields, start: int) -> None:
         call_id = string(item.get("call_id"))
         call = self.calls.pop(call_id, None)
         if call is None or codex_tools.is_noise(call.name):
@@ -218,6 +310,7 @@ class _Reader:
         self.found.events.append(event)
         if not told.failed:
             self.running[call_id] = event
+            self.running_lines[call_id] = (call.line, start)
 
     def _searched(self, item: Fields) -> None:
         action = item.get("action")
@@ -234,7 +327,7 @@ class _Reader:
             return
         named = bool(string_of(_about(item), "turn_id"))
         if not named and (not self.turn_id or self.turn_id in self.prompts):  # as before turns had ids: it begins one
-            self.turn_id = f"{self.content_session_id}.{start}"
+            self._belongs_to(f"{self.content_session_id}.{start}")
         if privacy.hides_all(text):
             self.found.private.add(self.turn_id)
         self._say(privacy.strip(text), string(item.get("id")) or str(start))
@@ -255,6 +348,7 @@ class _Reader:
         if text.strip() and not (isinstance(about, dict) and about.get("compaction_output")):
             last = self._event(Stopped(privacy.strip(text)), string(item.get("id")) or str(start))
             self.found.closings[self.turn_id] = last
+            self.closing_line = start
 
     # --- notices -----------------------------------------------------------------------------------------------------
 
@@ -270,6 +364,7 @@ class _Reader:
         else:
             return
         told = self.running.pop(call_id, None)
+        self.running_lines.pop(call_id, None)
         if failed:
             self.failed.add(call_id)
             if told is not None and isinstance(told.body, ToolUsed):

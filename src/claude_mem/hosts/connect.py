@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import hook
+from claude_mem import hook, untrusted_files
 from claude_mem.errors import CannotDo, MemError
 from claude_mem.hosts.edits import Edit
 from claude_mem.hosts.host import Host, Ours
@@ -79,7 +79,7 @@ def _change(host: Host, edit: Edit, how: Callable[[str], str]) -> list[Change]:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8")
+        return untrusted_files.read_settings(path).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

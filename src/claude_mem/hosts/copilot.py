@@ -136,6 +136,11 @@ HOST = Host(
     present=_present,
     edits=edits,
     transcripts=Transcripts(
-        read=copilot_transcript.read, find=_find, owns=_owns, head=copilot_transcript.head, late_seconds=0.3
+        read=copilot_transcript.read,
+        find=_find,
+        owns=_owns,
+        head=copilot_transcript.head,
+        late_seconds=0.3,
+        part=copilot_transcript.part,
     ),
 )

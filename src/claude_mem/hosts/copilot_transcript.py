@@ -6,9 +6,12 @@ as well. What no hook was called for has an id of Copilot's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from claude_mem import privacy
 from claude_mem.hosts import lines
@@ -21,6 +24,20 @@ Record = dict[str, Any]
 _SESSION = ("session.start", "session.resume")
 
 
+class _Mark(msgspec.Struct):
+    """Where a part ended, and what the next has to know. `lines` are handed over again, for what is not done with:
+    calls without an end, ends that a hook was told of, and what was said last."""
+
+    offset: int = 0
+    inside: bool = False  # a line that is too long
+    session: str = ""
+    cwd: str = ""
+    prompt_id: str = ""
+    announced: bool = False
+    private: bool = False
+    lines: list[int] = []
+
+
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
@@ -29,11 +46,38 @@ def read(
     if agent_id:
         return found  # subagents have no files of their own
     lines.read(path, found, reader.take, offset=offset, over=over)
-    unfinished = [call.line for call in reader.calls.values()]
-    if reader.prompt_id not in found.closings:  # read again when its end is there
-        unfinished.append(found.lines.get(reader.prompt_id, found.offset))
-    found.offset = offset if found.problem else min([found.offset, *unfinished])
+    found.offset = offset if found.problem else reader.resume_at(found.offset)
     return found
+
+
+def part(
+    path: Path,
+    *,
+    host: str,
+    mark: str = "",
+    most: int,
+    content_session_id: str = "",
+    offset: int = 0,
+    agent_id: str = "",
+    over: bool = True,
+) -> tuple[Found, str]:
+    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
+    reader = _Reader(host, start.session)
+    found = reader.found
+    if agent_id:
+        return found, ""
+    with lines.problems(found), lines.opened(path) as file:
+        if lines.start_of(path, start.offset) != start.offset:
+            start = _Mark(session=content_session_id)
+        reader.resume(start, lines.again(file, start.lines))
+        place = lines.Place(start.offset, start.inside)
+        lines.feed(file, found, reader.take, place, over=over, most=most)
+        if not place.ended:
+            found.closings.pop(reader.prompt_id, None)
+            return found, msgspec.json.encode(reader.mark(place)).decode()
+        if not over:
+            found.offset = reader.resume_at(place.offset)
+    return found, ""
 
 
 def head(path: Path) -> Head:
@@ -70,6 +114,43 @@ class _Reader:
         self.told: list[tuple[int, _Call]] = []  # the ends of calls that a hook was told of, and when
         self.prompt_id = ""
         self.announced = False  # a hook was told of the prompt that comes next
+        self.closing_line = -1
+
+    def resume(self, mark: _Mark, again: Iterable[tuple[int, Record]]) -> None:
+        """Go on where a part ended, after another look at what it was not done with."""
+        for start, record in again:
+            self._remember(mark)
+            self.take(start, record)
+        self._remember(mark)
+        self.found.events.clear()
+        self.found.lines.clear()
+
+    def _remember(self, mark: _Mark) -> None:
+        self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
+        self.prompt_id, self.announced = mark.prompt_id, mark.announced
+        if mark.private:
+            self.found.private.add(mark.prompt_id)
+
+    def resume_at(self, place: int) -> int:
+        """Return where the next reading begins, if this one ended there: at what has no end yet."""
+        unfinished = [call.line for call in self.calls.values()]
+        if self.prompt_id not in self.found.closings:  # read again when its end is there
+            unfinished.append(self.found.lines.get(self.prompt_id, place))
+        return lines.look_back(place, unfinished)
+
+    def mark(self, place: lines.Place) -> _Mark:
+        calls = [*self.calls.values(), *(call for _, call in self.told)]
+        unfinished = sorted({self.closing_line, *(call.line for call in calls)} - {-1})
+        return _Mark(
+            offset=place.offset,
+            inside=place.inside,
+            session=self.content_session_id,
+            cwd=self.found.cwd,
+            prompt_id=self.prompt_id,
+            announced=self.announced,
+            private=self.prompt_id in self.found.private,
+            lines=unfinished[-lines.MAX_AGAIN :],
+        )
 
     def take(self, start: int, record: Record) -> None:
         if not isinstance(record.get("type"), str) or not isinstance(record.get("data"), dict):
@@ -79,11 +160,12 @@ class _Reader:
             case "session.start" | "session.resume":
                 self._session(record)
             case "hook.start":
-                self._hook(data, agent_id)
+                self._hook(data, agent_id, start)
             case "user.message" if not agent_id and not string(data.get("source")).startswith("agent-"):
                 self._prompt(record, data)
             case "assistant.message" if not agent_id and (words := _closing(record).strip()):
                 self.found.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(words)))
+                self.closing_line = start
             case "tool.execution_start" if isinstance(call := data.get("toolCallId"), str):
                 self.calls[call] = _Call(string(data.get("toolName")), data.get("arguments"), agent_id, start)
             case "tool.execution_complete":
@@ -95,20 +177,20 @@ class _Reader:
         _learn(self.found, record)
         self.content_session_id = self.found.content_session_id
 
-    def _hook(self, data: Record, agent_id: str) -> None:
+    def _hook(self, data: Record, agent_id: str, start: int) -> None:
         given = data.get("input")
         at = given.get("timestamp") if isinstance(given, dict) else None
         if not isinstance(given, dict) or not isinstance(at, int):
             return
         if data.get("hookType") == "userPromptSubmitted" and not agent_id:
-            self.prompt_id, self.announced = prompt_id(at), True
+            self.prompt_id, self.announced, self.closing_line = prompt_id(at), True, -1
         elif data.get("hookType") in ("postToolUse", "postToolUseFailure"):
-            self.told.append((at, _Call(string(given.get("toolName")), given.get("toolArgs"), agent_id, 0)))
+            self.told.append((at, _Call(string(given.get("toolName")), given.get("toolArgs"), agent_id, start)))
 
     def _prompt(self, record: Record, data: Record) -> None:
         text = string(data.get("content"))
         if not self.announced:
-            self.prompt_id = string(data.get("messageId")) or string(record.get("id"))
+            self.prompt_id, self.closing_line = string(data.get("messageId")) or string(record.get("id")), -1
         self.announced = False
         if privacy.hides_all(text):
             self.found.private.add(self.prompt_id)

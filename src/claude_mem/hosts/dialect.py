@@ -92,7 +92,9 @@ PROBLEMS = {
     "format": "none of it could be understood; a newer claude-mem may know this format",
     "foreign": "it is not the record of any agent we know",
     "empty": "there is no prompt and no tool call in it",
-    "huge": "its agent's files can only be read whole, and this one is too large; at most its first 64 MB were taken",
+    "not_yours": "it belongs to another user; make a copy that is yours, and have that read",
+    "huge": "it is too large: 2 GB of a file are read at most, 512 MB of a packed one, 32 MB of one that can only be"
+    " read whole; what could be read was taken",
     "project_off": "memory is switched off in its project (`.claude-mem.toml` or `excluded_projects`)",
     "ours": "it is a conversation of claude-mem's own with a model",
 }
@@ -130,9 +132,22 @@ class Reader(Protocol):
 
 
 class PartReader(Protocol):
-    def __call__(self, path: Path, *, host: str, mark: str, most: int, agent_id: str = "") -> tuple[Found, str]:
-        """About `most` bytes of it, from a mark of the reader's own on ("": the beginning), and the mark to go on from:
-        "" at the end. All parts together tell what the whole does, whoever reads them and however often.
+    def __call__(
+        self,
+        path: Path,
+        *,
+        host: str,
+        mark: str = "",
+        most: int,
+        content_session_id: str = "",
+        offset: int = 0,
+        agent_id: str = "",
+        over: bool = True,
+    ) -> tuple[Found, str]:
+        """About `most` bytes of it, from a mark of the reader's own on, and the mark to go on from: "" at the end.
+
+        Without a mark it begins at `offset`. All parts together tell what the whole does, whoever reads them and
+        however often. The last words of a turn that goes on in the next part are told there. See `Reader` for the rest.
         """
 
 

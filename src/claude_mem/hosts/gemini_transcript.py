@@ -27,6 +27,7 @@ Record = dict[str, Any]
 
 MOST_LIST_BYTES = 4 << 20  # of the list of all projects
 _TAIL = 1 << 20
+_MOST_MESSAGES = 50_000
 _OVER = ("success", "error", "cancelled")
 # The program's own words in the place of the user's.
 _NOT_SAID = ("<session_context>", "<state_snapshot>", "System: Potential loop detected", "Please continue.")
@@ -100,11 +101,11 @@ def _newest(path: Path) -> list[Record]:
     try:
         with lines.opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            records = [record for line in file.read().splitlines() if (record := lines.record(line))]
-    except (OSError, ValueError):
+            records = [record for line in file.read(_TAIL).splitlines() if (record := lines.record(line))]
+        for record in records or [_document(path, Found())]:
+            gathered.take(0, record)
+    except (OSError, ValueError, lines.TooMuch):
         return []
-    for record in records or [_document(path, Found())]:
-        gathered.take(0, record)
     return [message for message in gathered.messages.values() if message.get("type") in ("user", "gemini")]
 
 
@@ -125,7 +126,8 @@ def _gather(path: Path, found: Found, *, over: bool) -> tuple[Record, list[Recor
     lines.read(path, found, gathered.take, over=over)
     if not gathered.about and (whole := _document(path, found)):
         found.problem, found.bad_lines = "", 0
-        gathered.take(0, whole)
+        with lines.problems(found):
+            gathered.take(0, whole)
     return gathered.about, list(gathered.messages.values())
 
 
@@ -152,6 +154,8 @@ class _Gathered:
             inside = record.get("messages")
             found = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
         self.messages |= {message["id"]: message for message in found if isinstance(message.get("id"), str)}
+        if len(self.messages) > _MOST_MESSAGES:
+            raise lines.TooMuch
 
 
 def _project_root(path: Path, project_hash: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from claude_mem import ids, privacy
 from claude_mem.errors import BadRecord
 from claude_mem.hosts.dialect import Fields, is_said, string, tool_used
+from claude_mem.hosts.lines import has_too_many_values
 from claude_mem.hosts.registry import of
 from claude_mem.records import (
     Body,
@@ -29,6 +30,7 @@ from claude_mem.spool import Envelope
 from claude_mem.text import storable
 
 HOST = "claude"  # of a record that does not say
+MAX_VALUES = 400_000  # the names of all files of a large repository are half as many
 MAX_DEPTH = 100  # of a payload's JSON. Real ones have less than ten levels; every later step may then recurse
 
 # What the hook has cut was there: no host may take such a prompt for none at all.
@@ -86,6 +88,8 @@ def read(envelope: Envelope) -> Event:
 
 
 def _fields(payload: bytes) -> Fields:
+    if has_too_many_values(payload, most=MAX_VALUES):
+        raise BadRecord("too_many_values")
     try:
         found = msgspec.json.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from claude_mem.hosts import claude, codex, copilot, cursor, gemini, lines, opencode, qwen, windsurf
 from claude_mem.hosts.dialect import Head
@@ -44,10 +41,8 @@ def _first_records(path: Path) -> Iterator[dict[str, Any]]:
     """Many may come before the first that says anything: a conversation that goes on begins with what came before."""
     try:
         for line in _first_lines(path):
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                record = msgspec.json.decode(line)
-                if isinstance(record, dict):
-                    yield record
+            if (record := lines.record(line)) is not None:
+                yield record
     except (OSError, EOFError, ValueError, zlib.error):
         return  # what stands before the damage has been told
 

@@ -9,7 +9,6 @@ follow; then its turns are digested.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +30,7 @@ from claude_mem.store.database import Connection, Database
 from claude_mem.text import storable
 
 PART_BYTES = 2 << 20  # a part takes the writer some milliseconds: nobody notices
+PACKED_PART_BYTES = 4 * PART_BYTES  # to find the place in a packed file, all that stands before it is unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,8 @@ def _next(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[
 
 def _part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str]:
     if transcripts.part is not None:
-        return transcripts.part(path, host=host, mark=file.mark, most=PART_BYTES, agent_id=file.agent)
+        most = PACKED_PART_BYTES if path.suffix == ".gz" else PART_BYTES
+        return transcripts.part(path, host=host, mark=file.mark, most=most, agent_id=file.agent)
     return transcripts.read(path, host=host, agent_id=file.agent, over=True), ""
 
 
@@ -138,30 +139,23 @@ def _clean(event: Event, config: Config) -> Event | None:
 
 def _unreadable(path: Path) -> str:
     """What keeps the file from being read, found out before anyone waits for a pipe."""
-    try:
-        with untrusted_files.opened_transcript(path) as file:
-            file.read(1)
-    except FileNotFoundError:
-        return "gone"
-    except IsADirectoryError:
-        return "not_a_file"
-    except (OSError, ValueError):
-        return "unreadable"
-    return ""
+    found = Found()
+    with lines.problems(found), untrusted_files.opened_transcript(path) as file:
+        file.read(1)
+    return found.problem
 
 
 def _nobodys(path: Path) -> str:
     """Why no agent knows it."""
-    try:
-        with lines.opened(path) as file:
-            if not file.read(1):
-                return "empty"
+    found, why = Found(), "foreign"
+    with lines.problems(found), lines.opened(path) as file:
+        if not file.read(1):
+            why = "empty"
+        else:
             file.seek(lines.MAX_DOCUMENT)  # nobody looks at more of a file that is one record
-            return "huge" if path.name.removesuffix(".gz").endswith(".json") and file.read(1) else "foreign"
-    except EOFError:
-        return "truncated"
-    except (OSError, zlib.error):
-        return "broken"
+            if path.name.removesuffix(".gz").endswith(".json") and file.read(1):
+                why = "huge"
+    return "broken" if found.problem == "unreadable" else found.problem or why
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

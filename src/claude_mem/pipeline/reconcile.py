@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 
-from claude_mem import ids, untrusted_files
+from claude_mem import ids
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts import registry
 from claude_mem.pipeline import ingest
+from claude_mem.pipeline import transcripts as transcripts_of
 from claude_mem.pipeline.ingest import Accepted
 from claude_mem.pipeline.stage import Commit, nothing
-from claude_mem.projects import Project, resolve
+from claude_mem.pipeline.transcripts import Read, Unfinished
+from claude_mem.projects import Project
 from claude_mem.records import OVER, Event, Job, News, Prompted, Session, Stopped, ToolUsed
 from claude_mem.store import events, jobs, sessions, turns
 from claude_mem.store.database import Connection, Database
@@ -31,77 +31,46 @@ STOP_MS = 60_000  # between an agent's last words in its transcript and the hook
 _NO_PROJECT = Project("", "", ())  # the session has one already; this one is never looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What the session's files tell beyond what was read before, cleaned, in order."""
-
-    events: tuple[Event, ...]
-    closings: dict[str, Event]
-    lines: dict[str, int]
-    offset: int
-
-
-async def reconcile(job: Job, *, db: Database, config: Config) -> Commit:
+async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfinished) -> Commit:
     session_id, _, rest = job.subject.partition(".")
     try:
         session = await db.read(sessions.get, int(session_id))
     except NotFound:
         return nothing
-    if (transcripts := registry.of(session.host).transcripts) is not None and transcripts.late_seconds:
+    mark = await unfinished.mark(db, job)
+    if mark is None and (transcripts := registry.of(session.host).transcripts) is not None and transcripts.late_seconds:
         await asyncio.sleep(transcripts.late_seconds)
-    found = await asyncio.to_thread(_read, session, rest.partition(".")[2], config)
+    found = await asyncio.to_thread(transcripts_of.read, session, rest.partition(".")[2], config, mark)
     failpoint("reconcile.read")
-    return lambda conn: _commit(conn, session, found)
+    return lambda conn: _commit(conn, job, session, found, unfinished)
 
 
-def _read(session: Session, also: str, config: Config) -> Read:
-    transcripts = registry.of(session.host).transcripts
-    if not session.transcript_path or transcripts is None:
-        return Read((), {}, {}, session.transcript_offset)
-    path = Path(session.transcript_path)
-    project = resolve(session.cwd, excluded=config.excluded_projects) if session.cwd else _NO_PROJECT
-    if not project.enabled:
-        return Read((), {}, {}, _size(path))  # switched off: what was said meanwhile is not made up for later
-    if not untrusted_files.is_own(path) or not transcripts.is_of(path, session.content_session_id):
-        return Read((), {}, {}, session.transcript_offset)  # a payload may name any file
-    read = partial(transcripts.read, host=session.host, content_session_id=session.content_session_id)
-    main = read(path, offset=session.transcript_offset)
-    told = list(main.events)
-    for agent_id, file in transcripts.agents(path) if also else ():
-        own = untrusted_files.is_own(file) and transcripts.is_of(file, session.content_session_id)
-        if also in ("agents", f"agent-{agent_id}") and own:
-            told += read(file, agent_id=agent_id).events
-    wanted = [event for each in told if (event := ingest.kept(each, project, config)) is not None]
-    closings = {prompt_id: ingest.clean(event, config) for prompt_id, event in main.closings.items()}
-    return Read(tuple(ingest.clean(event, config) for event in wanted), closings, main.lines, main.offset)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return 0
-
-
-def _commit(conn: Connection, session: Session, found: Read) -> Sequence[News]:
+def _commit(conn: Connection, job: Job, session: Session, found: Read, unfinished: Unfinished) -> Sequence[News]:
     now = ids.now()
     news = add(conn, session, found.events, now=now)
-    if sessions.get(conn, session.id).status in OVER:
-        turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
-    sessions.set_offset(conn, session.id, _resume_at(conn, session, found))
+    if found.offset is not None:
+        unfinished.end(job, own_file=True)
+        if sessions.get(conn, session.id).status in OVER:
+            turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
+        sessions.set_offset(conn, session.id, _resume_at(conn, session, found, found.offset))
     failpoint("reconcile.offset")
-    finish(conn, session, found.closings, news, now=now)
+    add_last_words(conn, session, found.closings, news, now=now)
+    if found.rest is not None:
+        unfinished.go_on(conn, job, found.rest, now=now)
+    else:
+        unfinished.end(job, own_file=False)
+        _digest(conn, session, now=now)
     return news
 
 
-def _resume_at(conn: Connection, session: Session, found: Read) -> int:
+def _resume_at(conn: Connection, session: Session, found: Read, offset: int) -> int:
     """Where to read on. Of a turn that is still open, what was said last is not known yet: it is read again."""
     open_lines = [
         found.lines[prompt_id]
         for prompt_id in found.closings
         if (turn := _turn(conn, session, prompt_id)) is not None and not turn.closed
     ]
-    return min([found.offset, *open_lines])
+    return min([offset, *open_lines])
 
 
 def _turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState | None:
@@ -126,9 +95,8 @@ def _not_heard(conn: Connection, session: Session, told: Sequence[Event]) -> Seq
     return told if first is None else [event for event in told if 0 < event.at < first]
 
 
-def finish(conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int) -> None:
-    """The last words of turns that are over, and a job for each that is not digested."""
-    add_last_words(conn, session, closings, news, now=now)
+def _digest(conn: Connection, session: Session, *, now: int) -> None:
+    """Ask for a digest of each turn that is over and has none."""
     for turn_id, seq in turns.undigested(conn, session.id):
         jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
 

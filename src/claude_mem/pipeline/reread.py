@@ -15,11 +15,13 @@ from claude_mem import untrusted_files
 from claude_mem.config import Config
 from claude_mem.hosts import registry
 from claude_mem.pipeline import ingest
+from claude_mem.pipeline.transcripts import whole
 from claude_mem.projects import resolve
 from claude_mem.records import Event, Prompted, Stopped
 from claude_mem.store.rewrites import Source
 
-MOST_BYTES = 64 << 20  # of a file: it is read whole
+MOST_BYTES = 64 << 20  # of a file
+MOST_EVENTS = 20_000  # of a file, which are all kept: what comes after them is not told again
 
 Told = Mapping[str, Sequence[Event]]
 
@@ -55,15 +57,16 @@ def _read(source: Source, config: Config) -> Told:
     if transcripts is None or not is_there(source):
         return {}
     project = resolve(source.cwd, excluded=config.excluded_projects)
-    if not project.enabled:
+    if not project.enabled or not transcripts.is_of(Path(source.path), source.content_session_id):
         return {}
-    name = source.content_session_id
-    if not transcripts.is_of(Path(source.path), name):
-        return {}
-    main = transcripts.read(Path(source.path), host=source.host, content_session_id=name, over=True)
     told: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in [*main.events, *main.closings.values()]:
-        wanted = ingest.kept(event, project, config)
-        if wanted is not None and wanted.prompt_id and wanted.prompt_id not in main.private and not wanted.private:
-            told[wanted.prompt_id].append(ingest.clean(wanted, config))
+    left = MOST_EVENTS
+    name, private = source.content_session_id, set[str]()
+    for part in whole(transcripts, Path(source.path), host=source.host, content_session_id=name):
+        private |= part.private
+        for event in [*part.events, *part.closings.values()][:left]:
+            wanted = ingest.kept(event, project, config)
+            if wanted is not None and wanted.prompt_id and not wanted.private and wanted.prompt_id not in private:
+                told[wanted.prompt_id].append(ingest.clean(wanted, config))
+        left -= min(left, len(part.events) + len(part.closings))
     return told

@@ -13,6 +13,7 @@ from claude_mem.hosts import registry
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.budget import Refused
 from claude_mem.pipeline.refine import Asked, Refiner, merged
+from claude_mem.pipeline.transcripts import whole
 from claude_mem.projects import resolve
 from claude_mem.providers import local, request
 from claude_mem.providers.base import Model, Request
@@ -20,6 +21,8 @@ from claude_mem.providers.chain import Chain
 from claude_mem.records import Digest, Event, Prompted, Turn
 from claude_mem.store import sessions, turns
 from claude_mem.store.database import Row
+
+MOST_BYTES = 64 << 20  # of a transcript
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +119,18 @@ def read(path: Path, config: Config) -> tuple[list[Turn], str]:
     """The turns of a transcript, and the name of its project."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="give the whole path of a transcript")
+    if path.stat().st_size > MOST_BYTES:
+        raise CannotDo(f"{path} is larger than {MOST_BYTES >> 20} MB", hint="give a shorter transcript, or a session")
     host = registry.whose(path)
     if host is None or host.transcripts is None:
         raise NotFound(f"{path} is no transcript that we know", hint="give one of an agent's own records of a session")
-    found = host.transcripts.read(path, host=host.name)
-    project = resolve(found.cwd, excluded=config.excluded_projects)
-    told = sorted([*found.events, *found.closings.values()], key=lambda event: event.at)
-    clean = [ingest.clean(event, config) for event in told if not event.private]
-    return list(_turns(clean, project.root)), project.name
+    clean, cwd = list[Event](), ""
+    for part in whole(host.transcripts, path, host=host.name):
+        cwd = cwd or part.cwd
+        told = [*part.events, *part.closings.values()]
+        clean += [ingest.clean(event, config) for event in told if not event.private]
+    project = resolve(cwd, excluded=config.excluded_projects)
+    return list(_turns(sorted(clean, key=lambda event: event.at), project.root)), project.name
 
 
 def _turns(told: list[Event], root: str) -> list[Turn]:

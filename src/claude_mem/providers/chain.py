@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from claude_mem import untrusted_files
 from claude_mem.config import Config
 from claude_mem.providers.base import Model
 from claude_mem.providers.prices import FREE, Price, Prices
@@ -43,7 +44,8 @@ def read_key(value: str) -> str:
     if not value.startswith("file:"):
         return value.strip()
     try:
-        return Path(value.removeprefix("file:").strip()).expanduser().read_text("utf-8").strip()
+        named = Path(value.removeprefix("file:").strip()).expanduser()
+        return untrusted_files.read_settings(named).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
 

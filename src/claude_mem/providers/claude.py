@@ -20,11 +20,12 @@ import unicodedata
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from claude_mem import hook
+from claude_mem import hook, untrusted_files
 from claude_mem.errors import CannotDo
 from claude_mem.providers.base import Captured, Reply, Request, Verdict, leaves
 from claude_mem.providers.claude_child import Line
@@ -219,7 +220,7 @@ def environment(
 def read_env_file(path: Path) -> dict[str, str]:
     """NAME=value lines. What is wrong with one is told by its number, never by its text: it may hold a key."""
     try:
-        lines = path.read_text("utf-8-sig").splitlines()
+        lines = untrusted_files.read_settings(path).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise CannotDo(f"can't read {path}: {why}; correct `claude_env_file`") from error
@@ -403,8 +404,8 @@ def _places(projects: Path, ours: str) -> list[Path]:
 def _first(path: Path) -> _Entry:
     """The first line that tells a folder; an empty one, if the client died before it wrote that."""
     try:
-        with path.open("rb") as lines:
-            for line in lines:
+        with untrusted_files.opened_transcript(path) as file:
+            for line in islice(iter(lambda: file.readline(1 << 20), b""), 1_000):
                 try:
                     if (found := msgspec.json.decode(line, type=_Entry)).cwd:
                         return _Entry(_normal(found.cwd), found.pid)

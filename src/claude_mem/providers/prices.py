@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from claude_mem import untrusted_files
 from claude_mem.errors import BadSetting
 from claude_mem.providers.base import Usage
 
@@ -60,7 +61,7 @@ class Prices:
 
 def read(path: Path) -> list[Price]:
     try:
-        rows = tomllib.loads(path.read_text("utf-8"))["price"]
+        rows = tomllib.loads(untrusted_files.read_settings(path).decode("utf-8"))["price"]
         return [_price(row) for row in rows]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise BadSetting(f"{path}: {error}", hint=f"compare it with {SHIPPED}, or delete it") from error

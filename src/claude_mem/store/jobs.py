@@ -37,6 +37,16 @@ def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None 
     failpoint("jobs.asked")
 
 
+def ask_again(conn: Connection, job: Job, *, now: int) -> int:
+    """Ask for the job that is being finished, behind all others that wait, and return the id of the new one."""
+    ask(conn, job.kind, job.subject, now=now)
+    return int(value(conn, "select id from jobs where kind = ? and subject = ?", (job.kind, job.subject)))
+
+
+def is_waiting(conn: Connection, job_id: int, subject: str) -> bool:
+    return bool(value(conn, "select 1 from jobs where id = ? and subject = ? and not dead", (job_id, subject)))
+
+
 def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, order: Order = Order.DUE) -> Job | None:
     """Take the first due job of these kinds. If we die, it falls due again when the lease ends."""
     row = one(

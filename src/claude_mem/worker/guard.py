@@ -6,8 +6,7 @@ exactly, on every route and before any handler runs.
 
 A browser sends no header of ours when it loads a page, so the viewer's own files (which hold no data), need no
 credential, and the bare `/healthz` neither. `POST /open` takes the code of a one-time link instead, `POST /open/again`
-the proof of an open page that it was let in before. Only loading the
-page `/open` may be started from elsewhere (the private file that `claude-mem open` hands to the browser); that changes
+the proof of an open page that it was let in before. Only loading the page `/open` may be started from elsewhere (the private file that `claude-mem open` hands to the browser); that changes
 nothing, and the page then presents its code like any other request of ours, with exactly our Origin.
 """
 
@@ -22,6 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from claude_mem.worker import wire
 from claude_mem.worker.visits import Visits
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,10 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers) if scope["type"] == "http" else refused(headers, 403, "no")
-        await (refusal or self.app)(scope, receive, _with_headers(send))
+        is_known = refusal is None and scope[CREDENTIAL] != "none"
+        if is_known:
+            scope.get(wire.RECOGNISE, _ignore)()
+        await (refusal or self.app)(scope, receive, _with_headers(send, last=not is_known))
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         hosts = headers.getlist("host")
@@ -159,10 +162,18 @@ def is_page(headers: Headers) -> bool:
     return headers.getlist("sec-fetch-dest") == ["document"]
 
 
-def _with_headers(send: Send) -> Send:
+def _ignore() -> None:
+    """Do nothing: in a test there may be no connection."""
+
+
+def _with_headers(send: Send, *, last: bool) -> Send:
+    """Add our headers to each answer. `last`: close the connection after it, whatever the peer still wants to send."""
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
+            if last:
+                headers["Connection"] = "close"
             for name, value in HEADERS.items():
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
+import stat
 from pathlib import Path
+
+from claude_mem import box
 
 log = logging.getLogger(__name__)
 
 BALLAST_BYTES = 16 << 20
+_WRITE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LEAST_BYTES = 3 * BALLAST_BYTES  # free, before the ballast is made (again)
 
 
@@ -59,20 +64,24 @@ class Missed:
 
     def make(self) -> None:
         try:
-            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
-            self.path.write_bytes(b"\n")  # from now on its block is there
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
-            pass  # it is there, or there is no room for it either
+            return  # it is there, or there is no room for it either
+        with contextlib.suppress(OSError), os.fdopen(fd, "wb", buffering=0) as file:
+            file.write(b"\n")  # from now on its block is there
 
     def take(self) -> int:
         """Since it was asked last."""
         try:
-            count = max(self.path.stat().st_size - 1, 0)
-            if count:
-                os.truncate(self.path, 1)
+            with os.fdopen(os.open(self.path, _WRITE_FLAGS), "wb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not box.is_mine(status):
+                    return 0  # someone else's file
+                if (count := max(status.st_size - 1, 0)) > 0:
+                    file.truncate(1)
+                return count
         except OSError:
             return 0
-        return count
 
 
 def free(folder: Path) -> int:

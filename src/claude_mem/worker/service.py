@@ -30,6 +30,7 @@ from claude_mem.pipeline.render import render
 from claude_mem.pipeline.reread import Transcripts, is_there
 from claude_mem.pipeline.rewrite import rewrite
 from claude_mem.pipeline.scrub import Scrubber
+from claude_mem.pipeline.transcripts import Unfinished
 from claude_mem.projects import Project
 from claude_mem.providers import embed
 from claude_mem.providers.base import Compressor
@@ -143,7 +144,7 @@ class Service:
         """Who does which jobs. What is in one lane waits for what is before it there, and for nothing in another."""
         digest = partial(compress, db=self.db, compressor=compressor, refining=self.refiner.possible)
         stages = {
-            "reconcile": partial(reconcile, db=self.db, config=self.config),
+            "reconcile": partial(reconcile, db=self.db, config=self.config, unfinished=Unfinished()),
             jobs.IMPORT: partial(bring, db=self.db, config=self.config),
             "compress": digest,
             "render": partial(render, db=self.db, config=self.config, icons=self.icons),

@@ -1,38 +1,47 @@
-"""What of HTTP is taken at all, before anyone is asked for a token.
+"""The limits of an HTTP connection, before and after its request has shown a valid credential.
 
-Anyone on this machine may connect, and any web page may make a browser connect. So a head has a greatest size and must
-come soon, there is a most of connections, and what proxies do with requests (whole addresses, upgrades, headers after
-the body) is not understood here: where two readers can differ on what a request says, it says nothing.
+Anyone on this machine may connect, and any web page may make a browser connect. So a head has a greatest size, and what
+proxies do with requests (whole addresses, upgrades, headers after the body) is refused: where two readers can differ
+on what a request says, it says nothing.
+
+A connection is a *stranger* until the guard has accepted a credential on it. Strangers have a few places of their own
+and a few seconds each; when the places are taken, the oldest stranger is closed for the newest. A known connection
+never gives way to a stranger. A hook sends its whole request as it connects, so it is a stranger for a moment only.
 """
 
 from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 << 10
-HEAD_SECONDS = 10.0
+STRANGER_SECONDS = 10.0  # from the connection to an accepted credential
+MOST_STRANGERS = 64
+GRACE_SECONDS = 0.25  # for which a stranger keeps its place: one whose request is on its way must not be closed
 MOST_CONNECTIONS = 256  # files that may be open are few on some systems, and the database needs some
 OPTIONS: dict[str, Any] = {"ws": "none", "proxy_headers": False, "server_header": False, "access_log": False}
+RECOGNISE = "claude_mem.recognise"  # in the scope of a request: call it when the credential was accepted
 
 
 class Wire(HttpToolsProtocol):
     """uvicorn's, with bounds."""
 
     in_head, head = True, 0
+    known, settled, arrived_at = False, False, 0.0
     too_late: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-        else:
-            self.too_late = self.loop.call_later(HEAD_SECONDS, transport.abort)
+        self.arrived_at = self.loop.time()
+        self.too_late = self.loop.call_later(STRANGER_SECONDS, transport.abort)
+        self.loop.call_later(GRACE_SECONDS, self.loop.call_later, 0, self._settle)  # 0: after another look at sockets
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time()
+        self._cancel_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -44,9 +53,9 @@ class Wire(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.in_head, self.head = True, 0
         super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[RECOGNISE] = self.recognise
 
     def on_headers_complete(self) -> None:
-        self._in_time()
         self.in_head = False
         if not self.url.startswith(b"/"):
             raise ValueError("only a path is taken")  # a whole address names a host which the guard would not see
@@ -55,7 +64,46 @@ class Wire(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = []  # what comes after a body is no header of this request
 
-    def _in_time(self) -> None:
+    def recognise(self) -> None:
+        """Count the connection as known from now on."""
+        self.known = True
+        self._cancel_timer()
+
+    @property
+    def is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _settle(self) -> None:
+        """A request that was on its way has been read by now."""
+        self.settled = True
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Close what is over the limits, the oldest first."""
+        if len(self.connections) <= min(MOST_STRANGERS, MOST_CONNECTIONS):
+            return
+        strangers = [each for each in self._open() if not each.known]
+        for stranger in strangers[: max(0, len(strangers) - MOST_STRANGERS)]:
+            if stranger.settled:
+                stranger.transport.abort()
+        if (excess := len(connections := self._open()) - MOST_CONNECTIONS) > 0:
+            for connection in list(_dispensable(connections))[:excess]:
+                connection.transport.abort()
+
+    def _open(self) -> list[Wire]:
+        """Return the open connections of this server, the oldest first."""
+        every = cast("set[Wire]", self.connections)
+        return sorted((each for each in every if not each.transport.is_closing()), key=lambda each: each.arrived_at)
+
+    def _cancel_timer(self) -> None:
         if self.too_late is not None:
             self.too_late.cancel()
             self.too_late = None
+
+
+def _dispensable(connections: list[Wire]) -> Iterator[Wire]:
+    """Yield connections in the order in which they are given up: strangers, then known ones that wait for nothing, then
+    the newest, if it is a stranger."""
+    yield from (each for each in connections[:-1] if not each.known)
+    yield from (each for each in connections[:-1] if each.known and each.is_idle)
+    yield from (each for each in connections[-1:] if not each.known)
