@@ -100,11 +100,38 @@ def _wish(prompt: str) -> Asked:
     text = plain(prompt)
     if not text or _GO_AHEAD.match(text):
         return Asked("")
-    first = re.split(r"(?<=[.!?])\s+", text, maxsplit=1)[0]
-    sentence = first if len(first) >= 15 else text
-    bare = _POLITE.sub("", sentence).strip() or sentence
+    sentence = _telling(text)
+    bare = _LABEL.sub("", _POLITE.sub("", sentence)).strip() or sentence
     is_question = bool(_QUESTION.match(bare)) or (sentence.rstrip().endswith("?") and not _POLITE.match(sentence))
     return Asked(bare.rstrip("?!. "), is_question=is_question)
+
+
+MOST_SENTENCES = 6
+_LABEL = re.compile(
+    r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|my point is|fyi)\b[\s,:–-]{1,4}"
+)
+# "Can you check?", "what do you think?": what it is about stands in another sentence.
+_VAGUE_ASK = re.compile(
+    r"(?i)^\W*(?:(?:can|could|would|will) (?:you|we) )?(?:please )?(?:(?:double )?check|fix|look|have a look|take a look|help|investigate|explain|see|try|verify|address|confirm|what do you think|thoughts|any ideas?|right|correct|ok|why|how|what happened|what's (?:up|wrong|going on))"
+    r"(?: (?:it|this|that|these|those|them|into|at|again|why|me|with|please|here|for|fixing|all|the (?:issue|problem|error|comments?)))*\W*$"
+)
+# Said about oneself: a wish only if another sentence is none.
+_REMARK = re.compile(
+    r"(?i)^\W*(?:i|i'm|i've|i'd|my|we|we're|you|it|it's|this|that|that's|there|they|sorry|thanks|ok|yes|no|hmm|so)\b"
+)
+
+
+def _telling(text: str) -> str:
+    """Return the sentence of a prompt that says what is wanted: the first that asks for something by its name."""
+    sentences = re.split(r"(?<=[.!?])\s+", text[:2_000], maxsplit=MOST_SENTENCES)[:MOST_SENTENCES]
+    whole = [one for one in sentences if len(one) >= 15 and len(one.split()) >= 3 and not _VAGUE_ASK.match(one)]
+    if not whole:
+        return text if len(sentences[0]) < 15 else sentences[0]
+    asking = [one for one in whole if _POLITE.match(one) or _QUESTION.match(one) or one.endswith("?")]
+    if _REMARK.match(_POLITE.sub("", whole[0])) or not whole[0][:1].isalnum():
+        plain_wish = [one for one in whole if not _REMARK.match(_POLITE.sub("", one))]
+        return next(iter([*asking, *plain_wish]), whole[0])
+    return whole[0]
 
 
 def _is_pick(prompt: str, previous: tuple[Exchange, ...]) -> bool:

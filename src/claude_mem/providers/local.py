@@ -144,13 +144,25 @@ def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator
 def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
     """Return the record of the turn's work, or nothing if it leaves nothing behind. `always`: a person will decide."""
     ranked = ranking.ranked(candidates.candidates(story), story)
-    fit = [pair for pair in ranked if presentable(pair[1])]
-    fit.sort(key=lambda pair: pair[1].source == "edited")  # where, but not what: only if nothing else is there
-    whole = [pair for pair in fit if not pair[1].is_cut]
-    best = next((pair for pair in whole if _names_its_subject(pair[1].title)), next(iter(whole or fit), None))
+    ranked.sort(key=lambda pair: pair[1].source == "edited")  # where, but not what: only if nothing else is there
+    best = _best(ranked)
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
     return [_record(turn, story, _told_plainly(best[1], story))]
+
+
+def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
+    """Return the first candidate that stands alone; else the first that is whole; else the first that can be shown."""
+    shown = whole = None
+    for pair in ranked:
+        if not presentable(pair[1]):
+            continue
+        shown = shown or pair
+        if not pair[1].is_cut:
+            whole = whole or pair
+            if _names_its_subject(pair[1].title):
+                return pair
+    return whole or shown
 
 
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
@@ -169,7 +181,8 @@ def _names_its_subject(title: str) -> bool:
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
     """Return what is known of a turn, from all of its evidence or from the part that may be shown."""
     evidence = evidence or gather(turn)
-    return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt)
+    earlier = tuple(exchange.prompt[:1_000] for exchange in turn.previous[-3:])
+    return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt, earlier)
 
 
 _PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there|you|your|i|my|we)(?:'\w+)?\b")

@@ -62,6 +62,11 @@ _POINTING = re.compile(
 _FIRST_PERSON = re.compile(
     r"(?i)^(?:I|We)(?:'ve| have)?(?: (?:also|now|just|successfully|already|then))* (?=[a-z]+(?:ed|ilt|rote|et|ut|ade|an|lt|ent|ound|ew|ade)\b)"
 )
+# "…, so I added" tells what was done, whoever did it.
+_PERSON_INSIDE = re.compile(
+    r"(?i)(?P<before>[,;—–-]|\b(?:so|and|but|then))(?P<space>\s{1,2})(?:I|we)(?:'ve| have)?(?: (?:also|now|just|already|then)){0,2}\s{1,2}(?=[a-z]{2,20}(?:ed|ilt|rote|et|ut|ade|ound)\b)"
+)
+_ABLE = re.compile(r"(?i)^you can (?:now|also) (?=[a-z]{3,})")
 _LEADING = re.compile(
     r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+"
 )
@@ -137,6 +142,7 @@ def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
     """Return a sentence as a heading: what was done, not who did it; whole clauses only, and no full stop."""
     bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
     bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
+    bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
     bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
     bare = fit(bare.strip(" .;,:—–-"), limit)
     return bare[:1].upper() + bare[1:]
@@ -209,6 +215,11 @@ def fit(text: str, limit: int) -> str:
         if limit * 0.4 <= match.start() <= limit and text[: match.start()].count("`") % 2 == 0
     ]
     return undangled(text[: ends[-1]] if ends else shorten(text, limit).rstrip("…"))
+
+
+def without_parentheses(text: str) -> str:
+    """Return the text without its remarks in brackets; those in code and quotes stay."""
+    return _PARENTHESES.sub(lambda match: "" if match[0][-1] == ")" else match[0], text)
 
 
 def undangled(text: str) -> str:

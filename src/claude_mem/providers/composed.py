@@ -1,0 +1,106 @@
+"""Titles composed from evidence: small replacements, documented definitions, headings and tasks that tell what was done."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from claude_mem.providers import prose
+from claude_mem.providers.evidence import Edit, Evidence
+from claude_mem.providers.markdown import Statement
+from claude_mem.providers.words import content_words
+
+QUOTED_CHARS = 60
+MOST_DOCUMENTED = 4
+SMALL_LINES = 24  # of an edit that a replacement can speak for
+
+_DONE = re.compile(
+    r"(?i)^(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|drop|enabl|disabl|clean|rewr|rework|migrat|convert|merg|hid|show)\w*\s+\S"
+)
+_NUMBERED = re.compile(r"^(?:(?:step|phase|task|part|change|fix)\s{0,2})?\d{1,2}[.):]\s{0,3}", re.I)
+_MARKS = ("\\", '"', "`", "$(", "${")
+_EMPTY = re.compile(
+    r"(?i)^(?:added|updated|removed|changed|fixed|modified|new|improved|created)(?: (?:the|new|some|existing|all|related|unit|integration|test|tests|files?|code|imports?|docs?|documentation|comments?|changes?))*$"
+)
+
+
+def listed(items: Sequence[str], most: int = 3) -> str:
+    """Return the first few items, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
+
+
+def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
+    """Return what took the place of what, where that is most of what was done."""
+    own = [edit for edit, test in zip(edits, is_test, strict=True) if not test] or list(edits)
+    lines = sum(edit.change.added_lines + edit.change.removed_lines for edit in own)
+    found = Counter(swap for edit in own for swap in edit.change.swaps)
+    if not found or lines > max(SMALL_LINES, 4 * found.total()):
+        return ""
+    (swap, times), *_ = sorted(found.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
+    where = _where([edit.path for edit in own if swap in edit.change.swaps])
+    if swap.kind == "value":
+        return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
+    if swap.kind == "name":
+        if 2 * 2 * times < lines:  # most of the lines have to be this replacement
+            return ""
+        renamed = any(swap.new in edit.change.added and swap.old in edit.change.removed for edit in own)
+        if renamed:
+            return f"Renamed `{swap.old}` to `{swap.new}` in {where}"
+        return f"Replaced `{swap.old}` with `{swap.new}` in {where}"
+    return _reworded(swap.old, swap.new, where)
+
+
+def _reworded(old: str, new: str, where: str) -> str:
+    """Return the change of a text; where both are long, only the part that differs."""
+    old, new = old.strip(), new.strip()
+    if not content_words(new) or any(mark in old + new for mark in _MARKS):
+        return ""
+    if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS:
+        return f'Text in {where} now reads "{prose.fit(new, 90)}"' if len(content_words(new)) >= 3 else ""
+    return f'Changed "{old}" to "{new}" in {where}'
+
+
+def _where(paths: Sequence[str]) -> str:
+    files = [f"`{PurePosixPath(path).name}`" for path in dict.fromkeys(paths)]
+    return listed(files, 2)
+
+
+def documented_titles(evidence: Evidence) -> Iterator[str]:
+    """Return the added definitions with what their own comments say they are for."""
+    found = 0
+    for edit in evidence.edits:
+        for name, comment in edit.change.documented[:3]:
+            bare = re.sub(rf"(?i)^{re.escape(name)}\s+(?:is|are)?\s*", "", comment).rstrip(".")
+            if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
+                where = PurePosixPath(edit.path).name
+                found += 1
+                if found <= MOST_DOCUMENTED:
+                    yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
+
+
+def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterator[str]:
+    """Return what several headings, labels or tasks in a row say was done, as one line."""
+    for texts in (
+        [one.text for one in statements if one.kind == "heading"],
+        [one.label for one in statements if one.label and one.first and one.depth <= 1],
+        [task.subject for task in evidence.tasks if task.done],
+    ):
+        bare = [prose.as_title(_NUMBERED.sub("", text), 100) for text in texts[:12]]
+        telling = [line for line in bare if _DONE.match(line) and not _EMPTY.match(line) and len(line) <= 90]
+        telling = [prose.past(line) for line in telling if len(content_words(line)) >= 3]
+        if len(telling) >= 2 and len(telling) * 2 >= len(bare):
+            yield _fitting(telling)
+
+
+def _fitting(lines: Sequence[str]) -> str:
+    """Return as many whole lines as a title holds."""
+    title = lines[0]
+    for line in lines[1:]:
+        longer = f"{title}; {line[:1].lower()}{line[1:]}"
+        if len(longer) > prose.TITLE_CHARS:
+            break
+        title = longer
+    return title

@@ -1,0 +1,157 @@
+"""What a title is about: the question, the wish, the names and the heading that a sentence out of its place lacks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from claude_mem.providers import prose
+from claude_mem.providers.words import content_words, names
+
+if TYPE_CHECKING:
+    from claude_mem.providers.candidates import Story
+    from claude_mem.providers.markdown import Statement
+
+VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b")
+_ASKING = re.compile(
+    r"(?i)^(?:(?:can|could) you )?(?:please )?(?:(?:double[- ]?|re)?check|verify|see|tell me|explain|help me understand|understand|show me|look|find out|investigate|describe|know|confirm)\b"
+    r"(?: (?:me|us|again|fully|also|now|quickly|briefly|into|out|at|for))*(?: (?:if|whether|that)\b)?[\s,:]*"
+)
+_BROKEN = re.compile(
+    r"(?i)\b(?:bugs?|errors?|fail(?:s|ed|ing|ure|ures)?|broken|wrong|incorrect\w*|doesn't|does not|didn't|isn't|not working|no longer|crash\w*|panic\w*|unexpected\w*|still (?:see|get|have|shows?)|stuck|hang\w*|missing|lacks?|never)\b"
+)
+_PERSON = re.compile(r"(?i)^(?:i|i'm|i've|i'd|you|we|my|our|your|or|option|go with)\b")
+_TAG = re.compile(r"(?i),? ?\b(?:yeah|right|or|no|correct|please|or not|is it|isn't it)$")
+
+
+def asked_subject(story: Story) -> str:
+    """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
+    asked = story.asked
+    whole = _TAG.sub("", _ASKING.sub("", asked.text) if asked.is_question else asked.text)
+    short = prose.fit(whole, 90).strip(" ,.;:-")
+    if asked.plan or len(content_words(short)) < 3 or VAGUE.search(short[:40]) or prose.is_fragment(short):
+        return ""
+    if len(content_words(whole)) > 2 * len(content_words(short)) or _PERSON.match(short):
+        return ""
+    short = short[:1].upper() + short[1:]
+    if asked.is_question:
+        return f"{short}?"
+    done = prose.past(short)
+    return f"{done}:" if story.worked and (done != short or _BROKEN.search(short)) else ""
+
+
+_TOPIC = re.compile(
+    r"(?![0-9a-f]{8}-|Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?"
+)
+_COMMON = frozenset(
+    [
+        "API",
+        "CLI",
+        "CI",
+        "UI",
+        "PR",
+        "ID",
+        "JSON",
+        "YAML",
+        "HTTP",
+        "URL",
+        "OK",
+        "TODO",
+        "README",
+        "NOT",
+        "AND",
+        "OR",
+        "DO",
+        "MIT",
+        "SQL",
+        "HTML",
+        "CSS",
+        "e.g",
+        "i.e",
+        "true",
+        "false",
+        "nil",
+        "null",
+    ]
+)
+
+
+def topic_of(story: Story) -> str:
+    """Return what was asked about in a few words: the plan's heading, the pull request under review, else a name in the
+    wish that the answer speaks of."""
+    if story.asked.plan:
+        return prose.fit(story.asked.plan, 60)
+    if story.asked.review:
+        return story.asked.review
+    spoken = story.message_words | story.work_words
+    named = [
+        name
+        for name in names(story.asked.text)
+        if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name) and name not in _COMMON
+    ]
+    return next((name for name in named if len(name) <= 45), "")
+
+
+def talked_about(story: Story) -> str:
+    """Return the name that the message speaks of most, if the prompts before speak of it, too, or it is said often."""
+    earlier = " ".join([story.prompt[:2_000], *story.earlier])
+    counts = {
+        name: count for name, count in story.name_counts.items() if 3 < len(name) <= 45 and _TOPIC.fullmatch(name)
+    }
+    best = max(counts, key=lambda name: (counts[name] + 2 * (name in earlier), -len(name)), default="")
+    if not best or best in _COMMON:
+        return ""
+    return best if counts[best] >= 4 or (counts[best] >= 2 and best in earlier) else ""
+
+
+def asked_phrase(story: Story) -> str:
+    """Return the longest run of words of the question that the answer uses: `unstaged changes`."""
+    if story.worked:
+        return ""
+    tokens = _ASKING.sub("", story.asked.text)[:300].split()
+    spoken = story.all_words
+    kept = [bool(words := content_words(token)) and words <= spoken for token in tokens]
+    filler = [not content_words(token) for token in tokens]
+    best: list[str] = []
+    for start, good in enumerate(kept):
+        if not good:
+            continue
+        end = start
+        for at in range(start, min(start + 7, len(tokens))):
+            if kept[at]:
+                end = at
+            elif not filler[at]:
+                break
+        run = tokens[start : end + 1]
+        if len(content_words(" ".join(run))) > len(content_words(" ".join(best))):
+            best = run
+    phrase = _VERB_FIRST.sub("", " ".join(best).strip(" ,.;:?!()\"'/"))
+    telling = len(content_words(phrase)) >= 2 and not VAGUE.search(phrase) and not _PERSON.match(phrase)
+    telling = telling and phrase.count("(") == phrase.count(")")
+    return (
+        phrase[:1].upper() + phrase[1:] if telling and phrase.count('"') % 2 == 0 and phrase.count("`") % 2 == 0 else ""
+    )
+
+
+_VERB_FIRST = re.compile(
+    r"(?i)^(?:add|see|do|make|use|remove|check|review|fix|run|get|show|handle|update|move)\s+(?:(?:the|a|an|some)\s+)?"
+)
+_GENERIC_SECTION = re.compile(
+    r"(?i)^(?:\W*(?:the|key|main|what|how|why|when|it|this|i|was|were|is|are|my|a|an|of|in|for|to|and|your|other|minor|important|critical|current|files?|changes?|changed|made|found|did|done|fix|fixed|fixes|summary|overview|details?|results?|tests?|testing|verification|notes?|"
+    r"modified|new|committed|logic|scenario|applied|updated|user|experience|passed|checks?|pre-commit|complete|edge|cases?|quick|full|final|next|proposed|plan|revised|additional|remaining|analysis|background|context|problem|issues?|solution|root|cause|answer|short|conclusion|recommendations?|options?|usage|examples?|behavior|behaviour|implementation|findings?|works?|structure|flow|step|steps|\d+|before|after|strengths?|assessment|review|code|report|status|output|impact|benefits?|section|response)\b\W*)+$"
+)
+
+
+_LEADS_ON = re.compile(
+    r"(?i)^(?:his|her|their|what|which|how|so|and|but|if|for|day|option|approach|pr \d)\b|\b(?:has|have|could|when|with|is|are)$"
+)
+
+
+def section_of(one: Statement) -> str:
+    """Return the heading above a statement, if it names something."""
+    bare = re.sub(
+        r"(?i)^(?:summary(?: of (?:the |all )?)?|section \d+|step \d+|\d+\.?)\s*[:.)–-]?\s*", "", one.section
+    ).strip()
+    if not bare or len(bare) > 60 or _GENERIC_SECTION.match(bare) or len(content_words(bare)) < 2 or bare.endswith("?"):
+        return ""
+    return "" if prose.is_pointing(bare) or prose.is_status(bare) or _LEADS_ON.search(bare) else bare
