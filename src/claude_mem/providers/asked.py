@@ -20,7 +20,7 @@ _PASTED = re.compile(r"^(?:[>│|+@$#❯%]|[-+]\s{2,}|\s{4,}|\t|at \S+\(|\[[\w:.
 _TAG = re.compile(r"<([a-zA-Z][\w-]*)\b[^>]*>.*?(?:</\1>|\Z)", re.S)
 # A plan to carry out, not just any text with headings.
 _PLAN = re.compile(r"(?i)\bplan\b[^\n]{0,60}\n+#{1,3} |\A\s*#{1,3} |\bimplement\b[^\n]{0,80}\n+#{1,3} ")
-_ADDRESS = re.compile(r"https?://\S+")
+_ADDRESS = re.compile(r"['\"(<]?https?://\S+")
 _POLITE = re.compile(
     r"""(?ix)^(?:\W*(?:
         (?:ok(?:ay)?|yes|yeah|yep|sure|great|cool|nice|perfect|thanks|hm+|oh|ah|so|now|then|also|and|but|actually|please|hey|hi|alright|right|good|sorry|no)\b[\s,.:!-]*
@@ -148,7 +148,9 @@ def _accepted(prompt: str, exchange: Exchange) -> str:
         options = [one for one in statements if one.number in {pick.lower() for pick in picks} and one.first]
         last = {option.number: option for option in options}  # the list nearest the end of the answer
         if last:
-            return prose.as_title(" and ".join(option.label or option.text for option in last.values()))
+            options_text = " and ".join((option.label or option.text).rstrip("?") for option in last.values())
+            more = match["rest"].strip(" ,.;:!").split("\n")[0][:80]
+            return prose.as_title(f"{options_text}, {more}" if len(more.split()) > 1 else options_text)
     offers = [offer for one in statements[-6:] if (offer := offered(one.text))]
     return prose.as_title(offers[-1]) if offers else ""
 

@@ -71,7 +71,8 @@ class Story:
     @cached_property
     def topics(self) -> tuple[str, ...]:
         """Return what a sentence can be said to be about, each in a few words, the surest first."""
-        found = (subjects.topic_of(self), subjects.asked_phrase(self), subjects.talked_about(self))
+        topic = subjects.topic_of(self)
+        found = (topic, "" if topic else subjects.asked_phrase(self), subjects.talked_about(self))
         return tuple(dict.fromkeys(topic for topic in found if topic))
 
     @cached_property
@@ -131,6 +132,7 @@ class Candidate:
     topical: bool = False  # what was asked about was added
     asked: bool = False  # the question or the wish was added
     sectioned: bool = False  # the heading above it was added
+    worked: bool = False  # of a turn that changed something
     commit: Commit | None = None
 
     @property
@@ -155,7 +157,7 @@ def candidates(story: Story) -> list[Candidate]:
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
-                unique.setdefault(variant.title, variant)
+                unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
 
 
@@ -189,9 +191,11 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     plan = story.asked.plan or evidence.plan
     if story.planned:
         wish = plan or (story.asked.text if story.asked.is_wish else "")
-        yield from [Candidate(f"Planned: {prose.as_title(wish)}", "plan")] if len(content_words(wish)) >= 3 else []
+        line = prose.as_title(wish.rstrip("?"))
+        start = "Planned" if plan or prose.past(line) != line else "Plan made for"
+        yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
-        yield Candidate(prose.past(prose.as_title(plan)) if evidence.edits else prose.as_title(plan), "plan")
+        yield Candidate(_carried_out(plan) if story.worked else prose.as_title(plan), "plan")
     for made in evidence.made:
         if ":" in made.text:
             yield Candidate(prose.as_title(made.text), "made")
@@ -203,6 +207,19 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         if not story.planned:
             yield from _composed(story)
             yield Candidate(edited_title(evidence), "edited")
+
+
+def _carried_out(plan: str) -> str:
+    """Return a plan's heading as something that was done; one without a verb was implemented."""
+    line = prose.as_title(plan)
+    done = prose.past(line)
+    bare = done == line and not _DONE_START.match(line) and len(line) <= 110
+    return f"Implemented: {line}" if bare else done
+
+
+_DONE_START = re.compile(
+    r"[A-Z][a-z-]+(?:ed|ing)\b|(?:Group|Show|Made|Built|Wrote|Set|Put|Kept|Split|Hid|Sent|Cut|Let|Give|Run|Always)\b|[\w ]{1,40}: "
+)
 
 
 def _composed(story: Story) -> Iterator[Candidate]:
@@ -318,7 +335,21 @@ _OPTION = re.compile(
 def is_option(one: Statement) -> bool:
     """Is it one of several that the agent offers to choose from?"""
     listed = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
-    return listed or bool(re.match(r"(?i)(?:option|approach) \w\b", one.label or one.text)) or one.text.endswith("?")
+    asked = one.depth > 0 and one.lead.endswith("?")
+    named = bool(re.match(r"(?i)(?:option|approach|alternative) \w\b", one.label or one.text or one.section))
+    return listed or asked or named or one.text.endswith("?")
+
+
+def is_telling_lead(lead: str) -> bool:
+    """Could a lead-in stand without its list? Not "To test it locally:", "If two calls run at once:"."""
+    unfinished = re.match(r"(?i)(?:to|if|when|once|for|in|with|on|after|before|since|because|by|from|while|as)\b", lead)
+    return not unfinished and not is_generic_lead(lead) and len(content_words(lead)) >= 3
+
+
+def says_something(one: Statement) -> bool:
+    """Has it enough words to be a claim: more than "Plan opened", "Two options"?"""
+    whole = f"{one.label} {prose.without_chat(one.text)}"
+    return len(content_words(whole)) >= (3 if names(whole) else 4)
 
 
 def is_generic_lead(lead: str) -> bool:
@@ -330,20 +361,26 @@ def is_generic_lead(lead: str) -> bool:
 def _from_message(story: Story) -> Iterator[Candidate]:
     statements = story.statements[:MOST_STATEMENTS]
     yield from _cause_and_fix(story)
+    yield from _choice(story)
+    yield from _told(story)
+    under_option = False
     for index, one in enumerate(statements):
         bare = prose.without_chat(one.text)
-        yield from _proposed(one, story)
-        if is_option(one) or is_past_state(one):
+        proposed = list(_proposed(one, story))
+        yield from proposed
+        under_option = is_option(one) or (under_option and one.depth > 0)
+        if under_option or proposed or is_past_state(one):
             continue
         if one.shown:
             yield from _showing(one)
         if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
             yield from _with_items(statements, index)
-        if prose.is_lead_in(bare) and not is_generic_lead(bare) and len(content_words(bare)) >= 3:
+        if prose.is_lead_in(bare) and is_telling_lead(bare):
             whole = f"{one.label}: {one.text}" if one.label else one.text
             yield Candidate(prose.as_title(whole), "lead", one)
-        yield from _contrast(statements, index)
-        yield from _pair(statements, index)
+        if story.worked or one.kind != "item":
+            yield from _contrast(statements, index)
+            yield from _pair(statements, index)
         if _POOR_START.match(bare):
             continue
         if one.kind == "heading":
@@ -353,7 +390,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
                     "heading",
                     one,
                 )
-        elif not prose.is_lead_in(bare) and not prose.is_chat(bare):
+        elif not prose.is_lead_in(bare) and not prose.is_chat(bare) and says_something(one):
             if one.label and one.kind != "row":
                 yield Candidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
             elif one.label:
@@ -373,21 +410,92 @@ def is_past_state(one: Statement) -> bool:
     )
 
 
+_UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$")
+
+
 def _showing(one: Statement) -> Iterator[Candidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
     start = prose.as_title(one.text.rstrip(":： "), 90)
-    if len(content_words(start)) >= 2 and not prose.is_chat(start) and "`" not in one.shown:
+    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown):
         shown = prose.fit(one.shown, 145 - len(start))
         if len(shown) >= 0.6 * min(len(one.shown), 60):
             yield Candidate(f"{start}: `{shown}`", "shown", one)
 
 
+_TOLD_CHARS = 185
+_TELLING = re.compile(
+    r"(?i)\b(?:because|root cause|the (?:bug|issue|problem|reason|answer|difference|fix) (?:is|was)|turns out|instead of|no longer|only|never|doesn't|isn't|won't|means|must|requires?|race condition)\b"
+)
+
+
+def _told(story: Story) -> Iterator[Candidate]:
+    """Return the beginning of an answer: its question, its first claim, and the next or the most telling one."""
+    claims = [] if story.worked else list(_answer_claims(story))
+    if not claims:
+        return
+    (first, one), later = claims[0], claims[1:8]
+    telling = [claim for claim in later if claim[1].label or _TELLING.search(claim[0])]
+    plain = Candidate(first, "told", one)
+    starts = [plain]
+    if story.subject:
+        starts.append(replace(plain, title=f"{story.subject} {first}", asked=True))
+    for topic in story.topics[:1]:
+        if not content_words(topic) & content_words(first):
+            starts.append(replace(plain, title=f"{topic}: {_BACK.sub('', first)}", topical=True))
+    for second, _ in dict.fromkeys([*later[:1], *telling[:2]]):
+        words = content_words(second)
+        if 2 * len(words & content_words(first)) <= len(words):
+            for start in starts:
+                whole = f"{start.title}; {_lowered(second)}"
+                if len(whole) <= _TOLD_CHARS:
+                    yield replace(start, title=whole)
+
+
+def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
+    """Return the sentences of an answer that claim something, as titles: no chat, offers, questions or options."""
+    for one in story.statements[:MOST_STATEMENTS]:
+        bare = prose.without_chat(one.text)
+        if (
+            one.kind != "prose"
+            or is_option(one)
+            or is_past_state(one)
+            or prose.is_lead_in(bare)
+            or not says_something(one)
+        ):
+            continue
+        if prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare) or _POOR_START.match(bare):
+            continue
+        title = prose.as_title(f"{one.label}: {bare}" if names(one.label) else bare, 130)
+        if not Candidate(title, "prose", one).is_cut and not prose.is_fragment(title):
+            yield title, one
+
+
+def _choice(story: Story) -> Iterator[Candidate]:
+    """Return the question that the answer ends with, and the options it gives: what is to be decided."""
+    options: dict[str, list[Statement]] = {}
+    for one in story.statements:
+        if one.depth == 1 and one.first and is_option(one):
+            options.setdefault(one.lead, []).append(one)
+    if story.worked or not options:
+        return
+    lead, items = list(options.items())[-1]
+    briefs = [brief for item in items if (brief := _brief(item).rstrip("?"))]
+    question = prose.without_chat(lead)
+    if not question.endswith("?") or len(content_words(question)) < 3 or subjects.VAGUE.search(question):
+        question = story.subject or next((f"{topic}:" for topic in story.topics), "")
+    if len(briefs) < 2 or len(question) > 110 or not question:
+        return
+    title = f"To decide: {question} {', '.join(briefs[:4])}"
+    yield Candidate(prose.fit(title, 170), "choice", items[0])
+
+
 _RECOMMENDED = re.compile(
     r"""(?ix)(?:\b(?:the|a|my|an)\ (?:real|proper|cleanest|cleaner|best|simplest|simpler|right|better|only|minimal|recommended|proposed)?\ ?(?:fix|solution|approach|option|recommendation|suggestion|design|change)
       \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
-      | \b(?:i'd|i\ would|i)\ (?:recommend|suggest|propose|go\ with)(?:\ (?:to|just|that\ we|we))?
+      | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
+      | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
       | \bwe\ (?:could|should)(?:\ just)?
-    )[:\s]\s{0,2}(?P<what>\S.{14,200})"""
+    )[:\s]?\s{0,2}(?P<what>(?!(?:be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
 )
 
 
@@ -497,7 +605,7 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        whole = f"{prose.past(prose.as_title(story.asked.plan))}: {title}"
+        whole = f"{_carried_out(story.asked.plan).removeprefix('Implemented: ')}: {title}"
         if len(whole) <= 170 and not candidate.is_cut:
             yield Candidate(whole, "planned", one)
         return

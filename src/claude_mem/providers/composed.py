@@ -56,11 +56,28 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
 def _reworded(old: str, new: str, where: str) -> str:
     """Return the change of a text; where both are long, only the part that differs."""
     old, new = old.strip(), new.strip()
-    if not content_words(new) or any(mark in old + new for mark in _MARKS):
+    if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS or any(mark in old + new for mark in _MARKS):
+        old, new = _difference(old, new)
+    if any(mark in old + new for mark in _MARKS) or max(len(old), len(new)) > 100:
         return ""
-    if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS:
-        return f'Text in {where} now reads "{prose.fit(new, 90)}"' if len(content_words(new)) >= 3 else ""
-    return f'Changed "{old}" to "{new}" in {where}'
+    worded = " " in old + new or not (old + new).islower()  # not the name of a package or a key
+    if old and new and worded and content_words(f"{old} {new}"):
+        return f'Changed "{old}" to "{new}" in {where}'
+    added, removed = len(content_words(new)) >= 2, len(content_words(old)) >= 2
+    if new and added:
+        return f'Added "{new}" to a text in {where}'
+    return f'Removed "{old}" from a text in {where}' if old and removed else ""
+
+
+def _difference(old: str, new: str) -> tuple[str, str]:
+    """Return the words in which two texts differ, without those they begin and end with alike."""
+    before, after = old.split(), new.split()
+    start = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
+    start = min(len(before), len(after)) if start is None else start
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return " ".join(before[start : len(before) - end]), " ".join(after[start : len(after) - end])
 
 
 def _where(paths: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from claude_mem.providers.candidates import Candidate, Story
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
 from claude_mem.providers.trust import Taint, Team
+from claude_mem.providers.words import content_words
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, clip_closing, normal_title, shorten
 
@@ -148,7 +149,7 @@ def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
     best = _best(ranked)
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
-    return [_record(turn, story, _told_plainly(best[1], story))]
+    return [_record(turn, story, _with_second(_told_plainly(best[1], story), best[0], ranked))]
 
 
 def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
@@ -160,9 +161,47 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
         shown = shown or pair
         if not pair[1].is_cut:
             whole = whole or pair
-            if _names_its_subject(pair[1].title):
+            if _names_its_subject(pair[1].title) and not _is_piece(pair[1]):
                 return pair
     return whole or shown
+
+
+def _is_piece(candidate: Candidate) -> bool:
+    """Is it one item of an answer's list, without what the list is about?"""
+    bare = not (candidate.asked or candidate.topical or candidate.sectioned or candidate.worked)
+    return bare and candidate.source in ("item", "row", "lead", "heading")
+
+
+WHOLE_CHARS = 170  # of a title that says two things
+_SINGLE = ("prose", "item", "proposed", "row", "shown", "documented")
+_CLOSE = 1.2  # how far behind the best one a second statement may be
+
+
+def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Candidate]]) -> Candidate:
+    """Return the title with the next best statement of the message, if both fit: one sentence seldom says it all."""
+    if best.source not in _SINGLE or best.title.endswith("?") or len(best.title) > WHOLE_CHARS - 35:
+        return best
+    said = content_words(best.title)
+    for score, other in ranked:
+        if score < rank - _CLOSE:
+            break
+        words = content_words(other.title)
+        if (
+            other.source in _SINGLE
+            and other.statement != best.statement
+            and not (other.placed or other.topical or other.asked or other.sectioned or other.is_cut)
+            and len(best.title) + len(other.title) + 2 <= WHOLE_CHARS
+            and len(words) >= 3
+            and 2 * len(words & said) <= min(len(words), len(said))
+            and presentable(other)
+            and not prose.is_pointing(other.title)
+        ):
+            return replace(best, title=f"{best.title}; {_lowered(other.title)}")
+    return best
+
+
+def _lowered(text: str) -> str:
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
@@ -175,7 +214,8 @@ def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
 
 def _names_its_subject(title: str) -> bool:
     """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
-    return not prose.is_pointing(title) or bool(candidates.names(title[:50]))
+    named = bool(candidates.names(title[:50]))
+    return named or not (prose.is_pointing(title) or candidates.subjects.VAGUE.search(title[:30]))
 
 
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:

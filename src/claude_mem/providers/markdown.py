@@ -36,7 +36,7 @@ class Statement:
     text: str
     kind: Kind
     section: str = ""  # the nearest heading above
-    lead: str = ""  # the sentence, ending in a colon, that introduces the list or table
+    lead: str = ""  # the sentence, ending in a colon or a question mark, that introduces the list or table
     label: str = ""  # the bold or code beginning: `**Fix:** …`, `- \`path\` - …`
     first: bool = False  # of its paragraph or item
     depth: int = 0  # of the list; 0: not in a list
@@ -123,7 +123,7 @@ class _Reader:
         for index, token in enumerate(self.tokens):
             match token.type:
                 case "bullet_list_open" | "ordered_list_open" | "table_open":
-                    self.leads.append(self.last if self.last.endswith((":", "：")) else "")
+                    self.leads.append(self.last if self.last.endswith((":", "：", "?")) else "")
                     self.last = ""
                 case "bullet_list_close" | "ordered_list_close" | "table_close":
                     self.leads.pop()
@@ -191,7 +191,7 @@ class _Reader:
 
 
 _PROGRAM = re.compile(
-    r"(?i)(?:go|golang|py|python|tsx?|jsx?|javascript|typescript|java|rust|rs|c|cpp|sql|css|html|diff|ruby|rb)\b"
+    r"(?i)(?:go|golang|py|python|tsx?|jsx?|javascript|typescript|java|rust|rs|c|cpp|json|ya?ml|toml|markdown|md|sql|css|html|diff|ruby|rb)\b"
 )
 
 

@@ -41,7 +41,7 @@ def asked_subject(story: Story) -> str:
 
 
 _TOPIC = re.compile(
-    r"(?![0-9a-f]{8}-|Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?"
+    r"(?![0-9a-f/-]{6,}\Z|[0-9a-f]{8}-|Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?"
 )
 _COMMON = frozenset(
     [
@@ -83,6 +83,8 @@ def topic_of(story: Story) -> str:
         return prose.fit(story.asked.plan, 60)
     if story.asked.review:
         return story.asked.review
+    if _REVIEWED.search(story.asked.text) and (branch := _reviewed_branch(story)):
+        return f"Review of `{branch}`"
     spoken = story.message_words | story.work_words
     named = [
         name
@@ -90,6 +92,17 @@ def topic_of(story: Story) -> str:
         if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name) and name not in _COMMON
     ]
     return next((name for name in named if len(name) <= 45), "")
+
+
+_REVIEWED = re.compile(r"(?i)\breview")
+_BRANCH = re.compile(r"(?i)`(?P<before>[\w./-]{3,80})` branch\b|\bbranch:? `(?P<after>[\w./-]{3,80})`")
+
+
+def _reviewed_branch(story: Story) -> str:
+    for one in story.statements[:12]:
+        if match := _BRANCH.search(one.labelled):
+            return match["before"] or match["after"]
+    return ""
 
 
 def talked_about(story: Story) -> str:
@@ -104,17 +117,25 @@ def talked_about(story: Story) -> str:
     return best if counts[best] >= 4 or (counts[best] >= 2 and best in earlier) else ""
 
 
+_BEFORE_NOUN = re.compile(
+    r"(?i)(?:the|a|an|our|my|any|no|this|these|of|for|about|with|in|from|between|on|handle|handling|does|do|is|are)"
+)
+
+
 def asked_phrase(story: Story) -> str:
     """Return the longest run of words of the question that the answer uses: `unstaged changes`."""
     if story.worked:
         return ""
     tokens = _ASKING.sub("", story.asked.text)[:300].split()
     spoken = story.all_words
+    named = [
+        bool(names(token)) or bool(at and _BEFORE_NOUN.fullmatch(tokens[at - 1])) for at, token in enumerate(tokens)
+    ]
     kept = [bool(words := content_words(token)) and words <= spoken for token in tokens]
     filler = [not content_words(token) for token in tokens]
     best: list[str] = []
     for start, good in enumerate(kept):
-        if not good:
+        if not good or not named[start]:
             continue
         end = start
         for at in range(start, min(start + 7, len(tokens))):
@@ -125,7 +146,7 @@ def asked_phrase(story: Story) -> str:
         run = tokens[start : end + 1]
         if len(content_words(" ".join(run))) > len(content_words(" ".join(best))):
             best = run
-    phrase = _VERB_FIRST.sub("", " ".join(best).strip(" ,.;:?!()\"'/"))
+    phrase = _VERB_FIRST.sub("", _TAG.sub("", " ".join(best).strip(" ,.;:?!()\"'/")))
     telling = len(content_words(phrase)) >= 2 and not VAGUE.search(phrase) and not _PERSON.match(phrase)
     telling = telling and phrase.count("(") == phrase.count(")")
     return (
