@@ -27,7 +27,7 @@ _POLITE = re.compile(
       | (?:can|could|would|will|should)\ (?:you|we|i)\b(?:\ (?:please|also|now|just|then|maybe|again))*\s*
       | (?:let's|lets|let\ us)\b(?:\ (?:please|also|now|just|then|maybe|again|go\ ahead\ and))*\s*
       | (?:i|we)(?:'d|\ would)?\ (?:want|like|need|prefer)(?:\ you)?\ to\s* | (?:i|we)\ (?:think|guess)(?:\ (?:we|that|you))?(?:\ (?:should|need\ to|have\ to|can|could))?\s*
-      | (?:you|we)\ (?:should|need\ to|have\ to|can|could|must)\s* | (?:please|just|also|now|maybe)\b\s* | do\ me\s* | help\ me\ (?:to\ )?
+      | (?:you|we)\ (?:should|need\ to|have\ to|can|could|must)\s* | (?:please|just|also|now|maybe)\b\s* | do\ me\s* | help\ me\ (?:to\ )? | do\ you\ think\ (?:you|we)\ (?:can|could|should)\b\s*
     ))+"""
 )
 _QUESTION = re.compile(

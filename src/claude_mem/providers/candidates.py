@@ -71,8 +71,7 @@ class Story:
     @cached_property
     def topics(self) -> tuple[str, ...]:
         """Return what a sentence can be said to be about, each in a few words, the surest first."""
-        topic = subjects.topic_of(self)
-        found = (topic, "" if topic else subjects.asked_phrase(self), subjects.talked_about(self))
+        found = (subjects.topic_of(self), subjects.talked_about(self))
         return tuple(dict.fromkeys(topic for topic in found if topic))
 
     @cached_property
@@ -190,7 +189,8 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         yield Candidate(commit_title(commit), "commit", commit=commit)
     plan = story.asked.plan or evidence.plan
     if story.planned:
-        wish = plan or (story.asked.text if story.asked.is_wish else "")
+        own = story.asked.is_wish and not story.asked.pointed and not subjects.VAGUE.search(story.asked.text[:40])
+        wish = plan or (story.asked.text if own else "")
         line = prose.as_title(wish.rstrip("?"))
         start = "Planned" if plan or prose.past(line) != line else "Plan made for"
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
@@ -336,12 +336,20 @@ def is_option(one: Statement) -> bool:
     """Is it one of several that the agent offers to choose from?"""
     listed = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
     asked = one.depth > 0 and one.lead.endswith("?")
-    named = bool(re.match(r"(?i)(?:option|approach|alternative) \w\b", one.label or one.text or one.section))
+    named = bool(re.match(r"(?i)(?:(?:option|approach|alternative) \w|pros|cons)\b", one.label or one.text))
     return listed or asked or named or one.text.endswith("?")
+
+
+_VERB = re.compile(
+    r"(?i)\b(?:is|are|was|were|has|have|had|will|would|can|does|did|now|needs?|uses?|returns?|shows?|reads?|writes?|stores?|calls?|runs?|works?|means?|contains?|creates?|happens?|includes?|supports?|\w{2,}(?:ed|es| built|wrote))\b"
+)
 
 
 def is_telling_lead(lead: str) -> bool:
     """Could a lead-in stand without its list? Not "To test it locally:", "If two calls run at once:"."""
+    lead = prose.as_title(lead.rstrip(":： "))
+    if not _VERB.search(lead):
+        return False
     unfinished = re.match(r"(?i)(?:to|if|when|once|for|in|with|on|after|before|since|because|by|from|while|as)\b", lead)
     return not unfinished and not is_generic_lead(lead) and len(content_words(lead)) >= 3
 
@@ -378,7 +386,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
         if prose.is_lead_in(bare) and is_telling_lead(bare):
             whole = f"{one.label}: {one.text}" if one.label else one.text
             yield Candidate(prose.as_title(whole), "lead", one)
-        if story.worked or one.kind != "item":
+        if story.worked or one.kind == "prose":
             yield from _contrast(statements, index)
             yield from _pair(statements, index)
         if _POOR_START.match(bare):
@@ -481,9 +489,8 @@ def _choice(story: Story) -> Iterator[Candidate]:
     lead, items = list(options.items())[-1]
     briefs = [brief for item in items if (brief := _brief(item).rstrip("?"))]
     question = prose.without_chat(lead)
-    if not question.endswith("?") or len(content_words(question)) < 3 or subjects.VAGUE.search(question):
-        question = story.subject or next((f"{topic}:" for topic in story.topics), "")
-    if len(briefs) < 2 or len(question) > 110 or not question:
+    telling = len(content_words(question)) >= 3 and not subjects.VAGUE.search(question)
+    if len(briefs) < 2 or len(question) > 110 or not question.endswith("?") or not telling:
         return
     title = f"To decide: {question} {', '.join(briefs[:4])}"
     yield Candidate(prose.fit(title, 170), "choice", items[0])
@@ -494,8 +501,8 @@ _RECOMMENDED = re.compile(
       \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
       | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
       | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
-      | \bwe\ (?:could|should)(?:\ just)?
-    )[:\s]?\s{0,2}(?P<what>(?!(?:be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
+      | \bwe\ should(?:\ just)?
+    )[:\s]?\s{0,2}(?P<what>(?!(?:option|approach|be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
 )
 
 
@@ -626,7 +633,8 @@ def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
         if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
             yield replace(candidate, title=whole, asked=True)
     bare = _BACK.sub("", title)
-    for topic in story.topics:
+    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
+    for topic in story.topics if bare == title or answers else ():
         whole = f"{topic}: {bare}"
         if not content_words(topic) & said and len(whole) <= 150:
             yield replace(candidate, title=whole, topical=True)

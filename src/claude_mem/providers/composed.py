@@ -90,7 +90,8 @@ def documented_titles(evidence: Evidence) -> Iterator[str]:
     found = 0
     for edit in evidence.edits:
         for name, comment in edit.change.documented[:3]:
-            bare = re.sub(rf"(?i)^{re.escape(name)}\s+(?:is|are)?\s*", "", comment).rstrip(".")
+            own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
+            bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
             if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
                 where = PurePosixPath(edit.path).name
                 found += 1

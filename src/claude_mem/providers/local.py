@@ -156,20 +156,20 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
     """Return the first candidate that stands alone; else the first that is whole; else the first that can be shown."""
     shown = whole = None
     for pair in ranked:
-        if not presentable(pair[1]):
+        alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
+        if (not alone and whole) or not presentable(pair[1]):
             continue
+        if alone:
+            return pair
         shown = shown or pair
-        if not pair[1].is_cut:
-            whole = whole or pair
-            if _names_its_subject(pair[1].title) and not _is_piece(pair[1]):
-                return pair
+        whole = whole or (None if pair[1].is_cut else pair)
     return whole or shown
 
 
 def _is_piece(candidate: Candidate) -> bool:
     """Is it one item of an answer's list, without what the list is about?"""
     bare = not (candidate.asked or candidate.topical or candidate.sectioned or candidate.worked)
-    return bare and candidate.source in ("item", "row", "lead", "heading")
+    return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair")
 
 
 WHOLE_CHARS = 170  # of a title that says two things

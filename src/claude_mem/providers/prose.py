@@ -142,7 +142,7 @@ def is_pointing(sentence: str) -> bool:
 
 def is_fragment(text: str) -> bool:
     """Is it cut off: ends in a colon, a comma or a word that wants another?"""
-    return bool(_DANGLING_END.search(text.strip())) or text.count("`") % 2 == 1
+    return bool(_DANGLING_END.search(text.strip())) or text.count("`") % 2 == 1 or text.count('"') % 2 == 1
 
 
 def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:

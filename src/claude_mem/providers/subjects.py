@@ -31,6 +31,8 @@ def asked_subject(story: Story) -> str:
     short = prose.fit(whole, 90).strip(" ,.;:-")
     if asked.plan or len(content_words(short)) < 3 or VAGUE.search(short[:40]) or prose.is_fragment(short):
         return ""
+    if short.count('"') % 2:
+        return ""
     if len(content_words(whole)) > 2 * len(content_words(short)) or _PERSON.match(short):
         return ""
     short = short[:1].upper() + short[1:]
@@ -117,46 +119,6 @@ def talked_about(story: Story) -> str:
     return best if counts[best] >= 4 or (counts[best] >= 2 and best in earlier) else ""
 
 
-_BEFORE_NOUN = re.compile(
-    r"(?i)(?:the|a|an|our|my|any|no|this|these|of|for|about|with|in|from|between|on|handle|handling|does|do|is|are)"
-)
-
-
-def asked_phrase(story: Story) -> str:
-    """Return the longest run of words of the question that the answer uses: `unstaged changes`."""
-    if story.worked:
-        return ""
-    tokens = _ASKING.sub("", story.asked.text)[:300].split()
-    spoken = story.all_words
-    named = [
-        bool(names(token)) or bool(at and _BEFORE_NOUN.fullmatch(tokens[at - 1])) for at, token in enumerate(tokens)
-    ]
-    kept = [bool(words := content_words(token)) and words <= spoken for token in tokens]
-    filler = [not content_words(token) for token in tokens]
-    best: list[str] = []
-    for start, good in enumerate(kept):
-        if not good or not named[start]:
-            continue
-        end = start
-        for at in range(start, min(start + 7, len(tokens))):
-            if kept[at]:
-                end = at
-            elif not filler[at]:
-                break
-        run = tokens[start : end + 1]
-        if len(content_words(" ".join(run))) > len(content_words(" ".join(best))):
-            best = run
-    phrase = _VERB_FIRST.sub("", _TAG.sub("", " ".join(best).strip(" ,.;:?!()\"'/")))
-    telling = len(content_words(phrase)) >= 2 and not VAGUE.search(phrase) and not _PERSON.match(phrase)
-    telling = telling and phrase.count("(") == phrase.count(")")
-    return (
-        phrase[:1].upper() + phrase[1:] if telling and phrase.count('"') % 2 == 0 and phrase.count("`") % 2 == 0 else ""
-    )
-
-
-_VERB_FIRST = re.compile(
-    r"(?i)^(?:add|see|do|make|use|remove|check|review|fix|run|get|show|handle|update|move)\s+(?:(?:the|a|an|some)\s+)?"
-)
 _GENERIC_SECTION = re.compile(
     r"(?i)^(?:\W*(?:the|key|main|what|how|why|when|it|this|i|was|were|is|are|my|a|an|of|in|for|to|and|your|other|minor|important|critical|current|files?|changes?|changed|made|found|did|done|fix|fixed|fixes|summary|overview|details?|results?|tests?|testing|verification|notes?|"
     r"modified|new|committed|logic|scenario|applied|updated|user|experience|passed|checks?|pre-commit|complete|edge|cases?|quick|full|final|next|proposed|plan|revised|additional|remaining|analysis|background|context|problem|issues?|solution|root|cause|answer|short|conclusion|recommendations?|options?|usage|examples?|behavior|behaviour|implementation|findings?|works?|structure|flow|step|steps|\d+|before|after|strengths?|assessment|review|code|report|status|output|impact|benefits?|section|response)\b\W*)+$"
