@@ -156,7 +156,7 @@ def _accepted(prompt: str, exchange: Exchange) -> str:
 
 
 _OFFERED = re.compile(
-    r"(?i)\b(?:would you like me to|do you want me to|want me to|shall i|should i|should we|would you like to|ready (?:for me )?to|i can)\s+(?P<what>[^?]{4,200})\?"
+    r"(?i)\b(?:would you like me to|do you want me to|want me to|do you want to|shall i|should i|should we|would you like to|ready (?:for me )?to|i can)\s+(?P<what>[^?]{4,200})\?"
 )
 
 

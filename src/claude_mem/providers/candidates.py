@@ -191,7 +191,7 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     if story.planned:
         own = story.asked.is_wish and not story.asked.pointed and not subjects.VAGUE.search(story.asked.text[:40])
         wish = plan or (story.asked.text if own else "")
-        line = prose.as_title(wish.rstrip("?"))
+        line = prose.as_wish(wish.rstrip("?"))
         start = "Planned" if plan or prose.past(line) != line else "Plan made for"
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
@@ -285,7 +285,7 @@ def edited_title(evidence: Evidence) -> str:
 
 def _from_wish(story: Story) -> Iterator[Candidate]:
     asked = story.asked
-    wish = prose.as_title(asked.text)
+    wish = prose.as_wish(asked.text)
     done = prose.past(wish)
     if len(content_words(asked.text) - content_words(wish)) > 2:
         return

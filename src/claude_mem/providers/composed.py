@@ -46,7 +46,10 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
     if swap.kind == "name":
         if 2 * 2 * times < lines:  # most of the lines have to be this replacement
             return ""
-        renamed = any(swap.new in edit.change.added and swap.old in edit.change.removed for edit in own)
+        gone = {name for edit in edits for name in edit.change.removed}
+        renamed = swap.new not in gone and any(
+            swap.new in edit.change.added and swap.old in edit.change.removed for edit in own
+        )
         if renamed:
             return f"Renamed `{swap.old}` to `{swap.new}` in {where}"
         return f"Replaced `{swap.old}` with `{swap.new}` in {where}"
@@ -88,8 +91,9 @@ def _where(paths: Sequence[str]) -> str:
 def documented_titles(evidence: Evidence) -> Iterator[str]:
     """Return the added definitions with what their own comments say they are for."""
     found = 0
+    gone = {name for edit in evidence.edits for name in edit.change.removed}  # moved, or written anew
     for edit in evidence.edits:
-        for name, comment in edit.change.documented[:3]:
+        for name, comment in [pair for pair in edit.change.documented if pair[0] not in gone][:3]:
             own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
             bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
             if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:

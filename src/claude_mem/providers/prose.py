@@ -146,11 +146,21 @@ def is_fragment(text: str) -> bool:
 
 
 def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
-    """Return a sentence as a heading: what was done, not who did it; whole clauses only, and no full stop."""
+    """Return a sentence of the agent as a heading: what was done, not who did it; whole clauses only, no full stop."""
+    return _heading(sentence, limit, impersonal=True)
+
+
+def as_wish(sentence: str, limit: int = TITLE_CHARS) -> str:
+    """Return a person's own words as a heading."""
+    return _heading(sentence, limit, impersonal=False)
+
+
+def _heading(sentence: str, limit: int, *, impersonal: bool) -> str:
     bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
     bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
-    bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
-    bare = _YOUR.sub("the", _THERE.sub("", _WE_HAVE.sub("", bare)))
+    if impersonal:
+        bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
+        bare = _YOUR.sub("the", _THERE.sub("", _WE_HAVE.sub("", bare)))
     bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
     bare = fit(bare.strip(" .;,:—–-"), limit)
     return bare[:1].upper() + bare[1:]
