@@ -127,9 +127,9 @@ def _telling(text: str) -> str:
     whole = [one for one in sentences if len(one) >= 15 and len(one.split()) >= 3 and not _VAGUE_ASK.match(one)]
     if not whole:
         return text if len(sentences[0]) < 15 else sentences[0]
-    asking = [one for one in whole if _POLITE.match(one) or _QUESTION.match(one) or one.endswith("?")]
+    plain_wish = [one for one in whole if not _REMARK.match(_POLITE.sub("", one))]
+    asking = [one for one in plain_wish if _POLITE.match(one) or _QUESTION.match(one) or one.endswith("?")]
     if _REMARK.match(_POLITE.sub("", whole[0])) or not whole[0][:1].isalnum():
-        plain_wish = [one for one in whole if not _REMARK.match(_POLITE.sub("", one))]
         return next(iter([*asking, *plain_wish]), whole[0])
     return whole[0]
 

@@ -489,7 +489,7 @@ def _choice(story: Story) -> Iterator[Candidate]:
     lead, items = list(options.items())[-1]
     briefs = [brief for item in items if (brief := _brief(item).rstrip("?"))]
     question = prose.without_chat(lead)
-    telling = len(content_words(question)) >= 3 and not subjects.VAGUE.search(question)
+    telling = len(content_words(question)) >= (2 if names(question) else 3) and not subjects.VAGUE.search(question)
     if len(briefs) < 2 or len(question) > 110 or not question.endswith("?") or not telling:
         return
     title = f"To decide: {question} {', '.join(briefs[:4])}"

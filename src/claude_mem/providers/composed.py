@@ -36,10 +36,10 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
     """Return what took the place of what, where that is most of what was done."""
     own = [edit for edit, test in zip(edits, is_test, strict=True) if not test] or list(edits)
     lines = sum(edit.change.added_lines + edit.change.removed_lines for edit in own)
-    found = Counter(swap for edit in own for swap in edit.change.swaps)
-    if not found or lines > max(SMALL_LINES, 4 * found.total()):
+    counts = Counter(swap for edit in own for swap in edit.change.swaps)
+    if not counts or lines > max(SMALL_LINES, 4 * counts.total()):
         return ""
-    (swap, times), *_ = sorted(found.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
+    (swap, times), *_ = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
     where = _where([edit.path for edit in own if swap in edit.change.swaps])
     if swap.kind == "value":
         return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
@@ -59,11 +59,11 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
 def _reworded(old: str, new: str, where: str) -> str:
     """Return the change of a text; where both are long, only the part that differs."""
     old, new = old.strip(), new.strip()
+    worded = " " in old + new or not (old + new).islower()  # not the name of a package or a key
     if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS or any(mark in old + new for mark in _MARKS):
         old, new = _difference(old, new)
     if any(mark in old + new for mark in _MARKS) or max(len(old), len(new)) > 100:
         return ""
-    worded = " " in old + new or not (old + new).islower()  # not the name of a package or a key
     if old and new and worded and content_words(f"{old} {new}"):
         return f'Changed "{old}" to "{new}" in {where}'
     added, removed = len(content_words(new)) >= 2, len(content_words(old)) >= 2
@@ -90,7 +90,7 @@ def _where(paths: Sequence[str]) -> str:
 
 def documented_titles(evidence: Evidence) -> Iterator[str]:
     """Return the added definitions with what their own comments say they are for."""
-    found = 0
+    titles = 0
     gone = {name for edit in evidence.edits for name in edit.change.removed}  # moved, or written anew
     for edit in evidence.edits:
         for name, comment in [pair for pair in edit.change.documented if pair[0] not in gone][:3]:
@@ -98,8 +98,8 @@ def documented_titles(evidence: Evidence) -> Iterator[str]:
             bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
             if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
                 where = PurePosixPath(edit.path).name
-                found += 1
-                if found <= MOST_DOCUMENTED:
+                titles += 1
+                if titles <= MOST_DOCUMENTED:
                     yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
 
 

@@ -206,8 +206,10 @@ def _lowered(text: str) -> str:
 
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
     """Return the wish in place of "Edited `a.py`": where nobody said what was done, that is what it was done for."""
-    wish = prose.past(prose.as_title(story.asked.text))
+    wish = prose.past(prose.as_wish(story.asked.text))
     if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
+        return candidate
+    if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
 
