@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from claude_mem import phrases, suspicion
 from claude_mem.origins import EXTERNAL
-from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, trust
+from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, subjects, trust
 from claude_mem.providers.asked import asked
 from claude_mem.providers.candidates import Candidate, Story
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
 from claude_mem.providers.trust import Taint, Team
-from claude_mem.providers.words import content_words
+from claude_mem.providers.words import content_words, names
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, clip_closing, normal_title, shorten
 
@@ -216,8 +216,8 @@ def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
 
 def _names_its_subject(title: str) -> bool:
     """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
-    named = bool(candidates.names(title[:50]))
-    return named or not (prose.is_pointing(title) or candidates.subjects.VAGUE.search(title[:30]))
+    named = bool(names(title[:50]))
+    return named or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
 
 
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
@@ -300,9 +300,7 @@ def _is_next(block: Block) -> bool:
 def _is_talk(block: Block) -> bool:
     line = prose.without_chat(" ".join(block.source.split()))
     return "\n" not in block.source and (
-        prose.is_chat(line)
-        or (prose.is_status(line) and len(line) < 90 and not candidates.names(line))
-        or prose.is_offer(line)
+        prose.is_chat(line) or (prose.is_status(line) and len(line) < 90 and not names(line)) or prose.is_offer(line)
     )
 
 
@@ -389,9 +387,9 @@ def _file_fact(path: str, edits: list[Edit]) -> Fact:
     lines = f" (+{added} −{removed})" if added or removed else ""
     parts = []
     for verb in ("added", "removed", "changed"):
-        names = tuple(dict.fromkeys(name for edit in edits for name in getattr(edit.change, verb)))
-        if names:
-            parts.append(f"{verb} {_names(names, 5)}")
+        symbols = tuple(dict.fromkeys(name for edit in edits for name in getattr(edit.change, verb)))
+        if symbols:
+            parts.append(f"{verb} {_names(symbols, 5)}")
     done = "Created" if edits[0].created else "Edited"
     return Fact(f"{done} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits))
 
