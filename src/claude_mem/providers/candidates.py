@@ -385,7 +385,9 @@ def _from_message(story: Story) -> Iterator[Candidate]:
             yield from _with_items(statements, index)
         if prose.is_lead_in(bare) and is_telling_lead(bare):
             whole = f"{one.label}: {one.text}" if one.label else one.text
-            yield Candidate(prose.as_title(whole), "lead", one)
+            yield Candidate(
+                prose.as_title(whole), "lead" if not one.label or _followed_by_list(statements, index) else "prose", one
+            )
         if story.worked or one.kind == "prose":
             yield from _contrast(statements, index)
             yield from _pair(statements, index)
@@ -459,6 +461,10 @@ def _told(story: Story) -> Iterator[Candidate]:
                     yield replace(start, title=whole)
 
 
+# It was numbered in this conversation.
+_BY_NUMBER = re.compile(r"(?i)\b(?:option|approach|step|test|scenario|problem|issue)s? #?(?:\d{1,2}|[A-E])\b")
+
+
 def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
     """Return the sentences of an answer that claim something, as titles: no chat, offers, questions or options."""
     for one in story.statements[:MOST_STATEMENTS]:
@@ -472,6 +478,8 @@ def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
         ):
             continue
         if prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare) or _POOR_START.match(bare):
+            continue
+        if _BY_NUMBER.search(bare):
             continue
         title = prose.as_title(f"{one.label}: {bare}" if names(one.label) else bare, 130)
         if not Candidate(title, "prose", one).is_cut and not prose.is_fragment(title):
@@ -639,5 +647,5 @@ def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
         if not content_words(topic) & said and len(whole) <= 150:
             yield replace(candidate, title=whole, topical=True)
     section = subjects.section_of(one) if one and one.kind != "heading" else ""
-    if section and len(section) + len(bare) <= 150 and len(content_words(section) - said) >= 2:
+    if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - said) >= 2:
         yield replace(candidate, title=f"{section}: {bare}", sectioned=True)

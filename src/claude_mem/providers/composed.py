@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from claude_mem.providers import prose
 from claude_mem.providers.evidence import Edit, Evidence
 from claude_mem.providers.markdown import Statement
-from claude_mem.providers.words import content_words
+from claude_mem.providers.words import content_words, names
 
 QUOTED_CHARS = 60
 MOST_DOCUMENTED = 4
@@ -112,7 +112,7 @@ def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterat
     ):
         bare = [prose.as_title(_NUMBERED.sub("", text), 100) for text in texts[:12]]
         telling = [line for line in bare if _DONE.match(line) and not _EMPTY.match(line) and len(line) <= 90]
-        telling = [prose.past(line) for line in telling if len(content_words(line)) >= 3]
+        telling = [prose.past(line) for line in telling if len(content_words(line)) >= (3 if names(line) else 4)]
         if len(telling) >= 2 and len(telling) * 2 >= len(bare):
             yield _fitting(telling)
 

@@ -189,6 +189,7 @@ def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Can
         if (
             other.source in _SINGLE
             and other.statement != best.statement
+            and (other.worked or other.source in ("prose", "proposed"))
             and not (other.placed or other.topical or other.asked or other.sectioned or other.is_cut)
             and len(best.title) + len(other.title) + 2 <= WHOLE_CHARS
             and len(words) >= 3
