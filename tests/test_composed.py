@@ -118,11 +118,13 @@ def test_a_failed_command_edits_nothing() -> None:
 
 def test_headings_that_tell_what_was_done_make_one_line() -> None:
     said = Stopped(
-        "## Changes\n\n### 1. Removed the skip logic for baskets\n- a\n\n### 2. Updated the warning message\n- b\n\n"
+        "## Changes\n\n### 1. Removed the skip logic for baskets\n- a\n\n### 2. Updated the warning of the open basket\n- b\n\n"
         "### 3. Added the prompt to rewind points\n- c"
     )
     (made,) = lines("go on", edit("src/a.py"), edit("src/b.py"), said, source="joined")[:1]
-    assert made.startswith("Removed the skip logic for baskets; updated the warning message; added the prompt")
+    assert made.startswith(
+        "Removed the skip logic for baskets; updated the warning of the open basket; added the prompt"
+    )
 
 
 def test_a_plan_without_a_verb_was_implemented() -> None:
