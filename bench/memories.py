@@ -76,7 +76,7 @@ def proxies(score: ModuleType) -> dict[str, float]:
         weights = train_writer.learn([row for row in rows if fold[row.session] != number])
         ranking.weights = lambda weights=weights: weights  # type: ignore[assignment]
         for reference in judged:
-            if fold[reference["session"]] == number:
+            if fold.get(reference["session"], 0) == number:  # a held-out session: no weights were learned from it
                 made = digest(known[reference["session"]][reference["number"] - 1])
                 scores.append(score.score(reference, as_scored(made)))
     return {name: score.mean([row[name] for row in scores]) for name in (*GOALS, "extra")}

@@ -6,7 +6,8 @@
 Two sources, both about real turns that are not part of this project: reference memories with their titles (the data
 folder's `memories/dev.jsonl`), and `bench/labels.jsonl`, where readers scored composed titles 0 (noise), 1 (weak) or 2
 (wanted at the next session's start). The labels hold no one's words, only hashes of titles. Folds are by session; the
-figures are given per project, because what is tuned on one project may fail on the next.
+figures are given per project, because what is tuned on one project may fail on the next. A quarter of the sessions, chosen
+by a hash of their ids, is never learned from: turns of those are for blind judging.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ import numpy as np
 import turns
 
 from claude_mem.providers import kinds, ranking
-from claude_mem.providers.candidates import Candidate, Story, candidates, content_words
+from claude_mem.providers.candidates import Candidate, Story, candidates
 from claude_mem.providers.local import story_of
+from claude_mem.providers.words import content_words
 from claude_mem.records import Turn
 
 HERE = Path(__file__).parent
 LABELS = HERE / "labels.jsonl"
 FOLDS = 5
+HELD_OUT = "0123"  # first digits of the hashes of sessions that are kept for judging
 TITLE_L2, TEMPERATURE = 2.0, 0.15
 TYPE_L2, WORTH_L2 = 3.0, 1.0
 Array = Any
@@ -84,6 +87,10 @@ def hashed(title: str) -> str:
     return hashlib.blake2b(title.lower().encode(), digest_size=6).hexdigest()
 
 
+def is_held_out(session: str) -> bool:
+    return hashlib.sha256(session.encode()).hexdigest()[0] in HELD_OUT
+
+
 def overlap(one: frozenset[str], other: frozenset[str]) -> float:
     both = len(one & other)
     return 2 * both / (len(one) + len(other)) if both else 0.0
@@ -98,6 +105,8 @@ def load() -> list[Row]:
     rows = []
     for line in LABELS.read_text("utf-8").splitlines():
         label = json.loads(line)
+        if is_held_out(label["session"]):
+            continue
         turn = known[label["project"]][label["session"]][label["number"] - 1]
         titles = references.get((label["session"], label["number"]), [])
         rows.append(Row(label["project"], label["session"], turn, label["types"], titles, label["useful"]))

@@ -228,7 +228,7 @@ class Author:
 LOCAL = Author()
 # The version of the local compressor. Raise it when it writes better memories: turns that an earlier version digested
 # (`turns.writer`) are then digested again in the background.
-WRITER = 1
+WRITER = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ _PASTED = re.compile(r"^(?:[>│|+@$#❯%]|[-+]\s{2,}|\s{4,}|\t|at \S+\(|\[[\w:.
 _TAG = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,400}>.*?(?:</\1>|\Z)", re.S)
 # A plan to carry out, not just any text with headings.
 _PLAN = re.compile(r"(?i)\bplan\b[^\n]{0,60}\n+#{1,3} |\A\s*#{1,3} |\bimplement\b[^\n]{0,80}\n+#{1,3} ")
-_ADDRESS = re.compile(r"https?://\S+")
+_ADDRESS = re.compile(r"['\"(<]?https?://\S+")
 _POLITE = re.compile(
     r"""(?ix)^(?:\W*(?:
         (?:ok(?:ay)?|yes|yeah|yep|sure|great|cool|nice|perfect|thanks|hm+|oh|ah|so|now|then|also|and|but|actually|please|hey|hi|alright|right|good|sorry|no)\b[\s,.:!-]*
       | (?:can|could|would|will|should)\ (?:you|we|i)\b(?:\ (?:please|also|now|just|then|maybe|again))*\s*
       | (?:let's|lets|let\ us)\b(?:\ (?:please|also|now|just|then|maybe|again|go\ ahead\ and))*\s*
       | (?:i|we)(?:'d|\ would)?\ (?:want|like|need|prefer)(?:\ you)?\ to\s* | (?:i|we)\ (?:think|guess)(?:\ (?:we|that|you))?(?:\ (?:should|need\ to|have\ to|can|could))?\s*
-      | (?:you|we)\ (?:should|need\ to|have\ to|can|could|must)\s* | (?:please|just|also|now|maybe)\b\s* | do\ me\s* | help\ me\ (?:to\ )?
+      | (?:you|we)\ (?:should|need\ to|have\ to|can|could|must)\s* | (?:please|just|also|now|maybe)\b\s* | do\ me\s* | help\ me\ (?:to\ )? | do\ you\ think\ (?:you|we)\ (?:can|could|should)\b\s*
     ))+"""
 )
 _QUESTION = re.compile(
@@ -100,11 +100,38 @@ def _wish(prompt: str) -> Asked:
     text = plain(prompt)
     if not text or _GO_AHEAD.match(text):
         return Asked("")
-    first = re.split(r"(?<=[.!?])\s+", text, maxsplit=1)[0]
-    sentence = first if len(first) >= 15 else text
-    bare = _POLITE.sub("", sentence).strip() or sentence
+    sentence = _telling(text)
+    bare = _LABEL.sub("", _POLITE.sub("", sentence)).strip() or sentence
     is_question = bool(_QUESTION.match(bare)) or (sentence.rstrip().endswith("?") and not _POLITE.match(sentence))
     return Asked(bare.rstrip("?!. "), is_question=is_question)
+
+
+MOST_SENTENCES = 6
+_LABEL = re.compile(
+    r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|my point is|fyi)\b[\s,:–-]{1,4}"
+)
+# "Can you check?", "what do you think?": what it is about stands in another sentence.
+_VAGUE_ASK = re.compile(
+    r"(?i)^\W*(?:(?:can|could|would|will) (?:you|we) )?(?:please )?(?:(?:double )?check|fix|look|have a look|take a look|help|investigate|explain|see|try|verify|address|confirm|what do you think|thoughts|any ideas?|right|correct|ok|why|how|what happened|what's (?:up|wrong|going on))"
+    r"(?: (?:it|this|that|these|those|them|into|at|again|why|me|with|please|here|for|fixing|all|the (?:issue|problem|error|comments?)))*\W*$"
+)
+# Said about oneself: a wish only if another sentence is none.
+_REMARK = re.compile(
+    r"(?i)^\W*(?:i|i'm|i've|i'd|my|we|we're|you|it|it's|this|that|that's|there|they|sorry|thanks|ok|yes|no|hmm|so)\b"
+)
+
+
+def _telling(text: str) -> str:
+    """Return the sentence of a prompt that says what is wanted: the first that asks for something by its name."""
+    sentences = re.split(r"(?<=[.!?])\s+", text[:2_000], maxsplit=MOST_SENTENCES)[:MOST_SENTENCES]
+    whole = [one for one in sentences if len(one) >= 15 and len(one.split()) >= 3 and not _VAGUE_ASK.match(one)]
+    if not whole:
+        return text if len(sentences[0]) < 15 else sentences[0]
+    plain_wish = [one for one in whole if not _REMARK.match(_POLITE.sub("", one))]
+    asking = [one for one in plain_wish if _POLITE.match(one) or _QUESTION.match(one) or one.endswith("?")]
+    if _REMARK.match(_POLITE.sub("", whole[0])) or not whole[0][:1].isalnum():
+        return next(iter([*asking, *plain_wish]), whole[0])
+    return whole[0]
 
 
 def _is_pick(prompt: str, previous: tuple[Exchange, ...]) -> bool:
@@ -121,13 +148,15 @@ def _accepted(prompt: str, exchange: Exchange) -> str:
         options = [one for one in statements if one.number in {pick.lower() for pick in picks} and one.first]
         last = {option.number: option for option in options}  # the list nearest the end of the answer
         if last:
-            return prose.as_title(" and ".join(option.label or option.text for option in last.values()))
+            options_text = " and ".join((option.label or option.text).rstrip("?") for option in last.values())
+            more = match["rest"].strip(" ,.;:!").split("\n")[0][:80]
+            return prose.as_title(f"{options_text}, {more}" if len(more.split()) > 1 else options_text)
     offers = [offer for one in statements[-6:] if (offer := offered(one.text))]
     return prose.as_title(offers[-1]) if offers else ""
 
 
 _OFFERED = re.compile(
-    r"(?i)\b(?:would you like me to|do you want me to|want me to|shall i|should i|should we|would you like to|ready (?:for me )?to|i can)\s+(?P<what>[^?]{4,200})\?"
+    r"(?i)\b(?:would you like me to|do you want me to|want me to|do you want to|shall i|should i|should we|would you like to|ready (?:for me )?to|i can)\s+(?P<what>[^?]{4,200})\?"
 )
 
 

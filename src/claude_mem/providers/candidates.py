@@ -7,50 +7,19 @@ not name (the file, the thing that was asked about) is added. `ranking.py` picks
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePosixPath
 
-from claude_mem.providers import prose
+from claude_mem.providers import composed, prose, subjects
 from claude_mem.providers.asked import Asked
 from claude_mem.providers.evidence import Commit, Evidence
 from claude_mem.providers.markdown import Statement
+from claude_mem.providers.words import content_words, names
 
 MOST_STATEMENTS = 60
-NAME = re.compile(
-    r"`[^`\n]{2,80}`|(?<![\w./-])[\w-]++(?:[./][\w-]++)++|\b[a-z]++[A-Z]\w*+|\b[A-Z][a-z]++[A-Z]\w*+|\b[^\W_]++_\w++|(?<![\w-])--[a-z][\w-]*+|#\d{1,9}|\b[A-Z][A-Z0-9]++(?:-\d{1,9})?\b|\b\w++\(\)"
-)
-_WORD = re.compile(r"[^\W\d_]{2,}|\d+")
-_PART = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
-_STOP = frozenset(
-    """
-    a an and are as at be been but by can could did do does for from had has have how i if in into is it its just let
-    me more my no not now of on only or our out over should so some such than that the their them then there these
-    they this those through to too up us use used uses using was we were what when where which while who why will
-    with would you your yes also all any both each other same very via per please
-    """.split()  # noqa: SIM905 -- a list of so many words can't be read
-)
-
-
-@lru_cache(maxsize=2_048)
-def content_words(text: str) -> frozenset[str]:
-    """Return the words that carry meaning, identifiers taken apart, roughly stemmed."""
-    words = _WORD.findall(_PART.sub(" ", text).lower())
-    return frozenset(_stem(word) for word in words if word not in _STOP)
-
-
-def _stem(word: str) -> str:
-    for end in ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "e"):
-        if word.endswith(end) and len(word) - len(end) >= 3:
-            return word[: -len(end)]
-    return word
-
-
-@lru_cache(maxsize=2_048)
-def names(text: str) -> tuple[str, ...]:
-    """Return the identifiers, paths, options and other names in a text, each once, without backticks."""
-    return tuple(dict.fromkeys(found.strip("`") for found in NAME.findall(text)))
 
 
 @dataclass(frozen=True)
@@ -61,6 +30,7 @@ class Story:
     evidence: Evidence
     statements: Sequence[Statement]
     prompt: str = ""
+    earlier: tuple[str, ...] = ()  # prompts of the session before this one
 
     @cached_property
     def asked_words(self) -> frozenset[str]:
@@ -81,6 +51,32 @@ class Story:
             for word in content_words(statement.labelled):
                 seen[word] = seen.get(word, 0) + 1
         return frozenset(word for word, times in seen.items() if times > 1)
+
+    @cached_property
+    def all_words(self) -> frozenset[str]:
+        return frozenset(word for one in self.statements for word in content_words(one.labelled))
+
+    @cached_property
+    def name_counts(self) -> Counter[str]:
+        """Return how many statements of the closing message speak of each name."""
+        return Counter(name for one in self.statements for name in names(f"{one.labelled} {one.section}"))
+
+    @cached_property
+    def edited_names(self) -> frozenset[str]:
+        """Return the definitions and files that were edited."""
+        edits = self.evidence.edits
+        symbols = {name for edit in edits for name in (*edit.change.added, *edit.change.changed, *edit.change.removed)}
+        return frozenset(symbols | {PurePosixPath(edit.path).name for edit in edits})
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """Return what a sentence can be said to be about, each in a few words, the surest first."""
+        found = (subjects.topic_of(self), subjects.talked_about(self))
+        return tuple(dict.fromkeys(topic for topic in found if topic))
+
+    @cached_property
+    def subject(self) -> str:
+        return subjects.asked_subject(self)
 
     @cached_property
     def first_claim(self) -> int:
@@ -134,6 +130,8 @@ class Candidate:
     placed: bool = False  # the file was added
     topical: bool = False  # what was asked about was added
     asked: bool = False  # the question or the wish was added
+    sectioned: bool = False  # the heading above it was added
+    worked: bool = False  # of a turn that changed something
     commit: Commit | None = None
 
     @property
@@ -158,7 +156,7 @@ def candidates(story: Story) -> list[Candidate]:
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
-                unique.setdefault(variant.title, variant)
+                unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
 
 
@@ -191,10 +189,13 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         yield Candidate(commit_title(commit), "commit", commit=commit)
     plan = story.asked.plan or evidence.plan
     if story.planned:
-        wish = plan or (story.asked.text if story.asked.is_wish else "")
-        yield from [Candidate(f"Planned: {prose.as_title(wish)}", "plan")] if len(content_words(wish)) >= 3 else []
+        own = story.asked.is_wish and not story.asked.pointed and not subjects.VAGUE.search(story.asked.text[:40])
+        wish = plan or (story.asked.text if own else "")
+        line = prose.as_wish(wish.rstrip("?"))
+        start = "Planned" if plan or prose.past(line) != line else "Plan made for"
+        yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
-        yield Candidate(prose.past(prose.as_title(plan)) if evidence.edits else prose.as_title(plan), "plan")
+        yield Candidate(_carried_out(plan) if story.worked else prose.as_title(plan), "plan")
     for made in evidence.made:
         if ":" in made.text:
             yield Candidate(prose.as_title(made.text), "made")
@@ -204,14 +205,38 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited):
             yield Candidate(added, "added")
         if not story.planned:
+            yield from _composed(story)
             yield Candidate(edited_title(evidence), "edited")
+
+
+def _carried_out(plan: str) -> str:
+    """Return a plan's heading as something that was done; one without a verb was implemented."""
+    line = prose.as_title(plan)
+    done = prose.past(line)
+    bare = done == line and not _DONE_START.match(line) and len(line) <= 110
+    return f"Implemented: {line}" if bare else done
+
+
+_DONE_START = re.compile(
+    r"[A-Z][a-z-]+(?:ed|ing)\b|(?:Group|Show|Made|Built|Wrote|Set|Put|Kept|Split|Hid|Sent|Cut|Let|Give|Run|Always)\b|[\w ]{1,40}: "
+)
+
+
+def _composed(story: Story) -> Iterator[Candidate]:
+    evidence = story.evidence
+    if title := composed.swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
+        yield Candidate(title, "swapped")
+    for title in composed.documented_titles(evidence):
+        yield Candidate(title, "documented")
+    for title in composed.joined_titles(story.statements, evidence):
+        yield Candidate(title, "joined")
 
 
 def moved_title(evidence: Evidence) -> str:
     deleted = [f"`{move.old}`" for move in evidence.moves if not move.new]
     moved = [f"`{move.old}` to `{move.new}`" for move in evidence.moves if move.new]
-    parts = [f"moved {_listed(moved)}"] if moved else []
-    parts += [f"deleted {_listed(deleted)}"] if deleted else []
+    parts = [f"moved {composed.listed(moved)}"] if moved else []
+    parts += [f"deleted {composed.listed(deleted)}"] if deleted else []
     return prose.as_title(" and ".join(parts), 160)
 
 
@@ -240,10 +265,10 @@ def added_title(evidence: Evidence) -> str:
     own = filled[path]
     if is_test(path) and (tests := [name for name in own if re.search(r"(?i)test", name)]):
         kind = "test" if len(tests) == 1 else f"{len(tests)} tests"
-        return f"Added {kind} {_listed([f'`{name}`' for name in tests])} in `{PurePosixPath(path).name}`"
+        return f"Added {kind} {composed.listed([f'`{name}`' for name in tests])} in `{PurePosixPath(path).name}`"
     if len(filled) > 1 or len(own) > 3:
         return ""
-    return f"Added {_listed([f'`{name}`' for name in own])} in `{PurePosixPath(path).name}`"
+    return f"Added {composed.listed([f'`{name}`' for name in own])} in `{PurePosixPath(path).name}`"
 
 
 def edited_title(evidence: Evidence) -> str:
@@ -254,22 +279,17 @@ def edited_title(evidence: Evidence) -> str:
     created = {edit.path for edit in evidence.edits if edit.created}
     files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited]
     verb = "Created" if created and created == set(evidence.edited) else "Edited"
-    what = f": {_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
-    return f"{verb} {_listed(files)}{what}"
-
-
-def _listed(items: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
+    what = f": {composed.listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
+    return f"{verb} {composed.listed(files)}{what}"
 
 
 def _from_wish(story: Story) -> Iterator[Candidate]:
     asked = story.asked
-    wish = prose.as_title(asked.text)
+    wish = prose.as_wish(asked.text)
     done = prose.past(wish)
     if len(content_words(asked.text) - content_words(wish)) > 2:
         return
-    telling = len(content_words(wish)) >= 4 and (names(wish) or not _VAGUE.search(wish))
+    telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
     if story.worked and not asked.plan and done != wish and telling:
         yield Candidate(done, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].done:
@@ -307,11 +327,6 @@ _POOR_START = re.compile(
 _CHANGE_START = re.compile(
     r"(?i)^(?:\d+\.\s*)?(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|dropp?)\w*\b"
 )
-_VAGUE = re.compile(
-    r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b"
-)
-
-
 _OPTION = re.compile(
     r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
 )
@@ -320,7 +335,29 @@ _OPTION = re.compile(
 def is_option(one: Statement) -> bool:
     """Is it one of several that the agent offers to choose from?"""
     listed = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
-    return listed or bool(re.match(r"(?i)(?:option|approach) \w\b", one.label or one.text)) or one.text.endswith("?")
+    asked = one.depth > 0 and one.lead.endswith("?")
+    named = bool(re.match(r"(?i)(?:(?:option|approach|alternative) \w|pros|cons)\b", one.label or one.text))
+    return listed or asked or named or one.text.endswith("?")
+
+
+_VERB = re.compile(
+    r"(?i)\b(?:is|are|was|were|has|have|had|will|would|can|does|did|now|needs?|uses?|returns?|shows?|reads?|writes?|stores?|calls?|runs?|works?|means?|contains?|creates?|happens?|includes?|supports?|\w{2,}(?:ed|es| built|wrote))\b"
+)
+
+
+def is_telling_lead(lead: str) -> bool:
+    """Could a lead-in stand without its list? Not "To test it locally:", "If two calls run at once:"."""
+    lead = prose.as_title(lead.rstrip(":： "))
+    if not _VERB.search(lead):
+        return False
+    unfinished = re.match(r"(?i)(?:to|if|when|once|for|in|with|on|after|before|since|because|by|from|while|as)\b", lead)
+    return not unfinished and not is_generic_lead(lead) and len(content_words(lead)) >= 3
+
+
+def says_something(one: Statement) -> bool:
+    """Has it enough words to be a claim: more than "Plan opened", "Two options"?"""
+    whole = f"{one.label} {prose.without_chat(one.text)}"
+    return len(content_words(whole)) >= (3 if names(whole) else 4)
 
 
 def is_generic_lead(lead: str) -> bool:
@@ -332,17 +369,28 @@ def is_generic_lead(lead: str) -> bool:
 def _from_message(story: Story) -> Iterator[Candidate]:
     statements = story.statements[:MOST_STATEMENTS]
     yield from _cause_and_fix(story)
+    yield from _choice(story)
+    yield from _told(story)
+    under_option = False
     for index, one in enumerate(statements):
         bare = prose.without_chat(one.text)
-        if is_option(one):
+        proposed = list(_proposed(one, story))
+        yield from proposed
+        under_option = is_option(one) or (under_option and one.depth > 0)
+        if under_option or proposed or is_past_state(one):
             continue
+        if one.shown:
+            yield from _showing(one)
         if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
             yield from _with_items(statements, index)
-        if prose.is_lead_in(bare) and not is_generic_lead(bare) and len(content_words(bare)) >= 3:
+        if prose.is_lead_in(bare) and is_telling_lead(bare):
             whole = f"{one.label}: {one.text}" if one.label else one.text
-            yield Candidate(prose.as_title(whole), "lead", one)
-        yield from _contrast(statements, index)
-        yield from _pair(statements, index)
+            yield Candidate(
+                prose.as_title(whole), "lead" if not one.label or _followed_by_list(statements, index) else "prose", one
+            )
+        if story.worked or one.kind == "prose":
+            yield from _contrast(statements, index)
+            yield from _pair(statements, index)
         if _POOR_START.match(bare):
             continue
         if one.kind == "heading":
@@ -352,12 +400,133 @@ def _from_message(story: Story) -> Iterator[Candidate]:
                     "heading",
                     one,
                 )
-        elif not prose.is_lead_in(bare) and not prose.is_chat(bare):
+        elif not prose.is_lead_in(bare) and not prose.is_chat(bare) and says_something(one):
             if one.label and one.kind != "row":
                 yield Candidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
             elif one.label:
                 yield Candidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
             yield Candidate(prose.as_title(one.text), one.kind, one)
+
+
+_PAST_STATE = re.compile(
+    r"(?i)^\W*(?:before\b|previous(?:ly)?\b|old (?:behaviou?r|flow|code|way|output)\b|(?:the )?current(?:ly)? (?:behaviou?r|flow|state|problem)\b|was:?$|used to\b)"
+)
+
+
+def is_past_state(one: Statement) -> bool:
+    """Does it tell how things were before the change?"""
+    return bool(
+        _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)
+    )
+
+
+_UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$")
+
+
+def _showing(one: Statement) -> Iterator[Candidate]:
+    """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
+    start = prose.as_title(one.text.rstrip(":： "), 90)
+    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown):
+        shown = prose.fit(one.shown, 145 - len(start))
+        if len(shown) >= 0.6 * min(len(one.shown), 60):
+            yield Candidate(f"{start}: `{shown}`", "shown", one)
+
+
+_TOLD_CHARS = 185
+_TELLING = re.compile(
+    r"(?i)\b(?:because|root cause|the (?:bug|issue|problem|reason|answer|difference|fix) (?:is|was)|turns out|instead of|no longer|only|never|doesn't|isn't|won't|means|must|requires?|race condition)\b"
+)
+
+
+def _told(story: Story) -> Iterator[Candidate]:
+    """Return the beginning of an answer: its question, its first claim, and the next or the most telling one."""
+    claims = [] if story.worked else list(_answer_claims(story))
+    if not claims:
+        return
+    (first, one), later = claims[0], claims[1:8]
+    telling = [claim for claim in later if claim[1].label or _TELLING.search(claim[0])]
+    plain = Candidate(first, "told", one)
+    starts = [plain]
+    if story.subject:
+        starts.append(replace(plain, title=f"{story.subject} {first}", asked=True))
+    for topic in story.topics[:1]:
+        if not content_words(topic) & content_words(first):
+            starts.append(replace(plain, title=f"{topic}: {_BACK.sub('', first)}", topical=True))
+    for second, _ in dict.fromkeys([*later[:1], *telling[:2]]):
+        words = content_words(second)
+        if 2 * len(words & content_words(first)) <= len(words):
+            for start in starts:
+                whole = f"{start.title}; {_lowered(second)}"
+                if len(whole) <= _TOLD_CHARS:
+                    yield replace(start, title=whole)
+
+
+# It was numbered in this conversation.
+_BY_NUMBER = re.compile(r"(?i)\b(?:option|approach|step|test|scenario|problem|issue)s? #?(?:\d{1,2}|[A-E])\b")
+
+
+def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
+    """Return the sentences of an answer that claim something, as titles: no chat, offers, questions or options."""
+    for one in story.statements[:MOST_STATEMENTS]:
+        bare = prose.without_chat(one.text)
+        if (
+            one.kind != "prose"
+            or is_option(one)
+            or is_past_state(one)
+            or prose.is_lead_in(bare)
+            or not says_something(one)
+        ):
+            continue
+        if prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare) or _POOR_START.match(bare):
+            continue
+        if _BY_NUMBER.search(bare):
+            continue
+        title = prose.as_title(f"{one.label}: {bare}" if names(one.label) else bare, 130)
+        if not Candidate(title, "prose", one).is_cut and not prose.is_fragment(title):
+            yield title, one
+
+
+def _choice(story: Story) -> Iterator[Candidate]:
+    """Return the question that the answer ends with, and the options it gives: what is to be decided."""
+    options: dict[str, list[Statement]] = {}
+    for one in story.statements:
+        if one.depth == 1 and one.first and is_option(one):
+            options.setdefault(one.lead, []).append(one)
+    if story.worked or not options:
+        return
+    lead, items = list(options.items())[-1]
+    briefs = [brief for item in items if (brief := _brief(item).rstrip("?"))]
+    question = prose.without_chat(lead)
+    telling = len(content_words(question)) >= (2 if names(question) else 3) and not subjects.VAGUE.search(question)
+    if len(briefs) < 2 or len(question) > 110 or not question.endswith("?") or not telling:
+        return
+    title = f"To decide: {question} {', '.join(briefs[:4])}"
+    yield Candidate(prose.fit(title, 170), "choice", items[0])
+
+
+_RECOMMENDED = re.compile(
+    r"""(?ix)(?:\b(?:the|a|my|an)\ (?:real|proper|cleanest|cleaner|best|simplest|simpler|right|better|only|minimal|recommended|proposed)?\ ?(?:fix|solution|approach|option|recommendation|suggestion|design|change)
+      \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
+      | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
+      | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
+      | \bwe\ should(?:\ just)?
+    )[:\s]?\s{0,2}(?P<what>(?!(?:option|approach|be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
+)
+
+
+def _lowered(text: str) -> str:
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
+
+
+def _proposed(one: Statement, story: Story) -> Iterator[Candidate]:
+    """Return what an answer recommends, as a proposal: nobody has agreed to it yet."""
+    match = (
+        None
+        if story.worked or one.kind == "heading" or one.text.endswith(("?", ":"))
+        else _RECOMMENDED.search(one.text)
+    )
+    if match and len(content_words(match["what"])) >= 3:
+        yield Candidate(f"Proposed: {_lowered(prose.as_title(match['what'], 130))}", "proposed", one)
 
 
 def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
@@ -413,82 +582,70 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candida
             break
         if one.first and one.depth == statements[index + 1].depth:
             items.append(one)
-    briefs = [prose.fit(item.label or item.text, 40).rstrip(".") for item in items]
-    if not briefs or is_generic_lead(lead.text):
+    briefs = [_brief(item) for item in items]
+    if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return
     start = prose.as_title(lead.text.rstrip(": "), 80)
     if len(content_words(start)) < 3 and not names(start):
         return
-    title = start
-    for number, brief in enumerate(briefs):
-        longer = f"{title}{': ' if number == 0 else ', '}{brief}"
-        if len(longer) > prose.TITLE_CHARS:
+    title, kept = start, 0
+    for brief in briefs:
+        longer = f"{title}{', ' if kept else ': '}{brief}"
+        if not brief or len(longer) > prose.TITLE_CHARS:
             break
-        title = longer
-    if title != start:
-        yield Candidate(title, "list", lead)
+        title, kept = longer, kept + 1
+    if kept and (kept > 1 or len(briefs) == 1):
+        more = f" and {len(briefs) - kept} more" if len(briefs) > kept else ""
+        yield Candidate(f"{title}{more}", "list", lead)
+
+
+def _brief(item: Statement) -> str:
+    """Return a list's item in a few words: its label, itself if it is short, or its first clause; never a piece."""
+    text = prose.without_parentheses(item.label or item.text).rstrip(".:; ")
+    if len(text) <= 60:
+        return text
+    clause = re.split(r"[;:(—–]| - |, (?:which|so|because|but)\b", text, maxsplit=1)[0].strip()
+    return clause if 8 <= len(clause) <= 60 and not prose.is_fragment(clause) else ""
+
+
+_STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair", "shown", "proposed", "contrast")
+_BACK = re.compile(r"(?i)^(?:it|this|they|these|that)(?:'s| is| are)? ")
+_OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # they name what they are about
+VARIED_STATEMENTS = 25
 
 
 def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
-    """Return the line with what it does not name: the file, and what was asked about."""
-    title, source = candidate.title, candidate.source
-    if source in ("edited", "moved", "made", "added"):
+    """Return the line with what it does not name: the file, what was asked about, the heading above it."""
+    title, source, one = candidate.title, candidate.source, candidate.statement
+    if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        whole = f"{prose.past(prose.as_title(story.asked.plan))}: {title}"
+        whole = f"{_carried_out(story.asked.plan).removeprefix('Implemented: ')}: {title}"
         if len(whole) <= 170 and not candidate.is_cut:
-            yield Candidate(whole, "planned", candidate.statement)
+            yield Candidate(whole, "planned", one)
         return
     place = story.place
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
     if placed:
-        yield Candidate(placed, source, candidate.statement, placed=True, commit=candidate.commit)
-    if (subject := asked_subject(story)) and source in _STATED and not candidate.is_cut:
-        whole = f"{subject} {title}"
-        said, wanted = content_words(title), content_words(subject)
+        yield replace(candidate, title=placed, placed=True)
+    if source in _STATED:
+        yield from _introduced(candidate, story)
+
+
+def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
+    """Return the line after what it is about: the question or wish, a topic, or its heading."""
+    title, one = candidate.title, candidate.statement
+    said = content_words(title)
+    if story.subject and not candidate.is_cut:
+        whole, wanted = f"{story.subject} {title}", content_words(story.subject)
         if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
-            yield Candidate(whole, source, candidate.statement, asked=True)
-    topic = topic_of(story)
-    if topic and source not in ("wish", "plan", "commit") and not content_words(topic) & content_words(title):
-        bare = re.sub(r"(?i)^(?:it|this|they|these)(?:'s| is| are)? ", "", title)
+            yield replace(candidate, title=whole, asked=True)
+    bare = _BACK.sub("", title)
+    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
+    for topic in story.topics if bare == title or answers else ():
         whole = f"{topic}: {bare}"
-        if len(whole) <= 140:
-            yield Candidate(whole, source, candidate.statement, topical=True)
-            if placed and len(whole) < 115:
-                yield Candidate(f"{whole} ({place})", source, candidate.statement, placed=True, topical=True)
-
-
-_STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair")
-
-
-def asked_subject(story: Story) -> str:
-    """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
-    asked = story.asked
-    short = prose.fit(asked.text, 90).strip(" ,.;:")
-    if asked.plan or len(content_words(short)) < 3 or _VAGUE.search(short[:40]) or prose.is_fragment(short):
-        return ""
-    if len(content_words(asked.text)) > 2 * len(content_words(short)) or re.search(r"(?i)^(?:i|you|we|my)\b", short):
-        return ""
-    short = short[:1].upper() + short[1:]
-    if asked.is_question:
-        return f"{short}?"
-    return f"{prose.past(short)}:" if story.worked else ""
-
-
-_TOPIC = re.compile(r"(?!Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?")
-
-
-def topic_of(story: Story) -> str:
-    """Return what was asked about in a few words: the plan's heading, the pull request under review, else a name in the
-    wish that the answer speaks of."""
-    if story.asked.plan:
-        return prose.fit(story.asked.plan, 60)
-    if story.asked.review:
-        return story.asked.review
-    spoken = story.message_words | story.work_words
-    named = [
-        name
-        for name in names(story.asked.text)
-        if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name)
-    ]
-    return next((name for name in named if len(name) <= 45), "")
+        if not content_words(topic) & said and len(whole) <= 150:
+            yield replace(candidate, title=whole, topical=True)
+    section = subjects.section_of(one) if one and one.kind != "heading" else ""
+    if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - said) >= 2:
+        yield replace(candidate, title=f"{section}: {bare}", sectioned=True)

@@ -219,7 +219,15 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
         message=message,
         message_seq=message_seq if message else 0,
         opened=tuple(Found(path, seq) for seq, body in done if body.name in _READS and (path := _path(body, turn))),
-        edits=tuple(edit for seq, body in done for edit in _edits(seq, body, turn, symbols)),
+        edits=tuple(
+            sorted(
+                [
+                    *(edit for seq, body in done for edit in _edits(seq, body, turn, symbols)),
+                    *(edit for command in commands if not command.failed for edit in _shell_edits(command, turn)),
+                ],
+                key=lambda edit: edit.seq,
+            )
+        ),
         searched=_found((seq, _wanted(body)) for seq, body in done if body.name in _SEARCHES),
         looked_up=_found(
             (seq, _wanted(body))
@@ -458,6 +466,31 @@ def _edits(seq: int, body: ToolUsed, turn: Turn, closely: bool) -> Iterator[Edit
     elif body.name in _EDITS and (path := _path(body, turn)):
         created = isinstance(body.output, dict) and body.output.get("type") == "create"
         yield Edit(path, symbols.of(body) if closely else Change(), seq, created)
+
+
+_SHELL_EDIT = re.compile(r"\bsed\b[^\n|;&]{0,40}\s-[a-zA-Z]{0,3}i|\bcat\b[^\n|;&]{0,200}<<|\btee\b")
+_ELSEWHERE = re.compile(r"\bcd\s+(?P<path>[/~$]\S*)")
+
+
+def _shell_edits(command: Command, turn: Turn) -> Iterator[Edit]:
+    """Return the files of the project that `sed -i` changed, or that a here-document was written to."""
+    if not _SHELL_EDIT.search(command.text[:4_000]) or _in_scratch(command.text):
+        return
+    bases = tuple(base for base in (turn.root, turn.cwd) if base)
+    if any(not match["path"].startswith(bases) for match in _ELSEWHERE.finditer(command.text[:4_000])):
+        return
+    for call in shell.calls(command.text[:20_000]):
+        paths: tuple[str, ...] = ()
+        if call.program in ("sed", "gsed") and any(
+            re.match(r"-[a-zA-Z]{0,3}i|--in-place", word) for word in call.words
+        ):
+            paths = tuple(word for word in call.words[1:] if not word.startswith("-") and "." in word)
+        elif call.program in ("cat", "tee") and call.text:
+            paths = (*call.writes, *(word for word in call.words if call.program == "tee" and not word.startswith("-")))
+        for path in dict.fromkeys(_inside(path, turn) for path in paths[:10]):
+            if _is_project_path(path) and re.fullmatch(r"[\w./@+-]{1,200}", path):
+                lines = [f"+{line}" for line in call.text.splitlines()]
+                yield Edit(path, symbols.of_lines(lines) if lines else Change(), command.seq)
 
 
 def _path(body: ToolUsed, turn: Turn) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from claude_mem.providers import openings, prose, ranking
-from claude_mem.providers.candidates import Story, content_words, is_test, names
+from claude_mem.providers.candidates import Story, is_test
+from claude_mem.providers.words import content_words, names
 from claude_mem.records import Type
 
 TYPES = (Type.BUGFIX, Type.FEATURE, Type.REFACTOR, Type.CHANGE, Type.DISCOVERY, Type.DECISION)

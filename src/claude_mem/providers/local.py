@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from claude_mem import phrases, suspicion
 from claude_mem.origins import EXTERNAL
-from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, trust
+from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, subjects, trust
 from claude_mem.providers.asked import asked
 from claude_mem.providers.candidates import Candidate, Story
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
 from claude_mem.providers.trust import Taint, Team
+from claude_mem.providers.words import content_words, names
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, clip_closing, normal_title, shorten
 
@@ -144,32 +145,87 @@ def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator
 def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
     """Return the record of the turn's work, or nothing if it leaves nothing behind. `always`: a person will decide."""
     ranked = ranking.ranked(candidates.candidates(story), story)
-    fit = [pair for pair in ranked if presentable(pair[1])]
-    fit.sort(key=lambda pair: pair[1].source == "edited")  # where, but not what: only if nothing else is there
-    whole = [pair for pair in fit if not pair[1].is_cut]
-    best = next((pair for pair in whole if _names_its_subject(pair[1].title)), next(iter(whole or fit), None))
+    ranked.sort(key=lambda pair: pair[1].source == "edited")  # where, but not what: only if nothing else is there
+    best = _best(ranked)
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
-    return [_record(turn, story, _told_plainly(best[1], story))]
+    return [_record(turn, story, _with_second(_told_plainly(best[1], story), best[0], ranked))]
+
+
+def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
+    """Return the first candidate that stands alone; else the first that is whole; else the first that can be shown."""
+    shown = whole = None
+    for pair in ranked:
+        alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
+        if (not alone and whole) or not presentable(pair[1]):
+            continue
+        if alone:
+            return pair
+        shown = shown or pair
+        whole = whole or (None if pair[1].is_cut else pair)
+    return whole or shown
+
+
+def _is_piece(candidate: Candidate) -> bool:
+    """Is it one item of an answer's list, without what the list is about?"""
+    bare = not (candidate.asked or candidate.topical or candidate.sectioned or candidate.worked)
+    return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair")
+
+
+WHOLE_CHARS = 170  # of a title that says two things
+_SINGLE = ("prose", "item", "proposed", "row", "shown", "documented")
+_CLOSE = 1.2  # how far behind the best one a second statement may be
+
+
+def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Candidate]]) -> Candidate:
+    """Return the title with the next best statement of the message, if both fit: one sentence seldom says it all."""
+    if best.source not in _SINGLE or best.title.endswith("?") or len(best.title) > WHOLE_CHARS - 35:
+        return best
+    said = content_words(best.title)
+    for score, other in ranked:
+        if score < rank - _CLOSE:
+            break
+        words = content_words(other.title)
+        if (
+            other.source in _SINGLE
+            and other.statement != best.statement
+            and (other.worked or other.source in ("prose", "proposed"))
+            and not (other.placed or other.topical or other.asked or other.sectioned or other.is_cut)
+            and len(best.title) + len(other.title) + 2 <= WHOLE_CHARS
+            and len(words) >= 3
+            and 2 * len(words & said) <= min(len(words), len(said))
+            and presentable(other)
+            and not prose.is_pointing(other.title)
+        ):
+            return replace(best, title=f"{best.title}; {_lowered(other.title)}")
+    return best
+
+
+def _lowered(text: str) -> str:
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
     """Return the wish in place of "Edited `a.py`": where nobody said what was done, that is what it was done for."""
-    wish = prose.past(prose.as_title(story.asked.text))
+    wish = prose.past(prose.as_wish(story.asked.text))
     if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
+        return candidate
+    if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
 
 
 def _names_its_subject(title: str) -> bool:
     """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
-    return not prose.is_pointing(title) or bool(candidates.names(title[:50]))
+    named = bool(names(title[:50]))
+    return named or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
 
 
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
     """Return what is known of a turn, from all of its evidence or from the part that may be shown."""
     evidence = evidence or gather(turn)
-    return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt)
+    earlier = tuple(exchange.prompt[:1_000] for exchange in turn.previous[-3:])
+    return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt, earlier)
 
 
 _PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there|you|your|i|my|we)(?:'\w+)?\b")
@@ -245,9 +301,7 @@ def _is_next(block: Block) -> bool:
 def _is_talk(block: Block) -> bool:
     line = prose.without_chat(" ".join(block.source.split()))
     return "\n" not in block.source and (
-        prose.is_chat(line)
-        or (prose.is_status(line) and len(line) < 90 and not candidates.names(line))
-        or prose.is_offer(line)
+        prose.is_chat(line) or (prose.is_status(line) and len(line) < 90 and not names(line)) or prose.is_offer(line)
     )
 
 
@@ -334,9 +388,9 @@ def _file_fact(path: str, edits: list[Edit]) -> Fact:
     lines = f" (+{added} −{removed})" if added or removed else ""
     parts = []
     for verb in ("added", "removed", "changed"):
-        names = tuple(dict.fromkeys(name for edit in edits for name in getattr(edit.change, verb)))
-        if names:
-            parts.append(f"{verb} {_names(names, 5)}")
+        symbols = tuple(dict.fromkeys(name for edit in edits for name in getattr(edit.change, verb)))
+        if symbols:
+            parts.append(f"{verb} {_names(symbols, 5)}")
     done = "Created" if edits[0].created else "Edited"
     return Fact(f"{done} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal
@@ -36,13 +36,14 @@ class Statement:
     text: str
     kind: Kind
     section: str = ""  # the nearest heading above
-    lead: str = ""  # the sentence, ending in a colon, that introduces the list or table
+    lead: str = ""  # the sentence, ending in a colon or a question mark, that introduces the list or table
     label: str = ""  # the bold or code beginning: `**Fix:** …`, `- \`path\` - …`
     first: bool = False  # of its paragraph or item
     depth: int = 0  # of the list; 0: not in a list
     position: int = 0
     done: bool | None = None  # of a task list's item
     number: str = ""  # of an ordered list's item
+    shown: str = ""  # of a lead-in: the first telling line of the code block or quotation that it introduces
 
     @property
     def labelled(self) -> str:
@@ -113,6 +114,7 @@ class _Reader:
         self.quoted = 0
         self.number = ""
         self.position = 0
+        self.shown = ""
 
     def read(self) -> Iterator[Statement]:
         cells: list[str] = []
@@ -121,7 +123,7 @@ class _Reader:
         for index, token in enumerate(self.tokens):
             match token.type:
                 case "bullet_list_open" | "ordered_list_open" | "table_open":
-                    self.leads.append(self.last if self.last.endswith((":", "：")) else "")
+                    self.leads.append(self.last if self.last.endswith((":", "：", "?")) else "")
                     self.last = ""
                 case "bullet_list_close" | "ordered_list_close" | "table_close":
                     self.leads.pop()
@@ -143,6 +145,7 @@ class _Reader:
                 case "inline" if self.tokens[index - 1].type in ("th_open", "td_open"):
                     cells.append(_plain(token))
                 case "inline" if not self.quoted:
+                    self.shown = _shown(self.tokens, index)
                     yield from self._inline(token, self.tokens[index - 1].type == "heading_open")
 
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
@@ -166,7 +169,9 @@ class _Reader:
         sentences = [part for part in _SENTENCE_END.split(rest) if part and part.strip()]
         kind: Kind = "item" if self.leads else "prose"
         for number, sentence in enumerate(sentences):
-            yield self._made(sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, done=done)
+            made = self._made(sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, done=done)
+            leads_on = self.shown and number == len(sentences) - 1 and made.text.endswith((":", "："))
+            yield replace(made, shown=self.shown) if leads_on else made
         self.last = sentences[-1].strip() if sentences else f"{label}:"
 
     def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
@@ -183,6 +188,26 @@ class _Reader:
         lead = next((lead for lead in reversed(self.leads) if lead), "")
         number = self.number or _numbered(label)
         return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, done, number)
+
+
+_PROGRAM = re.compile(
+    r"(?i)(?:go|golang|py|python|tsx?|jsx?|javascript|typescript|java|rust|rs|c|cpp|json|ya?ml|toml|markdown|md|sql|css|html|diff|ruby|rb)\b"
+)
+
+
+def _shown(tokens: Sequence[Token], index: int) -> str:
+    """Return the first telling line of what follows a paragraph: a quotation, or a block that is no program."""
+    after = tokens[index + 2] if index + 2 < len(tokens) else None
+    if after is None or tokens[index - 1].type != "paragraph_open":
+        return ""
+    if after.type == "blockquote_open":
+        text = next((token.content for token in tokens[index + 3 : index + 6] if token.type == "inline"), "")
+    elif after.type in ("fence", "code_block") and not _PROGRAM.match(after.info.strip()):
+        text = after.content
+    else:
+        return ""
+    lines = (" ".join(_MARKS.sub("", line[:400]).split()) for line in text[:4_000].splitlines()[:12])
+    return next((line for line in lines if len(re.findall(r"[^\W\d_]{2,}", line)) >= 2), "")
 
 
 def _lines(token: Token) -> list[Token]:

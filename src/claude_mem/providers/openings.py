@@ -13,16 +13,17 @@ from collections.abc import Iterator, Sequence
 from claude_mem.labels import unlabelled
 from claude_mem.providers import prose
 from claude_mem.providers.asked import offered
-from claude_mem.providers.candidates import Story, content_words, names
+from claude_mem.providers.candidates import Story
 from claude_mem.providers.evidence import Command, error_line
 from claude_mem.providers.markdown import Statement
+from claude_mem.providers.words import content_words, names
 from claude_mem.text import shorten
 
 MOST_STEPS = 4
 STEP_CHARS = 200
 
 _NEXT = re.compile(
-    r"(?i)^\W*(?:(?:suggested |recommended |possible |potential |optional )?(?:next|remaining|follow.?up|outstanding|pending|open|unresolved|still|left|missing|future)\b(?: (?:steps?|work|tasks?|items?|questions?|issues?|actions?|to do|open|needed|missing|todo|improvements?|things?|up))?|to.?do|what'?s (?:next|left|missing)|not (?:yet )?(?:done|implemented|covered|addressed)|action items?|you(?:'ll)? (?:still )?need to|before (?:merging|release|you))\b[^.]{0,40}$"
+    r"(?i)^\W*(?:(?:suggested |recommended |possible |potential |optional )?(?:next|remaining|follow.?up|outstanding|pending|open|unresolved|still|left|missing|future)\b(?: (?:steps?|work|tasks?|items?|questions?|issues?|actions?|to do|open|needed|missing|todo|improvements?|things?|up))?|to.?do|what'?s (?:next|left|missing)|not (?:yet )?(?:done|implemented|covered|addressed)|action items?|(?:approve with )?required changes|(?:must|should)[- ]fix|you(?:'ll)? (?:still )?need to|before (?:merging|release|you))\b[^.]{0,40}$"
 )
 _STILL = re.compile(
     r"(?i)\b(?:still (?:needs?|has to|have to|to be|missing|open|fails?|failing|unsafe|broken|0\b|not\b|documents|uses the old)|not yet (?:implemented|done|supported|handled|tested|wired|committed|pushed)|isn't yet|remains? to be|left to do|needs? to be (?:done|added|updated|fixed|set|configured)|(?:you'll|you will|you) (?:still )?need to|remember to|don't forget to|make sure to (?:add|set|configure)|TODO|follow-up (?:PR|issue|task)|has not been (?:tested|verified|committed))\b"
@@ -98,7 +99,7 @@ def _undone(story: Story) -> Iterator[str]:
     telling = [word for word in story.asked_words - _GENERIC if not word.isdigit() and not _STOPPED.match(story.prompt)]
     wished = story.asked.is_wish and not story.asked.pointed and len(telling) >= 3
     if wished and not story.evidence.message_seq and not story.worked:  # a message that is held back was an answer, too
-        yield f"{prose.as_title(story.asked.text, STEP_CHARS)} (asked, not done)"
+        yield f"{prose.as_wish(story.asked.text, STEP_CHARS)} (asked, not done)"
 
 
 def _failing(story: Story) -> Iterator[str]:
@@ -145,9 +146,12 @@ def _awaited(story: Story) -> Iterator[str]:
         yield f"Question: {shorten(questions[-1], STEP_CHARS)}"
 
 
+_PASSING = re.compile(r"(?i)^\W*(?:or|any|and|but|is there|did you|have you|are you|why|ready)\b")
+
+
 def _is_question(sentence: str) -> bool:
     """Is it a question that can be understood later?"""
-    telling = len(content_words(sentence)) >= 3
+    telling = len(content_words(sentence)) >= (3 if names(sentence) else 4) and not _PASSING.match(sentence)
     return sentence.endswith("?") and telling and not _TRIVIAL.search(sentence)
 
 
@@ -186,9 +190,7 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
     if len(content_words(offer) - _GENERIC) >= 2:
         return offer
-    telling = [
-        one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith(("?", ":"))
-    ]
+    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
     for pattern in (_BEST, _PROPOSES):
         proposed = [
             one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
@@ -199,6 +201,17 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
         )
         if named:
             return f"{offer}: {prose.as_title(named[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+    listed = [
+        one
+        for one in story.statements
+        if one.label and one.first and one.position < asking.position and len(content_words(one.label)) >= 2
+    ]
+    if (
+        not re.match(r"(?i)(?:commit|push|merge)\b", offer)
+        and re.search(r"(?i)\b(?:all|any|some|these|those|them|which|both)\b", offer)
+        and len(listed) > 1
+    ):
+        return f"{offer}: {'; '.join(prose.as_title(one.labelled, 60) for one in listed[:3])}"
     return offer
 
 

@@ -19,7 +19,7 @@ _OPENER = re.compile(
       | right | exactly | absolutely | of\ course | got\ it | i\ see(?:\ now)? | understood | interesting | thanks | thank\ you | sorry | hmm+ | ah | oh | wow
       | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ |totally\ )?(?:right|correct|welcome)(?:\ to\ [^.!?—-]{1,40})?
       | (?:good|great|excellent|nice|fair|interesting|valid)\ (?:question|idea|point|catch|news|call|progress|find|eye|thinking)
-      | that\ makes\ sense | makes\ sense | found\ (?:it|the\ (?:issue|problem|bug)) | here\ we\ go | updated | fixed | implemented | committed(?:\ and\ pushed)? | pushed | success | complete
+      | that\ makes\ sense | makes\ sense | (?:i\ )?found\ (?:it|the\ (?:issue|problem|bug|root\ cause|cause|culprit)) | here\ we\ go | updated | fixed | implemented | committed(?:\ and\ pushed)? | pushed | success | complete
     )(?:\s*[.!,:;—–-]+\s*|\s+[-–—]\s+)(?=\S)"""
 )
 _CHAT = re.compile(
@@ -34,6 +34,8 @@ _CHAT = re.compile(
       | (?:looking\ (?:at|into)|based\ on|checking|to\ answer|to\ summarize|in\ summary|summary|tl;?dr|good\ news|bad\ news)\b[^.]{0,90}:?\W*$
       | (?:good|great|excellent|nice|fair|interesting)\ (?:question|idea|point|catch|news|call|progress|feedback)\b
       | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ )?(?:right|correct|welcome)\b
+      | (?:it|that|this)(?:'s|\ is)\ (?:actually\ |really\ )?(?:quite\ |very\ |pretty\ |a\ )?(?:simple|easy|straightforward|clean|cleaner|great|good|fine|correct|right|strange|odd|interesting)\b[^`]{0,40}$
+      | (?:i\ )?found\ (?:it|the\ (?:issue|problem|bug|root\ cause|cause|culprit))\W*$ | dispatching\b | spec\ compliant\b
       | (?:what|how|which|why|where|when)\b[^.?]{0,60}\?$ | feel\ free\b | if\ you(?:'d|\ would)\ like\b | just\ let\ me\b | let\ me\ know\b
       | (?:try|run|test|rebuild|restart|verify|you\ can(?:\ now)?(?:\ also)?\ (?:try|run|test|verify|use|see|check))\b[^.]{0,80}[:.]?$
     )"""
@@ -62,6 +64,16 @@ _POINTING = re.compile(
 _FIRST_PERSON = re.compile(
     r"(?i)^(?:I|We)(?:'ve| have)?(?: (?:also|now|just|successfully|already|then))* (?=[a-z]+(?:ed|ilt|rote|et|ut|ade|an|lt|ent|ound|ew|ade)\b)"
 )
+# "…, so I added" tells what was done, whoever did it.
+_PERSON_INSIDE = re.compile(
+    r"(?i)(?P<before>[,;—–-]|\b(?:so|and|but|then))(?P<space>\s{1,2})(?:I|we)(?:'ve| have)?(?: (?:also|now|just|already|then)){0,2}\s{1,2}(?=[a-z]{2,20}(?:ed|ilt|rote|et|ut|ade|ound)\b)"
+)
+_YOUR = re.compile(
+    r"(?i)(?<=\s)your(?=\s(?!call\b|choice\b|preference\b|thoughts?\b|question\b|input\b|decision\b)[a-z`])"
+)
+_WE_HAVE = re.compile(r"^We (?:have|now have|already have) (?=[a-z`])")
+_THERE = re.compile(r"(?i)^there(?:'s| is| are|'re)(?: (?:also|now|already|currently|still|actually))? (?=[a-z`])")
+_ABLE = re.compile(r"(?i)^you can (?:now|also) (?=[a-z]{3,})")
 _LEADING = re.compile(
     r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+"
 )
@@ -130,13 +142,25 @@ def is_pointing(sentence: str) -> bool:
 
 def is_fragment(text: str) -> bool:
     """Is it cut off: ends in a colon, a comma or a word that wants another?"""
-    return bool(_DANGLING_END.search(text.strip())) or text.count("`") % 2 == 1
+    return bool(_DANGLING_END.search(text.strip())) or text.count("`") % 2 == 1 or text.count('"') % 2 == 1
 
 
 def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
-    """Return a sentence as a heading: what was done, not who did it; whole clauses only, and no full stop."""
+    """Return a sentence of the agent as a heading: what was done, not who did it; whole clauses only, no full stop."""
+    return _heading(sentence, limit, impersonal=True)
+
+
+def as_wish(sentence: str, limit: int = TITLE_CHARS) -> str:
+    """Return a person's own words as a heading."""
+    return _heading(sentence, limit, impersonal=False)
+
+
+def _heading(sentence: str, limit: int, *, impersonal: bool) -> str:
     bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
     bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
+    if impersonal:
+        bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
+        bare = _YOUR.sub("the", _THERE.sub("", _WE_HAVE.sub("", bare)))
     bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
     bare = fit(bare.strip(" .;,:—–-"), limit)
     return bare[:1].upper() + bare[1:]
@@ -150,7 +174,7 @@ _REGULAR = frozenset(
     """
     add allow apply auto-expand avoid bump cache capture change check clarify clean clear collapse commit compare
     condense consolidate convert copy correct cover create default define delete deprecate detect disable disallow
-    display distinguish document drop dump embed enable encode ensure escape exclude expand export expose extend
+    display distinguish document group batch invert map match upload analyze evaluate require separate drop dump embed enable encode ensure escape exclude expand export expose extend
     extract filter fix force format generate handle hide highlight ignore implement import improve include increase
     inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open
     optimize parse pass persist pin port prefix prevent print propagate publish raise record reduce refactor reformat
@@ -209,6 +233,11 @@ def fit(text: str, limit: int) -> str:
         if limit * 0.4 <= match.start() <= limit and text[: match.start()].count("`") % 2 == 0
     ]
     return undangled(text[: ends[-1]] if ends else shorten(text, limit).rstrip("…"))
+
+
+def without_parentheses(text: str) -> str:
+    """Return the text without its remarks in brackets; those in code and quotes stay."""
+    return _PARENTHESES.sub(lambda match: "" if match[0][-1] == ")" else match[0], text)
 
 
 def undangled(text: str) -> str:

@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from claude_mem.providers import prose
-from claude_mem.providers.candidates import Candidate, Story, content_words, is_test, names
+from claude_mem.providers.candidates import Candidate, Story, is_test
 from claude_mem.providers.markdown import Statement
+from claude_mem.providers.words import content_words, names
 
 WEIGHTS = Path(__file__).parents[1] / "data" / "writer.toml"
 _CHANGED = re.compile(
@@ -44,13 +45,38 @@ _VAGUE = re.compile(
 )
 _TEST = re.compile(r"(?i)\btests?\b|Test[A-Z_]\w+|test_\w+")
 _ABOUT_FIX = re.compile(r"(?i)^\W*(?:the (?:fix|solution|change|problem|issue|bug)|fixed by|finding)\b")
+# What is called by its number was numbered in this conversation.
+_POINT = re.compile(
+    r"(?i)^\W*(?:the |actual |real |key |main |short |core |\d\. ?)*(?:root cause|cause|issue|problem|bug|bug fix(?:ed)?|finding|verdict|bottom line|conclusion|answer|tl;?dr|insight|takeaway|summary|result|mystery|reason|why|fix|solution|recommendation)s?\b"
+)
+_IS_POINT = re.compile(
+    r"(?i)\b(?:(?:root |real |actual )cause|the (?:bug|issue|problem|reason|answer|difference|key|actual (?:bug|issue|problem)) (?:is|was|happens|happened)|bug is|this is (?:a|the) (?:bug|problem|cause)|turns out|that's why|misdiagnos\w+|too (?:aggressive|eager)\w*|race condition|is (?:actually|not|never|purely|only)|isn't|doesn't|won't|no longer|still)\b"
+)
+_CONCLUDES = re.compile(
+    r"(?i)^\W*(?:so|therefore|thus|in short|overall|bottom line|this means|that means|in other words|in summary|essentially|basically|the result)\b"
+)
+_MORE = re.compile(r" and \d{1,3} more$")
+_NUMBERED = re.compile(
+    r"(?i)\b(?:option|approach|test|step|phase|section|problem|issue|item|point|line|comment|question|part|task|case|scenario|fix)s? #?(?:\d{1,3}|[A-E])\b|(?<![\w/])#\d{1,2}\b|\b(?:first|second|third|former|latter) (?:one|two|three|test|option|case|call|issue|approach|point)s?\b"
+)
+_THE_THING = re.compile(
+    r"(?i)^\W*(?:the|both|all|each|these|those|this|that|your|our)(?: \w+){0,2} (?:is|are|was|were|has|have|will|would|now|can|does|do|should|must|gets?|shows?|uses?|works?)\b"
+)
+_TALK = re.compile(
+    r"(?i)\b(?:above|below|earlier|previously|as (?:discussed|mentioned|requested|expected)|yeah|actually|simply|basically|currently|already|perfect|clean|good|great|nice|exactly|good idea|makes sense|looks? (?:good|right|correct))\b"
+)
 _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 
 
 def features(candidate: Candidate, story: Story) -> dict[str, float]:
     """Return what the model looks at, by name. All are between -1 and about 2."""
     place = " after work" if story.worked else " in an answer"
-    found = {f"bias of {candidate.source}{place}": 1.0, **_of_words(candidate, story), **_of_form(candidate, story)}
+    found = {
+        f"bias of {candidate.source}{place}": 1.0,
+        **_of_words(candidate, story),
+        **_of_form(candidate, story),
+        **_of_names(candidate, story),
+    }
     if candidate.source == "wish":
         found |= _of_wish(candidate, story)
     if candidate.statement:
@@ -111,6 +137,36 @@ def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
         ),
         "about the fix": float(bool(_ABOUT_FIX.match(title))),
         "question": float(title.endswith("?")),
+        "sectioned": float(candidate.sectioned),
+        "topical, in an answer": float(candidate.topical and not worked),
+        "topical, of a sentence without names": float(candidate.topical and not names(text)),
+        "exclaims": float(text.endswith("!")),
+        "about nothing asked, in an answer": float(
+            not worked and not (candidate.asked or candidate.topical) and not content_words(title) & story.asked_words
+        ),
+        "called by its number": float(bool(_NUMBERED.search(title))),
+        "the thing": float(bool(_THE_THING.match(title)) and not names(title[:40])),
+        "talk": float(bool(_TALK.search(title))),
+        "ends in a list": float(bool(_MORE.search(title))),
+    }
+
+
+def _of_names(candidate: Candidate, story: Story) -> dict[str, float]:
+    """Return whether the title names what the turn is about: what was edited, asked about, and is spoken of most."""
+    title, place = candidate.title, " after work" if story.worked else " in an answer"
+    own = names(title)
+    counts = story.name_counts
+    most = max(counts.values(), default=0)
+    spoken = max((counts[name] for name in own), default=0)
+    return {
+        f"names what is spoken of most{place}": spoken / most if most > 1 else 0.0,
+        f"names what was asked about{place}": float(any(name in story.prompt for name in own)),
+        f"names what earlier prompts speak of{place}": float(
+            any(name in text for text in story.earlier for name in own)
+        ),
+        "names what was edited": float(any(name.rstrip("()") in story.edited_names for name in own)),
+        "begins with a name": float(bool(names(title[:30]))),
+        "many names": float(len(own) > 4),
     }
 
 
@@ -142,6 +198,13 @@ def _of_statement(candidate: Candidate, one: Statement, story: Story) -> dict[st
         "late": min(one.position, 40) / 40,
         "deep": float(one.depth > 1),
         "item": float(one.depth == 1),
+        "labelled as the point, after work": float(worked and bool(_POINT.match(one.label or one.section))),
+        "labelled as the point, in an answer": float(not worked and bool(_POINT.match(one.label or one.section))),
+        "says what the point is": float(bool(_IS_POINT.search(one.text))),
+        "concludes, after work": float(worked and bool(_CONCLUDES.match(one.text))),
+        "concludes, in an answer": float(not worked and bool(_CONCLUDES.match(one.text))),
+        "first claim, in an answer": float(one.position == story.first_claim and not worked),
+        "right after a heading": float(one.first and one.depth == 0 and bool(one.section)),
         "labelled": float(bool(one.label) and title.startswith(one.label[:10])),
         "later in its item": float(bool(one.depth) and not one.first),
         "under what is next": float(bool(_NEXT_SECTION.search(one.section) or _NEXT_SECTION.search(one.lead))),

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from claude_mem.providers import swaps
+from claude_mem.providers.swaps import Swap
 from claude_mem.records import ToolUsed
 
 _DEFINITION = re.compile(
@@ -32,6 +34,8 @@ class Change:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    swaps: tuple[Swap, ...] = ()  # small replacements
+    documented: tuple[tuple[str, str], ...] = ()  # definitions that were added, each with its comment's first sentence
 
 
 def of(body: ToolUsed) -> Change:
@@ -53,6 +57,10 @@ def of_lines(lines: Sequence[str]) -> Change:
         added=tuple(name for name in new if name not in old and name not in around),
         removed=tuple(name for name in old if name not in new and name not in around),
         changed=tuple(dict.fromkeys([*(name for name in new if name in old), *changed])),
+        swaps=tuple(swaps.swaps(lines)),
+        documented=tuple(
+            pair for pair in swaps.documented(lines, _DEFINITION) if pair[0] in new and pair[0] not in old
+        ),
     )
 
 
