@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "pipeline.bring": IMPORTED, "pipeline.scrub": OWN,
     "providers.embed": "models, whose checksums are pinned", "providers.wordpiece": "a model's vocabulary, checked before",
     "providers.ranking": "weights that come with the package",
-    "store.damage": OWN, "store.examine": f"{OWN}; {IMPORTED}", "store.foreign": IMPORTED, "store.marks": OWN,
+    "store.damage": OWN, "store.examine": f"{OWN}; {IMPORTED}", "store.foreign": IMPORTED,
     "store.transfer": WRITTEN, "worker.peers": KERNEL,
     "store.migrate": "migrations that come with the package; a copy made before", "store.repair": OWN, "store.stones": OWN,
     "worker.checkup": KERNEL, "worker.logs": OWN, "worker.oldlogs": OWN, "worker.room": WRITTEN, "worker.serve": WRITTEN,

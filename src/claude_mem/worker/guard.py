@@ -6,8 +6,8 @@ exactly, on every route and before any handler runs.
 
 A browser sends no header of ours when it loads a page, so the viewer's own files (which hold no data) and the bare
 `/healthz` need no credential. `POST /open` takes the code of a one-time link instead, `POST /open/again` the proof of
-an open page that it was let in before. Only loading the page `/open` may be started from elsewhere (the private file that
-`claude-mem open` hands to the browser); that changes nothing, and the page then presents its code like any other
+an open page that it was let in before. Only loading the page `/open` may be started from elsewhere (the private file
+that `claude-mem open` hands to the browser); that changes nothing, and the page then presents its code like any other
 request of ours, with exactly our Origin.
 """
 
