@@ -15,6 +15,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from claude_mem import secret_names, secret_rules
 from claude_mem.secret_names import Edit
 from claude_mem.secret_rules import IDIOMS, PLACES, PRINTERS, TOKENS, Rule
 from claude_mem.secret_values import is_random, is_trivial, is_uniform
+from claude_mem.text import map_strings
 
 _SHORTEST = 9  # no rule fits less: `://:abc@x`. Most strings of a tool call are as short as that
 _LONG = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
@@ -118,6 +120,7 @@ def _redact(draft: _Draft, deep: int) -> None:
         _apply(TOKENS, draft, among=words)
     draft.edit((start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.own_spans(draft.text)))
     draft.edit(_tightened(draft.text, secret_names.edits(draft.text)))
+    draft.edit(secret_names.table_edits(draft.text))
     _apply(IDIOMS, draft, among=draft.text)
     if deep:
         _unwrap(draft, words, deep)
@@ -301,9 +304,10 @@ def _bounds(runs: list[list[str]]) -> Iterator[int]:
 
 
 _KEYS = ("name", "key", "variable", "parameterkey", "id", "keyname")
-_VALUES = ("value", "parametervalue")
+_VALUES = ("value", "parametervalue", "result")
+_INNER = ("instances", "attributes", "data", "value", "values", "result")  # they don't say what they hold
 _JWK = ("d", "p", "q", "dp", "dq", "qi", "k")
-_PRIVATE_JWK = re.compile(r"[A-Za-z0-9_\-]{20,2048}\Z")
+_COLUMNS, _ROWS = ("columns", "headers", "fields", "header"), ("rows", "data", "values", "records")
 
 
 def redact_named(value: Any, outer: str = "") -> Any:
@@ -311,48 +315,76 @@ def redact_named(value: Any, outer: str = "") -> Any:
 
     `outer`: the name under which an object stands, which says what its `value` is."""
     if isinstance(value, dict):
-        told = _named_by(value) or outer
-        is_jwk = "kty" in value
-        return {
-            key: "[redacted private-key]"
-            if is_jwk and key in _JWK and isinstance(item, str) and _PRIVATE_JWK.match(item)
-            else _under(told if told and str(key).lower() in _VALUES else key, item)
-            for key, item in value.items()
-        }
+        named = [name for key, name in value.items() if str(key).lower() in _KEYS and isinstance(name, str)]
+        beside = "password" if value.get("type") == "random_password" else (named or [outer])[0]
+        new = {key: _under(_name_of(str(key), beside, outer), item, beside) for key, item in value.items()}
+        return _without_columns(_without_private_jwk(new) if "kty" in new else new)
     if isinstance(value, list):
         return [redact_named(item, outer) for item in value]
     return value
 
 
-def _named_by(value: dict[Any, Any]) -> str:
-    """The name that stands beside a value: `{"name": "DB_PASSWORD", "value": "…"}`."""
-    return next((name for key, name in value.items() if str(key).lower() in _KEYS and isinstance(name, str)), "")
+def _name_of(key: str, beside: str, outer: str) -> str:
+    """What a value is called: `{"name": "DB_PASSWORD", "value": "…"}`, `{"db_password": {"value": "…"}}`, and
+    `{"github-oauth": {"github.com": "…"}}`."""
+    if beside and key.lower() in _VALUES:
+        return beside
+    return outer if outer and "." in key else key
 
 
-def _under(key: Any, item: Any) -> Any:
-    name = str(key)[-64:]
+def _under(key: str, item: Any, outer: str) -> Any:
+    name = key[-64:]
     if isinstance(item, str):
         return "[redacted]" if secret_names.names_secret(name, item) else item
-    return redact_named(item, name)
+    return redact_named(item, outer if name.lower() in _INNER else name)
+
+
+def _without_private_jwk(value: dict[Any, Any]) -> dict[Any, Any]:
+    """A key as JSON without its private members."""
+    return {
+        key: "[redacted private-key]" if key in _JWK and isinstance(item, str) and len(item) >= 20 else item
+        for key, item in value.items()
+    }
+
+
+def _without_columns(value: dict[Any, Any]) -> dict[Any, Any]:
+    """A table whose columns are named beside its rows."""
+    names = next((value[key] for key in _COLUMNS if isinstance(value.get(key), list)), None)
+    rows = next((key for key in _ROWS if isinstance(value.get(key), list)), None)
+    if not names or rows is None:
+        return value
+    return {**value, rows: [_named_cells(row, names) if isinstance(row, list) else row for row in value[rows]]}
+
+
+def _named_cells(row: list[Any], names: list[Any]) -> list[Any]:
+    named = [_under(str(name), cell, "") for cell, name in zip(row, names, strict=False)]
+    return [*named, *row[len(names) :]]
 
 
 # --- what a command was to print -------------------------------------------------------------------------------------
 
 
-def prints_secret(command: str) -> bool:
-    """Whether a command is known to print a secret, and nothing but it: `vault kv get -field=password …`."""
-    return any(literal in command and pattern.search(command) for literal, pattern in PRINTERS)
-
-
 _PRINTED = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 
-def redact_printed(text: str) -> str:
-    """Return the output of such a command without what looks random in it."""
-    words = text.split()
-    if len(words) == 1 and (is_random(words[0]) or (is_uniform(words[0]) and "-" not in words[0])):
-        return text.replace(words[0], "[redacted]")
-    return text
+def redact_printed(commands: Iterable[str], output: Any) -> Any:
+    """Return the output of commands without the secret that they are known to print: `vault kv get -field=password …`."""
+    fitting = [
+        every
+        for command in commands
+        for literal, pattern, every in PRINTERS
+        if literal in command and pattern.search(command)
+    ]
+    return map_strings(output, partial(_without_printed, every=any(fitting))) if fitting else output
+
+
+def _without_printed(text: str, *, every: bool) -> str:
+    """Cut every word that looks random; if only one is expected, only where nothing else was printed."""
+    if every:
+        return _PRINTED.sub(lambda word: "[redacted]" if is_random(word[0]) else word[0], text)
+    word = text.strip()
+    is_secret = is_random(word) or (is_uniform(word) and "-" not in word and len(word) >= 16)
+    return text.replace(word, "[redacted]") if is_secret else text
 
 
 # --- what is wrapped -------------------------------------------------------------------------------------------------

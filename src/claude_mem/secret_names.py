@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from claude_mem.secret_values import CODE, is_random, is_uniform, looks_secret
+from claude_mem.secret_values import CODE, is_random, is_spoken, is_uniform, looks_secret
 
 Edit = tuple[int, int, str]  # begin, end, what comes in its place
 
@@ -21,7 +21,7 @@ _KEY_KINDS = (
 )
 _NAMES = (
     r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=require))pass|pwd|psk|secret|token|credentials?|auth|"
-    rf"(?:{_KEY_KINDS})[_\-]?key|(?<=[A-Za-z0-9][_\-.])key|(?-i:(?<=[a-z0-9])Key))"
+    rf"(?:{_KEY_KINDS})[_\-]?key|api key|(?<=[A-Za-z0-9][_\-.])key|(?-i:(?<=[a-z0-9])Key))"
 )
 _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32}))?(?![A-Za-z0-9])"
 # … and what is only about it: `token_type`, `secretName`, `password-file`.
@@ -66,7 +66,13 @@ _TICKED = re.compile(
 _PAIR = re.compile(
     rf"(?i)(?P<name>{_NAMES}{_REST})"
     r"(?P<between>\\{0,4}[\"']?\s{0,4}+[,;]?\s{0,64}+\\{0,4}[\"']?(?:parameter)?value\\{0,4}[\"']?"
-    r"\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?)(?P<value>[^\s\"'\\<>\x00-\x1f]{6,512})"
+    r"\s{0,4}[:=]\s{0,4}(?:[|>][+\-]?\s{1,64})?\\{0,4}[\"']?)(?P<value>[^\s\"'\\<>\x00-\x1f]{6,512})"
+)
+# A name outside, and its value inside: `"db_password": {"sensitive": true, "value": "…"}`, `variable "x" { default = "…" }`.
+_NESTED = re.compile(
+    rf"(?i)(?P<name>{_NAMES}{_REST})"
+    r"(?P<between>\\{0,4}[\"']\s{0,4}:?\s{0,4}\{(?:[^{}\x00]{0,200}?[\s\"'n{])??(?:value|default|plaintext|data)\\{0,4}[\"']?\s{0,8}[:=]\s{0,4}\\{0,4}[\"'])"
+    r"(?P<value>[^\s\"'\\<>\x00-\x1f]{6,512})"
 )
 # A name, and its value some steps away: an argument, a default, a wrapper, a cell of a table, prose.
 _LOOSE = re.compile(
@@ -76,13 +82,14 @@ _LOOSE = re.compile(
     r"|\s{0,4}:\s{0,4}[\w&'<>\[\]., ]{1,40}=\s{0,4}|\s{1,4}As\s{1,4}\w{1,16}\s{0,4}=\s{0,4}"
     r"|\s{0,16}(?:[:=]{1,2}[>\-]?|<<<|\|\||\?\?)[\s\u00b7]{0,32}"
     r"|\s{1,3}(?:is|was)\s{1,3}|[ \t]{0,16}\|[ \t]{0,16}|[ \t]{1,32}|\s?\(|\{"
-    r"|</[\w:]{1,32}>\s{0,16}<[\w:]{1,32}>|\s[^<>\n]{0,100}>|\s{1,4}value=)"
+    r"|</[\w:]{1,32}>\s{0,16}<[\w:]{1,32}>|(?:\s[^<>\n]{0,100})?>|\s{1,4}value=|=%[sq](?:\\n)?[\"'] )"
     r"(?:[&!][\w!]{1,24}\s{1,4}|- )?"
     r"(?:[A-Za-z_][\w:.<>&\[\]]{0,40}[(\[{]\s{0,4}(?:\\{0,4}[\"'][\w.\-]{1,64}\\{0,4}[\"']\s{0,4},\s{0,4})?|\[\]byte\(|[\[({]{1,2}\s{0,16}|q[qw]?[{(\[])?"
     r"(?:[brunq@]{1,2}(?=[\"'{]))?)"
-    r"(?:(?P<quote>\\{0,4}[\"'`]{1,3})(?P<quoted>[^\s\"'`\\\x00-\x1f]{8,512})(?=\\{0,4}[\"'`])"
+    r"(?:(?P<quote>(?:\\{0,4}[\"'`]){1,3})(?P<quoted>[^\s\"'`\\\x00-\x1f]{8,512})(?=\\{0,4}[\"'`])"
     r"|(?P<bare>[^\s\"'`,;(){}\[\]<>|$\\\x00-\x1f]{8,512}+(?![(\[])))"
 )
+_COLUMN = re.compile(rf"(?i)(?P<name>{_NAMES}{_REST}|(?:secret|private|api)(?: access)? key)\Z")
 _NAMED = re.compile(rf"(?i)(?P<name>{_NAMES}{_REST})\Z")
 _OPTION = re.compile(r"(?:\A|[\s\"'(,])--?[A-Za-z0-9_\-]{0,40}\Z")
 _LITERALS = ("pass", "pwd", "psk", "secret", "token", "key", "auth", "credential")
@@ -105,6 +112,52 @@ def edits(text: str) -> list[Edit]:
                 position = found[-1][1]
                 break
     return found
+
+
+_CELLS = ("|", "\t", ",", ";")
+_MOST_LINE, _MOST_ROWS = 300, 200
+
+
+def table_edits(text: str) -> list[Edit]:
+    """What to put in the place of values in a table, one of whose columns is named as a secret."""
+    found: list[Edit] = []
+    after = 0
+    for at in _name_places(text):
+        begin, end = _line_at(text, at) if at >= after else (0, 0)
+        for sign in _CELLS if end else ():
+            cells = text[begin:end].split(sign)
+            columns = {number for number, cell in enumerate(cells) if len(cells) > 1 and _heads_column(cell)}
+            if columns:
+                found += _column_edits(text, end, sign, len(cells), columns)
+                break
+        after = max(after, end)
+    return found
+
+
+def _line_at(text: str, at: int) -> tuple[int, int]:
+    """Where a line begins and ends; nowhere if it is too long to be the head of a table."""
+    begin, end = text.rfind("\n", max(0, at - _MOST_LINE), at) + 1, text.find("\n", at, at + _MOST_LINE)
+    return (begin, end) if end > 0 and (begin > 0 or at < _MOST_LINE) else (0, 0)
+
+
+def _heads_column(cell: str) -> bool:
+    name = cell.strip(" \t\r*`\"'")
+    match = _COLUMN.search(name) if len(name) <= 40 else None
+    return match is not None and not _is_weak(match) and not _is_about(match["name"])
+
+
+def _column_edits(text: str, end: int, sign: str, count: int, columns: set[int]) -> Iterator[Edit]:
+    for _ in range(_MOST_ROWS):
+        begin, end = end + 1, text.find("\n", end + 1, end + 1 + 4 * _MOST_LINE)
+        end = end if end >= 0 else min(len(text), begin + 4 * _MOST_LINE)
+        cells = text[begin:end].split(sign)
+        if len(cells) != count:
+            return
+        for number, cell in enumerate(cells):
+            value = cell.strip(" \t\r*`\"'")
+            if number in columns and is_random(value):
+                start = begin + sum(map(len, cells[:number])) + number + cell.index(value)
+                yield start, start + len(value), "[redacted]"
 
 
 # A list goes on with its next item: `["…", "…"]`, or a line that begins with `- `.
@@ -160,7 +213,7 @@ def _places(lower: str, literal: str) -> Iterator[int]:
 
 
 _NAME = re.compile(rf"(?i){_NAMES}")
-_BEFORE_KEY = re.compile(rf"(?:{_KEY_KINDS})[_\-]?\Z")
+_BEFORE_KEY = re.compile(rf"(?:(?:{_KEY_KINDS})[_\-]?|api )\Z")
 
 
 
@@ -173,6 +226,8 @@ def _assigned(match: re.Match[str]) -> str:
     alone = bool(match["quote"]) or _REST_OF_LINE.match(match.string, match.end())
     if "\n" in between and (_NEXT_LINE.match(value) or not alone):
         return ""
+    if match["bare"] and ":" in between and _ANOTHER.match(value):
+        return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
     if _is_result(match) or (match["bare"] and _is_expression(match)) or _PUBLIC.search(match.string, *_near(match)):
@@ -181,6 +236,7 @@ def _assigned(match: re.Match[str]) -> str:
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
 
 
+_ANOTHER = re.compile(r"[A-Za-z_]{1,64}=(?!=)\S")  # a name of its own: `TokenFilter : token=valid`
 _NEXT_LINE = re.compile(r"\w{1,64}[=:]")  # nothing was assigned: what follows is the next name
 
 
@@ -227,7 +283,7 @@ _REST_OF_LINE = re.compile(r"[ \t]{0,16}(?:[,}\r\n#]|\\n|\Z)")
 _EXPRESSION = re.compile(
     r"&|[*!]{0,2}(?:[A-Za-z_$][\w$]{0,64}(?:\?\.|!\.|::|\.)){1,16}+[A-Za-z_$][\w$]{0,64}[?!]?\Z(?<=[A-Za-z0-9_$?!])"
 )
-_URN = re.compile(r"\burn:[\w:.\-]{0,64}\Z")
+_URN = re.compile(r"\b[au]rn:[\w:.\-/]{0,96}\Z")
 _CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2}\Z")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose, without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
@@ -254,16 +310,35 @@ def _is_expression(match: re.Match[str]) -> bool:
         return True
     if (
         _CJK.search(value)
-        or _URN.search(text, *_near(match))
+        or _URN.search(text, max(0, match.start() - 100), match.start())
         or (_YAML_TAG.match(value) and text.startswith(" ", match.end()))
     ):
         return True
     if between.startswith(" ") and between.endswith("= ") and _IDENTIFIER.match(value):
         return bool(_DECLARED.search(text, *_near(match)))
+    if ":" in between and "=" not in between and is_spoken(value) and _is_prose(match):
+        return True
     if ":" in between and _SLUG.match(value):
         prose = between.endswith(" ") and _GOES_ON.match(text, match.end())
         return bool(prose or _NAMED_ONE.search(text, *_near(match)))
     return False
+
+
+_TYPE = re.compile(r"[A-Z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{0,2}\Z")
+_PLACE_OF_KEY = re.compile(
+    r"(?:(?:\A|[\r\n\"'`]|\\n)[ \t+\-]{0,32}(?:[0-9]{1,6}[\u2192:|][ \t]{0,16})?(?:- |>+ |[;/*]{1,2} )?|[{,(]\s{0,4}|::|export |env\.)[\w.\-]{0,48}[\"']?\Z"
+)
+
+
+def _is_prose(match: re.Match[str]) -> bool:
+    """Whether words after a colon are prose, or a type: `invalid token: expected-identifier2`, `password: SecretStr2 }`."""
+    text, value = match.string, match["bare"]
+    if _TYPE.match(value) and text[match.end() : match.end() + 3].strip()[:1] in ("}", ",", ")", ";", "="):
+        return True
+    return not _PLACE_OF_KEY.search(text, *_near(match)) or bool(_SPEAKS_ON.match(text, match.end()))
+
+
+_SPEAKS_ON = re.compile(r"[ \t]{1,4}[a-z(]|, [a-z]{1,16}[ %]")
 
 
 def _in_line(match: re.Match[str]) -> str:
@@ -331,7 +406,17 @@ def _is_about(name: str) -> bool:
     return bool(_ABOUT.search(name)) and not _PASSWORD.fullmatch(name)
 
 
+_LABEL = re.compile(r"(?i)pass(?:word)?|secret|token|auth|key|jwt|cred|login|expected|missing|required")
+
+
+def _is_label(value: str) -> bool:
+    """Whether a value is the name of something: words, one of which is about secrets (`x-auth-token-2`)."""
+    return bool(_LABEL.search(value)) and is_spoken(value)
+
+
 def _is_secret(value: str, name: str, *, env: bool) -> bool:
+    if _is_label(value):
+        return False
     if name[:3].lower() == "key":
         return False  # a weak name: see `_loosely`
     return not _is_about(name) and looks_secret(value, password=bool(_PASSWORD.match(name)), env=env)
@@ -351,7 +436,7 @@ def _in_block(match: re.Match[str]) -> str:
 
 
 _NAMED_SHAPES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (_LINE, _in_line), (_BLOCK, _in_block), (_TICKED, _paired), (_PAIR, _paired), (_ASSIGNED, _assigned), (_LOOSE, _loosely),
+    (_LINE, _in_line), (_BLOCK, _in_block), (_TICKED, _paired), (_PAIR, _paired), (_NESTED, _paired), (_ASSIGNED, _assigned), (_LOOSE, _loosely),
 )  # fmt: skip
 _REFERS = re.compile(r"\$[({]|\$[A-Z_]{3}|`|\{\{|%\(|[\"'][\])]")
 _SENTENCE = re.compile(r"\A[A-Z][a-z]+,? [a-z]|[.:?]\Z|: |, |(?: \S+){6}|\A[^0-9]*\Z")
@@ -369,8 +454,22 @@ def _may_follow(match: re.Match[str]) -> bool:
 
 
 
+_HEADER = re.compile(r"(?i)(?:proxy-)?authorization\Z")
+_SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|negotiate|apikey)\s{1,4}(?P<word>\S{8,4096})\Z")
+_COOKIE = re.compile(r"(?i)(?:set-)?cookie\Z")
+_SESSION = re.compile(r"(?i)(?:[\w\-]{0,24}[_\-])?(?:sess(?:ion)?[_\-]?id|session|[jp]?h?p?sess?ionid|sid)\Z")
+_LONG_PAIR = re.compile(r"=[^;=\s$<{(]{16}")
+
+
 def names_secret(name: str, value: str) -> bool:
     """Whether a key of JSON says that its value is a secret, and the value looks like one."""
+    if _HEADER.match(name):
+        scheme = _SCHEME.match(value)
+        return is_random(scheme["word"] if scheme else value, least=12)
+    if _COOKIE.match(name):
+        return _LONG_PAIR.search(value) is not None
+    if _SESSION.match(name):
+        return is_random(value, least=20) and not is_uniform(value)
     match = _NAMED.search(name)
     if match is None:
         return False

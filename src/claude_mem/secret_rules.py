@@ -77,8 +77,8 @@ TOKENS: tuple[Rule, ...] = (
 PLACES = _rules("text")
 # The same, but what was written in the place must look as if a machine had made it.
 IDIOMS = _rules("idiom")
-# Commands that print a secret, and nothing but it.
-PRINTERS = tuple((rule["literal"], re.compile(rule["pattern"])) for rule in _FILE["printer"])
+# Commands that print a secret: one and nothing else, or several with their names (`every`).
+PRINTERS = tuple((rule["literal"], re.compile(rule["pattern"]), rule.get("every", False)) for rule in _FILE["printer"])
 # By letter: which letters follow it in words.
 FOLLOWERS = {row[0]: frozenset(row[1:]) for row in _FILE["words"]["pairs"].split()}
 TRIVIAL = frozenset(_FILE["words"]["trivial"].split())

@@ -45,7 +45,7 @@ from claude_mem.records import (
     SubagentStopped,
     ToolUsed,
 )
-from claude_mem.redact import redact, redact_fields
+from claude_mem.redact import redact, redact_fields, redact_printed
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
@@ -263,6 +263,8 @@ def _without_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
     """Return the same without private parts and, if it is to be withheld, without what files of secrets hold."""
     if isinstance(body, ToolUsed) and withhold:
         body = withheld.hide(body, withheld_files(config))
+        printed = redact_printed(withheld.commands(body), body.output)
+        body = body if printed == body.output else msgspec.structs.replace(body, output=printed)
     found: Body = msgspec.convert(privacy.strip_fields(msgspec.to_builtins(body)), Body)
     return found
 
