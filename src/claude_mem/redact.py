@@ -15,15 +15,13 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from claude_mem import secret_names, secret_rules
+from claude_mem import secret_commands, secret_names, secret_rules
 from claude_mem.secret_names import Edit
-from claude_mem.secret_rules import IDIOMS, PLACES, PRINTERS, TOKENS, Rule
+from claude_mem.secret_rules import IDIOMS, PLACES, TOKENS, Rule
 from claude_mem.secret_values import is_random, is_trivial, is_uniform
-from claude_mem.text import map_strings
 
 _SHORTEST = 9  # no rule fits less: `://:abc@x`. Most strings of a tool call are as short as that
 _LONG = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
@@ -121,6 +119,7 @@ def _redact(draft: _Draft, deep: int) -> None:
     draft.edit((start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.own_spans(draft.text)))
     draft.edit(_tightened(draft.text, secret_names.edits(draft.text)))
     draft.edit(secret_names.table_edits(draft.text))
+    draft.edit(sorted(secret_commands.edits(draft.text)))
     _apply(IDIOMS, draft, among=draft.text)
     if deep:
         _unwrap(draft, words, deep)
@@ -152,7 +151,7 @@ def _known(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if match[0].startswith("[redacted", len(keep)):
         return
     if value:
-        no_secret = not is_random(value) or is_uniform(value)
+        no_secret = not is_random(value) or (is_uniform(value) and name != "named")
     else:
         no_secret = is_trivial(word) if word else _is_made_up(match[0])
     if not no_secret:
@@ -359,32 +358,6 @@ def _without_columns(value: dict[Any, Any]) -> dict[Any, Any]:
 def _named_cells(row: list[Any], names: list[Any]) -> list[Any]:
     named = [_under(str(name), cell, "") for cell, name in zip(row, names, strict=False)]
     return [*named, *row[len(names) :]]
-
-
-# --- what a command was to print -------------------------------------------------------------------------------------
-
-
-_PRINTED = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
-
-
-def redact_printed(commands: Iterable[str], output: Any) -> Any:
-    """Return the output of commands without the secret that they are known to print: `vault kv get -field=password …`."""
-    fitting = [
-        every
-        for command in commands
-        for literal, pattern, every in PRINTERS
-        if literal in command and pattern.search(command)
-    ]
-    return map_strings(output, partial(_without_printed, every=any(fitting))) if fitting else output
-
-
-def _without_printed(text: str, *, every: bool) -> str:
-    """Cut every word that looks random; if only one is expected, only where nothing else was printed."""
-    if every:
-        return _PRINTED.sub(lambda word: "[redacted]" if is_random(word[0]) else word[0], text)
-    word = text.strip()
-    is_secret = is_random(word) or (is_uniform(word) and "-" not in word and len(word) >= 16)
-    return text.replace(word, "[redacted]") if is_secret else text
 
 
 # --- what is wrapped -------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ _ABOUT = re.compile(
     r"(?i)[_\-]?(?:name|type|id|path|file|dir|url|uri|host|endpoint|length|len|size|field|column|label|hint|input|ttl|expiry|"
     r"expires(?:[_\-]?(?:in|at))?|count|limit|ref|arn|prefix|suffix|policy|rules?|regex|pattern|version|algorithm|algo|alias|"
     r"stdin|env|var|method|provider|store|manager|mode|scheme|scopes?|class|error|errors|usage|cost|budget|status|state|message|msg|text|prompt|"
-    r"help|placeholder|title|description|header|kind|format|encoding|hash(?:er)?s?|ring|code|map|space|press|frames?|board|words?|stroke|down|up)\Z"
+    r"help|placeholder|title|description|header|kind|format|encoding|hash(?:er)?s?|timeout|interval|days|hours|minutes|seconds|age|attempts|retries|expiration)\Z"
 )
 
 # NAME=value where the name says that it is a secret and the value looks like one, not like code that fetches it.
@@ -179,7 +179,7 @@ def _more_items(text: str, match: re.Match[str]) -> list[Edit]:
 
 
 _TEST_LINE = re.compile(
-    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z"
+    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z|\bname=[\"'][^\"'\n]{0,128}\Z"
 )
 
 
@@ -335,10 +335,13 @@ def _is_prose(match: re.Match[str]) -> bool:
     text, value = match.string, match["bare"]
     if _TYPE.match(value) and text[match.end() : match.end() + 3].strip()[:1] in ("}", ",", ")", ";", "="):
         return True
+    before = text[match.start() - 1 : match.start()]
+    if before in ("'", '"', "`") and text.startswith(before, match.end()) and not _PASSWORD.match(match["name"]):
+        return True
     return not _PLACE_OF_KEY.search(text, *_near(match)) or bool(_SPEAKS_ON.match(text, match.end()))
 
 
-_SPEAKS_ON = re.compile(r"[ \t]{1,4}[a-z(]|, [a-z]{1,16}[ %]")
+_SPEAKS_ON = re.compile(r"[ \t]{1,4}[a-z0-9(]|, [a-z]{1,16}[ %]")
 
 
 def _in_line(match: re.Match[str]) -> str:
@@ -397,7 +400,9 @@ def _loosely(match: re.Match[str]) -> str:
         return ""
     if _is_weak(match) and not _may_be_weak(match, value):
         return ""
-    if not is_random(value) or _is_result(match) or _is_about(match["name"]) or _PUBLIC.search(match.string, *_near(match)):
+    if _URN.search(match.string, max(0, match.start() - 100), match.start()) or _NAMED_ONE.search(match.string, *_near(match)):
+        return ""
+    if not is_random(value, quoted=bool(match["quote"])) or _is_result(match) or _is_about(match["name"]) or _PUBLIC.search(match.string, *_near(match)):
         return ""
     return f"{match['name']}{match['between']}{match['quote'] or ''}[redacted]"
 
@@ -458,6 +463,7 @@ _HEADER = re.compile(r"(?i)(?:proxy-)?authorization\Z")
 _SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|negotiate|apikey)\s{1,4}(?P<word>\S{8,4096})\Z")
 _COOKIE = re.compile(r"(?i)(?:set-)?cookie\Z")
 _SESSION = re.compile(r"(?i)(?:[\w\-]{0,24}[_\-])?(?:sess(?:ion)?[_\-]?id|session|[jp]?h?p?sess?ionid|sid)\Z")
+_PLAIN_KEY = re.compile(r"(?i)(?:primary|secondary)?key[0-9]?\Z")
 _LONG_PAIR = re.compile(r"=[^;=\s$<{(]{16}")
 
 
@@ -470,7 +476,9 @@ def names_secret(name: str, value: str) -> bool:
         return _LONG_PAIR.search(value) is not None
     if _SESSION.match(name):
         return is_random(value, least=20) and not is_uniform(value)
-    match = _NAMED.search(name)
+    if _PLAIN_KEY.match(name):
+        return is_random(value, least=32) and not is_uniform(value)
+    match = _NAMED.search(name) or (_NAMED.search(name.rpartition("/")[0]) if "/" in name else None)
     if match is None:
         return False
     if _is_weak(match):

@@ -18,7 +18,7 @@ from typing import Any
 from claude_mem.untrusted_files import read_text
 
 # The parts of a pattern, as Python itself reads them.
-from re import _constants as sre, _parser  # type: ignore[attr-defined]  # isort: skip
+sre, _parser = re._constants, re._parser  # type: ignore[attr-defined]
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,12 @@ PLACES = _rules("text")
 IDIOMS = _rules("idiom")
 # Commands that print a secret: one and nothing else, or several with their names (`every`).
 PRINTERS = tuple((rule["literal"], re.compile(rule["pattern"]), rule.get("every", False)) for rule in _FILE["printer"])
+# Commands that are given a secret as an argument; `plain`: hexadecimal is one as well.
+COMMANDS = tuple(
+    (literal, re.compile(rule["pattern"]), rule.get("plain", False))
+    for rule in _FILE["command"]
+    for literal in rule["literals"]
+)
 # By letter: which letters follow it in words.
 FOLLOWERS = {row[0]: frozenset(row[1:]) for row in _FILE["words"]["pairs"].split()}
 TRIVIAL = frozenset(_FILE["words"]["trivial"].split())

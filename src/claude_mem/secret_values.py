@@ -76,9 +76,21 @@ def _is_word(chunk: str) -> bool:
     return rare <= len(chunk) // 6
 
 
-def is_random(value: str, *, least: int = 8) -> bool:
-    """Whether a value looks as if a machine had made it: long enough, no words, not plainly something else."""
+_SLUG = re.compile(r"[a-z]{1,24}(?:[_\-./][a-z]{1,24}){0,8}[_\-./]?v?[0-9]{0,4}\Z")
+_ANY_CODE = re.compile(r"\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|\[redacted|<|\{|%[sd(]|\.{0,2}/")
+
+
+def is_random(value: str, *, least: int = 8, quoted: bool = False) -> bool:
+    """Whether a value looks as if a machine had made it: long enough, no words, not plainly something else. `quoted`: it
+    stands in quotes, so what looks like a call in it may be chance."""
+    if quoted and len(value) >= 16 and is_strong(value) and not _ANY_CODE.match(value):
+        return True
+    if _SLUG.match(value) and _CONSONANTS.search(value) is None:
+        return False
     if not least <= len(value) <= 4096 or any(char.isspace() for char in value):
+        return False
+    rest = _TERMS.sub("", value)
+    if rest != value and (len(rest) < least or is_spoken(rest)):
         return False
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
     if alphabets < 2 and _CONSONANTS.search(value.lower()) is None:
@@ -86,6 +98,14 @@ def is_random(value: str, *, least: int = 8) -> bool:
     if is_spoken(value) or is_trivial(value) or _PLAIN.match(value):
         return False
     return any(map(str.isalpha, value)) and len(set(value)) >= min(6, len(value) - 2)
+
+
+def is_strong(value: str) -> bool:
+    """Whether a value is random beyond doubt: three alphabets in it, or very long, and no words."""
+    if len(value) < 8 or any(char.isspace() for char in value) or is_spoken(value) or is_made_up(value):
+        return False
+    alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
+    return (alphabets == 3 or (alphabets == 2 and len(value) >= 20)) and _PLAIN.match(value) is None and "/" not in value[:1]
 
 
 def is_uniform(value: str) -> bool:

@@ -45,7 +45,8 @@ from claude_mem.records import (
     SubagentStopped,
     ToolUsed,
 )
-from claude_mem.redact import redact, redact_fields, redact_printed
+from claude_mem.redact import redact, redact_fields
+from claude_mem.secret_commands import redact_printed
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
