@@ -236,7 +236,7 @@ def _assigned(match: re.Match[str]) -> str:
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
 
 
-_ANOTHER = re.compile(r"[A-Za-z_]{1,64}=(?!=)\S")  # a name of its own: `TokenFilter : token=valid`
+_ANOTHER = re.compile(r"[A-Za-z_][\w.\-]{0,64}=(?!=)\S")  # a name of its own: `TokenFilter : token=valid`
 _NEXT_LINE = re.compile(r"\w{1,64}[=:]")  # nothing was assigned: what follows is the next name
 
 
@@ -393,7 +393,7 @@ _PROSE = ("is", "was", "")
 def _loosely(match: re.Match[str]) -> str:
     """Of a value some steps away from its name: only what looks random, and without quotes only what is no hash."""
     value, by = match["quoted"] or match["bare"], match["by"].strip()
-    if match["bare"] and (by == "," or is_uniform(value) or value.endswith((":", "."))):
+    if match["bare"] and (by == "," or is_uniform(value) or value.endswith((":", ".")) or _ANOTHER.match(value)):
         return ""
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
     if match["bare"] and by in _PROSE and alphabets < 3 and len(value) < 16:
