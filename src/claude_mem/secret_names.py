@@ -29,7 +29,7 @@ _ABOUT = re.compile(
     r"(?i)[_\-]?(?:name|type|id|path|file|dir|url|uri|host|endpoint|length|len|size|field|column|label|hint|input|ttl|expiry|"
     r"expires(?:[_\-]?(?:in|at))?|count|limit|ref|arn|prefix|suffix|policy|rules?|regex|pattern|version|algorithm|algo|alias|"
     r"stdin|env|var|method|provider|store|manager|mode|scheme|scopes?|class|error|errors|usage|cost|budget|status|state|message|msg|text|prompt|"
-    r"help|placeholder|title|description|header|kind|format|encoding|hash(?:er)?s?|timeout|interval|days|hours|minutes|seconds|age|attempts|retries|expiration)\Z"
+    r"help|placeholder|title|description|header|kind|format|encoding|hash(?:er)?s?|timeout|interval|days|hours|minutes|seconds|age|attempts|retries|expiration|service|server|proxy|controller|handler|module|worker)\Z"
 )
 
 # NAME=value where the name says that it is a secret and the value looks like one, not like code that fetches it.
@@ -179,7 +179,7 @@ def _more_items(text: str, match: re.Match[str]) -> list[Edit]:
 
 
 _TEST_LINE = re.compile(
-    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z|\bname=[\"'][^\"'\n]{0,128}\Z"
+    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z|<test[a-z]{0,8} name=[\"'][^\"'\n]{0,128}\Z"
 )
 
 
@@ -214,8 +214,6 @@ def _places(lower: str, literal: str) -> Iterator[int]:
 
 _NAME = re.compile(rf"(?i){_NAMES}")
 _BEFORE_KEY = re.compile(rf"(?:(?:{_KEY_KINDS})[_\-]?|api )\Z")
-
-
 
 
 def _assigned(match: re.Match[str]) -> str:
@@ -268,6 +266,8 @@ def _is_result(match: re.Match[str]) -> bool:
     before = text[max(0, match.start() - 48) : match.start()]
     if _ABOUT_PASS.match(name, 4) or _RUN.search(before):
         return True
+    if before[-1:].isalpha():  # `keystorePass`
+        return False
     if before[-1:] in ("_", "-") or ":" not in between or "=" in between or between.lstrip("\\")[:1] in ("'", '"'):
         return False
     if name.isupper() or match["quote"]:
@@ -341,7 +341,7 @@ def _is_prose(match: re.Match[str]) -> bool:
     return not _PLACE_OF_KEY.search(text, *_near(match)) or bool(_SPEAKS_ON.match(text, match.end()))
 
 
-_SPEAKS_ON = re.compile(r"[ \t]{1,4}[a-z0-9(]|, [a-z]{1,16}[ %]")
+_SPEAKS_ON = re.compile(r"[ \t]{1,4}(?:[a-z0-9(]|\.\.\.)|, [a-z]{1,16}[ %]")
 
 
 def _in_line(match: re.Match[str]) -> str:
@@ -400,9 +400,16 @@ def _loosely(match: re.Match[str]) -> str:
         return ""
     if _is_weak(match) and not _may_be_weak(match, value):
         return ""
-    if _URN.search(match.string, max(0, match.start() - 100), match.start()) or _NAMED_ONE.search(match.string, *_near(match)):
+    if _URN.search(match.string, max(0, match.start() - 100), match.start()) or _NAMED_ONE.search(
+        match.string, *_near(match)
+    ):
         return ""
-    if not is_random(value, quoted=bool(match["quote"])) or _is_result(match) or _is_about(match["name"]) or _PUBLIC.search(match.string, *_near(match)):
+    if (
+        not is_random(value, quoted=bool(match["quote"]))
+        or _is_result(match)
+        or _is_about(match["name"])
+        or _PUBLIC.search(match.string, *_near(match))
+    ):
         return ""
     return f"{match['name']}{match['between']}{match['quote'] or ''}[redacted]"
 
@@ -455,8 +462,6 @@ def _may_follow(match: re.Match[str]) -> bool:
         return len(match["name"]) > len("pass") and bool(_PASSWORD.match(match["name"]))
     is_option = _OPTION.search(match.string, max(0, match.start() - 48), match.start())
     return bool(is_option) and not match["bare"].startswith("-")
-
-
 
 
 _HEADER = re.compile(r"(?i)(?:proxy-)?authorization\Z")

@@ -239,7 +239,9 @@ def _spans(rule: OwnRule, text: str) -> list[tuple[int, int, str]]:
             after = start + match.end()
         if time.thread_time() - began > MOST_SECONDS:
             rule.off = True
-            problem = f"{FILE_NAME}: the rule {rule.name} takes too long and is switched off until the worker starts again"
+            problem = (
+                f"{FILE_NAME}: the rule {rule.name} takes too long and is switched off until the worker starts again"
+            )
             _own.problems.append(problem)
             log.warning("%s", problem)
             break

@@ -32,7 +32,7 @@ _TERMS = re.compile(
 # What is plainly something else: a version, a time, a size or another number with its unit, a pointer, a file.
 _PLAIN = re.compile(
     r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
+    r"[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,2}[\w.\-]{0,24}|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
     r"[0-9][0-9.,_]{0,16}(?:[kKmMgGtT]i?[bB]?|ms|[smhd]|min|%|x|px|pt|r?em|tps|tok(?:ens)?(?:/s(?:ec)?)?)(?:/[0-9.]{1,9}[kKmMgG]?)?|"
     r"0x[0-9A-Fa-f]{1,16}|[0-9]{1,3}-[a-z]{2,16}|"
     r"(?:[\w.@\-]{1,64}/){0,16}[\w.@\-]{1,64}\.(?:py|pyi|js|mjs|cjs|jsx|ts|tsx|vue|go|rs|rb|java|kt|cs|php|c|h|cc|cpp|hpp|swift|m|scala|"
@@ -41,7 +41,9 @@ _PLAIN = re.compile(
 _JOINTS = dict.fromkeys(map(ord, "_-.:"))
 _CONSONANTS = re.compile(r"(?<![A-Z])[bcdfghjklmnpqrstvwxz]{5}")
 _CHUNK = re.compile(r"[A-Z]?[a-z]{1,64}|[A-Z]{1,64}(?![a-z])")
-_UNIFORM = re.compile(r"(?:0x)?(?:[0-9a-f]{4,512}|[0-9A-F]{4,512})\Z|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_UNIFORM = re.compile(
+    r"(?:0x)?(?:[0-9a-f]{4,512}|[0-9A-F]{4,512})\Z|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
+)
 _GUESSABLE = re.compile(
     r"(?i)(?:(?:tests?|pass|password|passwd|passw0rd|p[4a@]ssw[0o]rd|pwd|secret|token|admin|user|root|abc|foo|bar|key|api|my|qwerty|"
     r"letmein|welcome|hello|super|default|guest|login|jwt|access|refresh|auth)[_\-.]?){1,4}[0-9]{0,8}[!@#$.]?\Z"
@@ -105,7 +107,11 @@ def is_strong(value: str) -> bool:
     if len(value) < 8 or any(char.isspace() for char in value) or is_spoken(value) or is_made_up(value):
         return False
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
-    return (alphabets == 3 or (alphabets == 2 and len(value) >= 20)) and _PLAIN.match(value) is None and "/" not in value[:1]
+    return (
+        (alphabets == 3 or (alphabets == 2 and len(value) >= 20))
+        and _PLAIN.match(value) is None
+        and "/" not in value[:1]
+    )
 
 
 def is_uniform(value: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import __version__, hook, ids
+from claude_mem import __version__, hook, ids, secret_rules
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
 from claude_mem.store import backup, checks, events, owed, repair
@@ -65,6 +65,7 @@ async def page(service: Service, _: Request) -> Any:
         "refining": await service.refiner.standing(now),
         "audit": service.watch.told(),
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
+        "secret_rules": list(secret_rules.own_rules().problems),
     }
     return {**found, "concerns": list(concerns(found))}
 
@@ -214,6 +215,10 @@ def concerns(found: Row) -> Iterator[Row]:
         yield _concern("warn", text, f"Whatever it was lies in {found['aside']['folder']}.")
     for problem in found["settings"]:
         yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
+    for problem in found.get("secret_rules", ()):
+        yield _concern(
+            "warn", f"A rule for secrets is not used: {problem}", "See docs/secrets.md, then restart the worker."
+        )
     if found["refining"]["problem"]:
         text = f"No model writes the memories: {found['refining']['problem']}."
         yield _concern("warn", text, "They are written by rules meanwhile.")
