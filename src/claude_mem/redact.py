@@ -317,6 +317,8 @@ def redact_named(value: Any, outer: str = "") -> Any:
         named = [name for key, name in value.items() if str(key).lower() in _KEYS and isinstance(name, str)]
         beside = "password" if value.get("type") == "random_password" else (named or [outer])[0]
         new = {key: _under(_name_of(str(key), beside, outer), item, beside) for key, item in value.items()}
+        if "username" in new and isinstance(key := new.get("key"), str) and is_uniform(key) and len(key) >= 32:
+            new["key"] = "[redacted]"
         return _without_columns(_without_private_jwk(new) if "kty" in new else new)
     if isinstance(value, list):
         return [redact_named(item, outer) for item in value]

@@ -20,7 +20,7 @@ _KEY_KINDS = (
     "service|consumer|deploy|client|storage|admin|session|auth|jwt|hmac"
 )
 _NAMES = (
-    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=require))pass|pwd|psk|secret|token|credentials?|auth|"
+    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth|"
     rf"(?:{_KEY_KINDS})[_\-]?key|api key|(?<=[A-Za-z0-9][_\-.])key|(?-i:(?<=[a-z0-9])Key))"
 )
 _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32}))?(?![A-Za-z0-9])"
@@ -92,7 +92,7 @@ _LOOSE = re.compile(
 _COLUMN = re.compile(rf"(?i)(?P<name>{_NAMES}{_REST}|(?:secret|private|api)(?: access)? key)\Z")
 _NAMED = re.compile(rf"(?i)(?P<name>{_NAMES}{_REST})\Z")
 _OPTION = re.compile(r"(?:\A|[\s\"'(,])--?[A-Za-z0-9_\-]{0,40}\Z")
-_LITERALS = ("pass", "pwd", "psk", "secret", "token", "key", "auth", "credential")
+_LITERALS = ("pass", "pwd", "psk", "salt", "secret", "token", "key", "auth", "credential")
 _PASSWORD = re.compile(r"(?i)pass(?:word|wd|phrase|code)?|pwd")
 
 
