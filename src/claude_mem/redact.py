@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from claude_mem import secret_commands, secret_names, secret_rules
 from claude_mem.secret_names import Edit
-from claude_mem.secret_rules import IDIOMS, PLACES, TOKENS, Rule
+from claude_mem.secret_rules import IDIOMS, LINES, PLACES, TOKENS, Rule
 from claude_mem.secret_values import is_random, is_trivial, is_uniform
 
 _SHORTEST = 9  # no rule fits less: `://:abc@x`. Most strings of a tool call are as short as that
@@ -114,13 +114,13 @@ def _redact(draft: _Draft, deep: int) -> None:
         return
     _cut_ends_of_keys(draft)
     _apply(PLACES, draft, among=draft.text)
+    _apply_by_line(LINES, draft)
     if words := "\n".join(_LONG.findall(draft.text)):
         _apply(TOKENS, draft, among=words)
     draft.edit((start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.own_spans(draft.text)))
     draft.edit(_tightened(draft.text, secret_names.edits(draft.text)))
-    draft.edit(secret_names.table_edits(draft.text))
     draft.edit(sorted(secret_commands.edits(draft.text)))
-    _apply(IDIOMS, draft, among=draft.text)
+    _apply_by_line(IDIOMS, draft)
     if deep:
         _unwrap(draft, words, deep)
 
@@ -139,6 +139,17 @@ def _apply(rules: tuple[Rule, ...], draft: _Draft, *, among: str) -> None:
             draft.edit(
                 (match.start() + len(keep), match.end(), mark)
                 for match in pattern.finditer(draft.text)
+                for keep, mark in _known(name, match)
+            )
+
+
+def _apply_by_line(rules: tuple[Rule, ...], draft: _Draft) -> None:
+    """The same for rules whose matches stand in one line: only lines that have the literal are looked at."""
+    for name, literal, pattern in rules:
+        if literal in draft.text:
+            draft.edit(
+                (match.start() + len(keep), match.end(), mark)
+                for match in secret_rules.in_lines(pattern, literal, draft.text)
                 for keep, mark in _known(name, match)
             )
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from claude_mem.secret_names import Edit
-from claude_mem.secret_rules import COMMANDS, PRINTERS
+from claude_mem.secret_rules import COMMANDS, PRINTERS, in_lines
 from claude_mem.secret_values import is_random, is_strong, is_uniform
 from claude_mem.text import map_strings
 
@@ -23,7 +23,7 @@ def edits(text: str) -> Iterator[Edit]:
     for literal, pattern, plain in COMMANDS:
         if literal not in text:
             continue
-        for command in pattern.finditer(text):
+        for command in in_lines(pattern, literal, text):
             end = _LINE_END.search(text, command.end(), command.end() + _MOST_LINE)
             stop = end.start() if end else min(len(text), command.end() + _MOST_LINE)
             for word in _ARGUMENT.finditer(text, command.end(), stop):

@@ -102,29 +102,33 @@ _PASSWORD = re.compile(r"(?i)pass(?:word|wd|phrase|code)?|pwd")
 def edits(text: str) -> list[Edit]:
     """What to put in the place of values that their name gives away. The names are found as literals, and only there
     the patterns are tried: much faster than to search with them."""
-    found: list[Edit] = []
+    places = _name_places(text)
+    found = table_edits(text, places)
     position = 0
-    for at in _name_places(text):
+    for at in places:
         for pattern, decide in _NAMED_SHAPES if at >= position else ():
             if (match := pattern.match(text, at)) and (replaced := decide(match)) and not _names_a_test(match):
                 found.append((at, match.end(), replaced))
                 found += _more_items(text, match)
                 position = found[-1][1]
                 break
-    return found
+    return sorted(found)
 
 
 _CELLS = ("|", "\t", ",", ";")
 _MOST_LINE, _MOST_ROWS = 300, 200
 
 
-def table_edits(text: str) -> list[Edit]:
+def table_edits(text: str, places: list[int]) -> list[Edit]:
     """What to put in the place of values in a table, one of whose columns is named as a secret."""
     found: list[Edit] = []
     after = 0
-    for at in _name_places(text):
+    for at in places:
         begin, end = _line_at(text, at) if at >= after else (0, 0)
         for sign in _CELLS if end else ():
+            count = text.count(sign, begin, end)
+            if not count or text.count(sign, end, text.find("\n", end + 1, end + 1 + 4 * _MOST_LINE)) != count:
+                continue
             cells = text[begin:end].split(sign)
             columns = {number for number, cell in enumerate(cells) if len(cells) > 1 and _heads_column(cell)}
             if columns:

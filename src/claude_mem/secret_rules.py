@@ -8,9 +8,11 @@ its literal. A rule that breaks this is skipped, and `doctor` says so.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,21 @@ def _rules(place: str) -> tuple[Rule, ...]:
     )
 
 
+_LINE_BACK, _LINE_ON = 1_000, 8_192
+
+
+def in_lines(pattern: re.Pattern[str], literal: str, text: str) -> Iterator[re.Match[str]]:
+    """Search a pattern in the lines that have a literal in them, with the end of the line before."""
+    at, done = text.find(literal), 0
+    while at >= 0:
+        begin = max(done, text.rfind("\n", max(0, at - _LINE_BACK), at), at - _LINE_BACK, 0)
+        end = text.find("\n", at + len(literal), at + _LINE_ON)
+        end = min(len(text), at + _LINE_ON) if end < 0 else end + 1
+        yield from pattern.finditer(text, begin, end)
+        done = end - 1
+        at = text.find(literal, max(end - 1, at + 1))
+
+
 PREFIXES = tuple(_FILE["prefixes"]["vendors"].split())
 # Secrets that are one long word are looked for only among the long words of a text, which are few.
 TOKENS: tuple[Rule, ...] = (
@@ -75,6 +92,8 @@ TOKENS: tuple[Rule, ...] = (
 )
 # Secrets that are known by where they stand.
 PLACES = _rules("text")
+# The same, where a match stands in one line.
+LINES = _rules("line")
 # The same, but what was written in the place must look as if a machine had made it.
 IDIOMS = _rules("idiom")
 # Commands that print a secret: one and nothing else, or several with their names (`every`).
@@ -94,6 +113,7 @@ TRIVIAL = frozenset(_FILE["words"]["trivial"].split())
 
 FILE_NAME = "secrets.toml"
 MOST_BYTES, MOST_RULES, MOST_PATTERN, MOST_REPEATS = 64 << 10, 100, 500, 4
+MOST_WAYS = 5_000  # in which the repeats of a pattern may share the same letters
 LOOKS_BACK, LOOKS_ON = 64, 448  # how much of a text a user's rule sees around its literal
 MOST_PLACES = 1_000  # of one literal in one text
 MOST_SECONDS = 0.25  # of CPU for one text; a rule that takes longer is switched off until the worker starts again
@@ -172,8 +192,8 @@ def checked(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"the pattern can't be read: {error}") from error
     if compiled.match(""):
         raise ValueError("the pattern fits an empty text")
-    if len(repeats) > MOST_REPEATS:
-        raise ValueError(f"the pattern has more than {MOST_REPEATS} repeats of variable length")
+    if len(repeats) > MOST_REPEATS or math.prod(sorted(repeats)[:-1]) > MOST_WAYS:
+        raise ValueError(f"the pattern has more than {MOST_REPEATS} repeats of variable length, or too long ones")
     return compiled
 
 
