@@ -92,7 +92,22 @@ def _wrapped(make: Maker, _: int) -> str:
     return base64.b64encode(make.password().encode()).decode()
 
 
-_WORDS = "abandon ladder orbit velvet cactus wisdom tunnel gravity lemon puzzle rocket shadow timber violin".split()
+_WORDS = (
+    "abandon",
+    "ladder",
+    "orbit",
+    "velvet",
+    "cactus",
+    "wisdom",
+    "tunnel",
+    "gravity",
+    "lemon",
+    "puzzle",
+    "rocket",
+    "shadow",
+    "timber",
+    "violin",
+)
 _MADE: dict[str, Callable[[Maker, int], str]] = {
     "pw": lambda make, _: make.password(),
     "tok": lambda make, count: make.some(count or 32),

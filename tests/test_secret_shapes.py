@@ -1,4 +1,4 @@
-"""Secrets in the shapes of some 180 tools and languages, and what only looks like one; a user's own rules."""
+"""Secrets in the shapes of some 200 tools and languages, and what only looks like one; a user's own rules."""
 
 from __future__ import annotations
 

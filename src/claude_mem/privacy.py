@@ -1,8 +1,8 @@
 """Cuts `<private>…</private>` and our own injected `<claude-mem-context>…</claude-mem-context>` out of text.
 
 It fails closed: an opening tag that is never closed hides everything to the end of the event, and so does the
-hundred-and-first tag; a closing tag that nothing opened hides what stands before it. The texts of one event (what a tool
-was given and what it answered: the lines of a patch, the blocks of an answer, the edits of a file) are read as one
+hundred-and-first tag; a closing tag that nothing opened hides what stands before it. The texts of one event (what a
+tool was given and what it answered: the lines of a patch, the blocks of an answer, the edits of a file) are read as one
 document, also where one text ends in the middle of a tag. It is one pass, so its time grows with the text and with
 nothing else. The hook uses it before the first byte reaches the disk, and ingest uses it again.
 """

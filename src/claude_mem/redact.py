@@ -5,7 +5,7 @@ literal, so the time grows with the text alone. What is wrapped (base64, percent
 The texts of one event are redacted as one document, so that a key whose lines are several texts is found, and is cut
 out of each of them.
 
-The rules are data (`data/secrets.toml`, read by `secret_rules.py`); what a name gives away is found by `secret_names.py`.
+The rules are data (`data/secrets.toml`, read by `secret_rules.py`); `secret_names.py` finds what a name gives away.
 Our own rules, because no library in Python does it: `bench/secret_rules.py` compares, docs/secrets.md has the figures.
 """
 
@@ -57,7 +57,7 @@ class _Draft:
         self.text, self.bounds = text, bounds or []
 
     def edit(self, edits: Iterable[Edit]) -> None:
-        """Replace parts of the text, given in their order. A bound within a part moves to the end of what replaces it."""
+        """Replace parts of the text, given in their order. A bound within a part moves behind what replaces it."""
         parts: list[str] = []
         bounds: list[int] = []
         position = at = shift = 0

@@ -1,4 +1,4 @@
-"""Finds secrets in commands: an argument that looks random in a command that logs in, or that sets or prints a secret."""
+"""Finds secrets in commands: random arguments of commands that log in or set a secret, and output that is one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PRINTED = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 
 def redact_printed(commands: Iterable[str], output: Any) -> Any:
-    """Return the output of commands without the secret that they are known to print: `vault kv get -field=password …`."""
+    """Return the output of commands without the secret that they print: `vault kv get -field=password …`."""
     fitting = [
         every
         for command in commands

@@ -220,26 +220,25 @@ def _repeats(parts: Any) -> list[int]:
 
 
 _SINGLE = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)
-_own = OwnRules()
+_used = [OwnRules()]  # one item: the rules in use
 
 
 def use_own(folder: Path) -> OwnRules:
     """Use the rules of the user's file from now on, and return them."""
-    global _own
-    _own = read_own(folder)
-    for problem in _own.problems:
+    _used[0] = read_own(folder)
+    for problem in _used[0].problems:
         log.warning("%s", problem)
-    return _own
+    return _used[0]
 
 
 def own_rules() -> OwnRules:
-    return _own
+    return _used[0]
 
 
 def own_spans(text: str) -> list[tuple[int, int, str]]:
     """Where a text holds what a user's rule calls a secret: begin, end, name."""
     spans: list[tuple[int, int, str]] = []
-    for rule in _own.rules:
+    for rule in _used[0].rules:
         if not rule.off and rule.literal in text:
             spans += _spans(rule, text)
     return spans
@@ -262,7 +261,7 @@ def _spans(rule: OwnRule, text: str) -> list[tuple[int, int, str]]:
             problem = (
                 f"{FILE_NAME}: the rule {rule.name} takes too long and is switched off until the worker starts again"
             )
-            _own.problems.append(problem)
+            _used[0].problems.append(problem)
             log.warning("%s", problem)
             break
         at = text.find(rule.literal, max(at + len(rule.literal), after))

@@ -7,6 +7,7 @@ random letters by the pairs of letters that words have (`data/secrets.toml`), so
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from claude_mem.secret_rules import FOLLOWERS, TRIVIAL
 
@@ -74,7 +75,7 @@ def is_spoken(value: str) -> bool:
 
 
 def _is_word(chunk: str) -> bool:
-    rare = sum(second not in FOLLOWERS.get(first, "") for first, second in zip(chunk, chunk[1:], strict=False))
+    rare = sum(second not in FOLLOWERS.get(first, "") for first, second in pairwise(chunk))
     return rare <= len(chunk) // 6
 
 

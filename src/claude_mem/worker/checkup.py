@@ -213,12 +213,7 @@ def concerns(found: Row) -> Iterator[Row]:
         reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
         text = f"{_events(len(lately), MOST_ASIDE)} could not be read this week: set aside ({reasons})."
         yield _concern("warn", text, f"Whatever it was lies in {found['aside']['folder']}.")
-    for problem in found["settings"]:
-        yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
-    for problem in found.get("secret_rules", ()):
-        yield _concern(
-            "warn", f"A rule for secrets is not used: {problem}", "See docs/secrets.md, then restart the worker."
-        )
+    yield from _not_used(found)
     if found["refining"]["problem"]:
         text = f"No model writes the memories: {found['refining']['problem']}."
         yield _concern("warn", text, "They are written by rules meanwhile.")
@@ -228,6 +223,15 @@ def concerns(found: Row) -> Iterator[Row]:
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
     if found["refining"]["prices_problem"]:
         yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+
+
+def _not_used(found: Row) -> Iterator[Row]:
+    """Settings, and a user's own rules for secrets, that have something wrong with them."""
+    for problem in found["settings"]:
+        yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
+    for problem in found.get("secret_rules", ()):
+        text = f"A rule for secrets is not used: {problem}"
+        yield _concern("warn", text, "See docs/secrets.md, then restart the worker.")
 
 
 def _outdated(process: Row) -> Iterator[Row]:
