@@ -10,6 +10,7 @@ nothing else. The hook uses it before the first byte reaches the disk, and inges
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from claude_mem.text import strings
@@ -84,7 +85,16 @@ def strip_all(value: Any) -> Any:
 
 def _has_tag(value: Any) -> bool:
     """Whether a value has a tag in it, or one that begins in one text and ends in the next."""
-    return _TAG.search(_SEAM.join(strings(value))) is not None or _TAG.search("".join(strings(value))) is not None
+    return _TAG.search(_SEAM.join(strings(value))) is not None or _TAG.search("".join(_values(value))) is not None
+
+
+def _values(value: Any) -> Iterator[str]:
+    """The texts of a value without its keys, in their order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _values(item)
 
 
 _SEAM = "\x00"
