@@ -154,6 +154,39 @@ def test_a_tag_that_is_never_closed_hides_the_rest_of_its_field_and_no_other(sha
     assert (kept["tool_use_id"], kept["prompt"]) == ("t1", OPEN)
 
 
+@pytest.mark.parametrize("names", [("tool_input", "tool_response"), ("input", "output"), ("tool_input", "tool_result")])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_tag_that_is_never_closed_hides_the_rest_of_its_event(names: tuple[str, str], swapped: bool) -> None:
+    given, answered = names
+    fields = {
+        given: {"command": f"{OPEN} <private> {CANARY}"},
+        answered: {"stdout": CANARY, "n": 1},
+        "session_id": "s1",
+    }
+    kept = strip_fields(dict(reversed(fields.items())) if swapped else fields)
+    assert CANARY not in json.dumps(kept)
+    assert OPEN in json.dumps(kept, ensure_ascii=False)
+    assert kept["session_id"] == "s1"
+    closed = strip_fields({**fields, answered: {"stdout": f"{CANARY}</private>{OPEN} 2"}})
+    assert CANARY not in json.dumps(closed)
+    assert closed[answered] == {"stdout": f"{OPEN} 2"}
+
+
+@pytest.mark.parametrize("shape", ["list", "blocks", "cells", "edits", "values", "lists in lists"])
+@pytest.mark.parametrize("at", range(1, 9))
+def test_a_tag_that_begins_in_one_text_and_ends_in_the_next_is_one(shape: str, at: int) -> None:
+    begin, end = "<private>", "</private>"
+    if shape == "edits":  # another text stands between them
+        value: Any = {"a": begin[:at], "b": {"c": f"{begin[at:]}{CANARY}", "d": CANARY, "e": end[:at], "f": end[at:]}}
+    else:
+        value = SHAPES[shape]([begin[:at], f"{begin[at:]}{CANARY}", CANARY, f"{CANARY}{end[:at]}", f"{end[at:]}"])
+    if shape == "cells":
+        value = {"cells": [{"source": cell["source"][:1]} for cell in value["cells"]]}
+    if shape == "blocks":
+        value = [{"text": block["text"]} for block in value]
+    assert CANARY not in json.dumps(strip_all(value))
+
+
 def test_keys_and_numbers_in_a_hidden_part_are_hidden() -> None:
     value = {"a": "<private>", CANARY: 1, "pin": 4711, "list": [4711.5, True], "z": f"</private>{OPEN}"}
     kept = json.dumps(strip_all(value), ensure_ascii=False)

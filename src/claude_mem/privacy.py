@@ -1,14 +1,16 @@
 """Cuts `<private>…</private>` and our own injected `<claude-mem-context>…</claude-mem-context>` out of text.
 
-It fails closed: an opening tag that is never closed hides everything to the end of the field, and so does the
-hundred-and-first tag; a closing tag that nothing opened hides what stands before it. The texts of one field (the lines
-of a patch, the blocks of an answer, the edits of a file) are read as one document. It is one pass, so its time grows
-with the text and with nothing else. The hook uses it before the first byte reaches the disk, and ingest uses it again.
+It fails closed: an opening tag that is never closed hides everything to the end of the event, and so does the
+hundred-and-first tag; a closing tag that nothing opened hides what stands before it. The texts of one event (what a
+tool was given and what it answered: the lines of a patch, the blocks of an answer, the edits of a file) are read as one
+document, also where one text ends in the middle of a tag. It is one pass, so its time grows with the text and with
+nothing else. The hook uses it before the first byte reaches the disk, and ingest uses it again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from claude_mem.text import strings
@@ -54,6 +56,7 @@ _TAG = re.compile(
     rf"(?P<name>(?a:(?>{_PRIVATE}|{_OURS}|{_NAMES})))(?![\w-])",
     re.IGNORECASE,
 )
+_LONGEST_HEAD = 64  # of a tag that runs over two texts
 _TAG_END = re.compile(r"[>\uff1e]|\\uff1e|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
 
 
@@ -77,12 +80,38 @@ def strip(text: str) -> str:
 def strip_all(value: Any) -> Any:
     """A JSON value without its hidden parts, keys included. All its texts are one document: a tag that one of them
     opens hides the following ones, until it is closed."""
-    return _Document().copy(value) if any(map(_TAG.search, strings(value))) else value
+    return _Document().copy(value) if _has_tag(value) else value
+
+
+def _has_tag(value: Any) -> bool:
+    """Whether a value has a tag in it, or one that begins in one text and ends in the next."""
+    return _TAG.search(_SEAM.join(strings(value))) is not None or _TAG.search("".join(_values(value))) is not None
+
+
+def _values(value: Any) -> Iterator[str]:
+    """The texts of a value without its keys, in their order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _values(item)
+
+
+_SEAM = "\x00"
+# What a tool was given and what it answered, in this order: one document, by the names that hosts and records have.
+_CALL = (
+    "tool_input", "input", "tool_args", "arguments", "edits", "tool_info", "command", "tool_response", "tool_result",
+    "tool_output", "output", "result_json", "result", "response", "error",
+)  # fmt: skip
 
 
 def strip_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same for a record whose fields have nothing to do with each other: each is a document by itself."""
-    return {strip(str(name)): strip_all(item) for name, item in fields.items()}
+    """The same for a record. What a tool was given and what it answered are one document; every other field has
+    nothing to do with the rest, and is a document by itself."""
+    call = {name: fields[name] for name in _CALL if name in fields}
+    document = _Document() if _has_tag(call) else None
+    done = {name: document.copy(item) for name, item in call.items()} if document else call
+    return {strip(str(name)): done[name] if name in done else strip_all(item) for name, item in fields.items()}
 
 
 # Names that hosts and tools give to parts. In a hidden part every other key may be a person's word.
@@ -108,6 +137,7 @@ class _Document:
         self.lost = False  # too many tags: nothing more is kept
         self.lists = 0  # how many lists the text stands in
         self.places: list[tuple[Any, Any]] = []  # of what was kept since the outermost of them began
+        self.tail = ""  # the end of the text before: a tag may begin there
 
     @property
     def hides(self) -> bool:
@@ -163,6 +193,23 @@ class _Document:
         """What is left of the next text."""
         if self.lost:
             return ""
+        seam, self.tail = self._over_the_seam(text), text[-_LONGEST_HEAD:]
+        return self._cut(text[seam:])
+
+    def _over_the_seam(self, text: str) -> int:
+        """Where a tag ends that began in the text before; it is opened or closed."""
+        begin = self.tail.rfind("<")
+        if begin < 0 or not text:
+            return 0
+        tail = self.tail[begin:]
+        tag = _TAG.match(tail + text[:_LONGEST_HEAD])
+        if tag is None or tag.end() <= len(tail) or _TAG.match(tail):
+            return 0
+        self._cut(f"{tag[0]}>")
+        end = _TAG_END.search(text, tag.end() - len(tail))
+        return end.end() if end else len(text)
+
+    def _cut(self, text: str) -> str:
         kept: list[str] = []
         position = opened = 0
         for count, tag in enumerate(_TAG.finditer(text), start=1):

@@ -80,6 +80,11 @@ def hide(body: ToolUsed, more: Sequence[str] = ()) -> ToolUsed:
     return body if output == body.output else msgspec.structs.replace(body, output=output)
 
 
+def commands(body: ToolUsed) -> list[str]:
+    """The commands that a tool was given."""
+    return [text for name, text in _texts(body.input) if name in _COMMANDS]
+
+
 def mentions(text: str, more: Sequence[str] = ()) -> bool:
     """Does it name such a file anywhere? For what could not be understood: half of some JSON, say."""
     text = _ESCAPES.sub(lambda found: chr(int(found["code"], 16)) if found["code"] else " ", text)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import box, hook, modes, process, projects
+from claude_mem import box, hook, modes, process, projects, secret_rules
 from claude_mem.cli import output
 from claude_mem.cli.run import database, gather_status, refining_problem
 from claude_mem.client import Client
@@ -205,6 +205,7 @@ def examine() -> Iterator[Check]:
     loaded = load_forgiving()
     config = loaded.config
     yield _settings(loaded.problems)
+    yield from _secret_rules(loaded.config.data_dir)
     yield from _only_here()
     if problem := projects.override_problem(str(Path.cwd())):
         yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
@@ -221,6 +222,16 @@ def examine() -> Iterator[Check]:
     yield from _plugin(config.data_dir)
     yield _latency()
     yield from _worker(config)
+
+
+def _secret_rules(folder: Path) -> Iterator[Check]:
+    """What is wrong with the user's own rules for secrets; nothing if there are none."""
+    own = secret_rules.read_own(folder)
+    for problem in own.problems:
+        hint = "mend that rule (docs/secrets.md), then `claude-mem stop` and `claude-mem start`"
+        yield Check("secrets", True, problem, hint, caveat=True)
+    if own.rules and not own.problems:
+        yield Check("secrets", True, f"{len({rule.name for rule in own.rules})} of your own")
 
 
 def _settings(problems: tuple[MemError, ...]) -> Check:

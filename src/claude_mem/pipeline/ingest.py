@@ -45,7 +45,8 @@ from claude_mem.records import (
     SubagentStopped,
     ToolUsed,
 )
-from claude_mem.redact import redact, redact_all
+from claude_mem.redact import redact, redact_fields
+from claude_mem.secret_commands import redact_printed
 from claude_mem.spool import Spool
 from claude_mem.store import events, jobs, observations, projects, sessions, stones, turns
 from claude_mem.store.database import Connection, Database
@@ -207,7 +208,7 @@ def clean(event: Event, config: Config) -> Event:
     shown = _without_hidden(event.body, config, withhold=config.redact_secrets)
     looked_at = max(config.event_chars * 10, most * 2)
     parts = map_strings(msgspec.to_builtins(shown), lambda text: clip(storable(text), looked_at))
-    parts = redact_all(parts) if config.redact_secrets else parts
+    parts = redact_fields(parts) if config.redact_secrets else parts
     body = msgspec.convert(map_strings(parts, lambda text: clip(text, most)), Body)
     bounded = _bounded(body)
     hidden = event.stripped or shown != event.body
@@ -254,7 +255,8 @@ def _clipped(part: Any) -> Any:
 
 def without_secrets(body: Body, config: Config) -> Body:
     """Return the same without private parts, what files of secrets hold, and secrets, by today's rules."""
-    found: Body = msgspec.convert(redact_all(msgspec.to_builtins(_without_hidden(body, config, withhold=True))), Body)
+    shown = msgspec.to_builtins(_without_hidden(body, config, withhold=True))
+    found: Body = msgspec.convert(redact_fields(shown), Body)
     return found
 
 
@@ -262,6 +264,8 @@ def _without_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
     """Return the same without private parts and, if it is to be withheld, without what files of secrets hold."""
     if isinstance(body, ToolUsed) and withhold:
         body = withheld.hide(body, withheld_files(config))
+        printed = redact_printed(withheld.commands(body), body.output)
+        body = body if printed == body.output else msgspec.structs.replace(body, output=printed)
     found: Body = msgspec.convert(privacy.strip_fields(msgspec.to_builtins(body)), Body)
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from claude_mem import __version__, hook, ids, own_files
+from claude_mem import __version__, hook, ids, own_files, secret_rules
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import NotFound
 from claude_mem.store import backup, checks, events, owed, repair
@@ -67,6 +67,7 @@ async def page(service: Service, request: Request) -> Any:
         "audit": service.watch.told(),
         "door": [alert.text for alert in visits_of(request).alerts],
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
+        "secret_rules": list(secret_rules.own_rules().problems),
     }
     return {**found, "concerns": list(concerns(found))}
 
@@ -221,8 +222,7 @@ def concerns(found: Row) -> Iterator[Row]:
         reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
         text = f"{_events(len(lately), MOST_ASIDE)} could not be read this week: set aside ({reasons})."
         yield _concern("warn", text, f"Whatever it was lies in {found['aside']['folder']}.")
-    for problem in found["settings"]:
-        yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
+    yield from _not_used(found)
     if found["refining"]["problem"]:
         text = f"No model writes the memories: {found['refining']['problem']}."
         yield _concern("warn", text, "They are written by rules meanwhile.")
@@ -232,6 +232,15 @@ def concerns(found: Row) -> Iterator[Row]:
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
     if found["refining"]["prices_problem"]:
         yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+
+
+def _not_used(found: Row) -> Iterator[Row]:
+    """Settings, and a user's own rules for secrets, that have something wrong with them."""
+    for problem in found["settings"]:
+        yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
+    for problem in found.get("secret_rules", ()):
+        text = f"A rule for secrets is not used: {problem}"
+        yield _concern("warn", text, "See docs/secrets.md, then restart the worker.")
 
 
 def _outdated(process: Row) -> Iterator[Row]:

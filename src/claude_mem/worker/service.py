@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem import ids, modes, own_files, process, redact
+from claude_mem import ids, modes, own_files, process, redact, secret_rules
 from claude_mem.auditlog import Fact
 from claude_mem.config import Config
 from claude_mem.errors import NotFound
@@ -109,6 +109,7 @@ class Service:
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         redact.know(process.known_token(config.data_dir))
+        secret_rules.use_own(config.data_dir)
         foreign.keep_copies_in(config.data_dir)
         backup.sweep(config.backups)
         traces.drop_unfinished(config)
