@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from claude_mem import suspicion
@@ -106,20 +108,69 @@ def answered(text: str, own: str) -> str:
     return "\n".join(part for part in _sentences_of(text) if f" {' '.join(words(part))} " not in known)
 
 
-class Source:
-    """What was read, as far as it was not known before. `known` comes from elsewhere: it may be said again."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One text, taken apart: its words, the names in it, and the telling words of each sentence."""
 
-    def __init__(self, texts: Iterable[str], *, known: Iterable[str] = (), known_names: Iterable[str] = ()) -> None:
-        texts, known = list(texts), list(known)
-        row = [word for text in texts for word in words(text)]  # as one: it may come in several parts
+    row: tuple[str, ...]
+    names: frozenset[str]
+    sentences: tuple[frozenset[str], ...]
+
+
+@lru_cache(maxsize=64)
+def part(text: str) -> Part:
+    """Take a text apart. Cached, because what was read is compared with the words of every later turn of its session."""
+    sentences = tuple(frozenset(_telling(words(piece))) for piece in _sentences_of(text))
+    return Part(tuple(words(text)), frozenset(names(text)), sentences)
+
+
+class Known:
+    """What was known before: it may be said again. Taken apart only when something else is found to be repeated."""
+
+    def __init__(self, texts: Iterable[str], more_names: Iterable[str]) -> None:
+        self._texts, self._more = texts, more_names
+
+    @cached_property
+    def _rows(self) -> list[list[str]]:
+        self._texts = list(self._texts)
+        return [words(text) for text in self._texts]
+
+    @cached_property
+    def text(self) -> str:
+        return "\n".join(f" {' '.join(row)} " for row in self._rows)
+
+    @cached_property
+    def names(self) -> set[str]:
+        texts = self._texts if self._rows else ()
+        return set().union(*map(names, (*texts, *self._more)))
+
+    @cached_property
+    def telling(self) -> set[str]:
+        return _telling(word for row in self._rows for word in row)
+
+
+class Source:
+    """What was read, as far as it was not known before. `known` comes from elsewhere: it may be said again. Of `weak`
+    texts, which are mostly our own, only runs of words count, and names that no code is made of."""
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        *,
+        known: Iterable[str] = (),
+        known_names: Iterable[str] = (),
+        weak: Iterable[str] = (),
+        is_ours: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        strong, light = [part(text) for text in texts], [part(text) for text in weak]
+        row = [word for one in (*strong, *light) for word in one.row]  # as one: it may come in several parts
         self._text = f" {' '.join(row)} "
-        self._known = "\n".join(f" {' '.join(words(text))} " for text in known)
-        before = set().union(*(set(_runs(words(text))) for text in known)) if known else set()
-        self._runs = set(_runs(row)) - before
-        self._names = set().union(*map(names, texts)) if texts else set()
-        self._names -= set().union(*map(names, (*known, *known_names))) if known or known_names else set()
-        self._known_words = _telling(word for text in known for word in words(text))
-        self._sentences = [_telling(words(part)) for text in texts for part in _sentences_of(text)]
+        self._known = Known(known, known_names)
+        self._runs = set(_runs(row))
+        self._names = set().union(*(one.names for one in strong))
+        self._names |= {name for one in light for name in one.names if _is_strange(name)}
+        self._names = {name for name in self._names if not is_ours(name)}
+        self._sentences = [telling for one in strong for telling in one.sentences]
         self._where: dict[str, list[int]] = {}
         for number, telling in enumerate(self._sentences):
             for word in telling:
@@ -131,24 +182,46 @@ class Source:
 
     def is_repeated(self, sentence: str) -> bool:
         row = said(sentence)
-        if not self._names.isdisjoint(names(sentence)) or not self._runs.isdisjoint(_runs(row)):
+        if self._names_in(sentence) or self._has_run(row):
             return True
         whole = f" {' '.join(row)} "
-        if 1 < len(row) < RUN and whole in self._text and whole not in self._known:
+        if SHORT <= len(row) < RUN and whole in self._text and whole not in self._known.text:
             return True
         return self._is_reworded(_telling(row))
 
+    def names_in(self, text: str) -> bool:
+        """Has the text a name that only what was read has?"""
+        return bool(self._names_in(text))
+
+    def _names_in(self, text: str) -> set[str]:
+        shared = self._names & names(text)
+        return shared - self._known.names if shared else shared
+
+    def _has_run(self, row: list[str]) -> bool:
+        shared = [run for run in _runs(row) if run in self._runs]
+        return any(f" {' '.join(run)} " not in self._known.text for run in shared)
+
+    def is_split_over(self, parts: Iterable[str]) -> bool:
+        """Do several texts repeat together what none of them repeats alone?"""
+        rows = [said(text) for text in parts]
+        return any(self._has_run([word for row in order for word in row]) for order in (rows, rows[::-1]))
+
     def _is_reworded(self, telling: set[str]) -> bool:
         """Most of its telling words in one sentence of the source, and one at least that was not known."""
-        if len(telling) < SHORT or not (telling - self._known_words) & self._where.keys():
+        if len(telling) < SHORT or not telling & self._where.keys():
             return False
         shared = Counter(number for word in telling for number in self._where.get(word, ()))
         for number, count in shared.most_common():
             if count < SHARE * len(telling):
                 return False
-            if (telling & self._sentences[number]) - self._known_words:
+            if (telling & self._sentences[number]) - self._known.telling:
                 return True
         return False
+
+
+def _is_strange(name: str) -> bool:
+    """A name that no identifier of code looks like: an address, a host, letters and figures in one word."""
+    return "://" in name or bool(re.search(r"[a-z]\.[a-z]{2,}$", name)) or (name.isalnum() and not name.isdigit())
 
 
 def _runs(row: list[str]) -> Iterator[tuple[str, ...]]:

@@ -447,8 +447,8 @@ def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset(), *, o
     draft = local.digest(turn)
     if taint := trust.of(turn) or trust.of_reply(asked.read, asked.reply.text, outside=outside):
         return beside(turn, draft, asked.read, author, taint, settled=settled)
-    if team := trust.of_team(turn):
-        told, repeats = trust.unrepeated(asked.read, team)
+    if foreign := trust.of_foreign(turn):
+        told, repeats = trust.unrepeated(asked.read, foreign)
         made = merge(turn, draft, told, author, settled=settled)
-        return with_repeats(turn, made, repeats, team, settled=settled)
+        return with_repeats(turn, made, repeats, foreign, settled=settled)
     return merge(turn, draft, asked.read, author, settled=settled)

@@ -19,13 +19,14 @@ from claude_mem.providers.asked import asked
 from claude_mem.providers.candidates import Candidate, Story
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
-from claude_mem.providers.trust import Taint, Team
+from claude_mem.providers.trust import Foreign, Taint
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, clip_closing, normal_title, shorten
 
 MOST_FACTS = 14
 MOST_CLAIMS = 7  # facts from the agent's words
 FIELD_CHARS = 1_500  # of a summary's field
+MOST_LEFT_OUT = 0.5  # of the agent's words, without a record of their own that waits
 
 _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
@@ -42,10 +43,12 @@ def digest(turn: Turn) -> Digest:
     if taint := trust.of(turn):
         own = story_of(turn, replace(_own(evidence, taint), message=""))
         drafts, closing_trust = [*write(turn, own), *_held(turn, evidence, taint)], taint.trust
-    elif team := trust.of_team(turn):
-        own = story_of(turn, _unrepeated(evidence, team))
-        drafts, closing_trust = write(turn, own), EXTERNAL
-        drafts += _repeated(turn, evidence, own, drafts, team)
+    elif foreign := trust.of_foreign(turn):
+        own = story_of(turn, _unrepeated(evidence, foreign))
+        drafts = write(turn, own)
+        drafts += _repeated(turn, evidence, own, drafts, foreign)
+        if foreign.seqs or own.evidence.message != evidence.message:
+            closing_trust = EXTERNAL
     else:
         own = story_of(turn, evidence)
         drafts = write(turn, own)
@@ -84,25 +87,26 @@ def _own(evidence: Evidence, taint: Taint) -> Evidence:
     )
 
 
-def _unrepeated(evidence: Evidence, team: Team) -> Evidence:
-    """Return the evidence without what was read from the team's own sources and without what repeats it."""
-    bare = _own(evidence, Taint(EXTERNAL, team.why, team.seqs))
-    repeats = team.source.is_repeated_in
+def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
+    """Return the evidence without what repeats strangers' text, and without what was read from the team's own sources."""
+    bare = _own(evidence, Taint(EXTERNAL, foreign.why, foreign.seqs)) if foreign.seqs else evidence
+    repeats = foreign.source.is_repeated_in
+    commits = [commit for commit in evidence.commits if commit.seq not in foreign.seqs]
+    split = len(commits) > 1 and foreign.source.is_split_over([commit.subject for commit in commits])
     return replace(
         bare,
-        message=phrases.without_repeats(evidence.message, team.source),
+        message=phrases.without_repeats(evidence.message, foreign.source),
         searched=tuple(item for item in evidence.searched if not repeats(item.text)),
         reported=tuple(
-            replace(item, text=phrases.without_repeats(item.text, team.source)) for item in evidence.reported
+            replace(item, text=phrases.without_repeats(item.text, foreign.source)) for item in evidence.reported
         ),
         made=tuple(item for item in evidence.made if not repeats(item.text)),
         tasks=tuple(task for task in evidence.tasks if not repeats(task.subject)),
         plan="" if repeats(evidence.plan) else evidence.plan,
         answers=tuple(item for item in evidence.answers if not repeats(item.text)),
         commits=tuple(
-            replace(commit, subject="", body="") if repeats(f"{commit.subject}\n{commit.body}") else commit
-            for commit in evidence.commits
-            if commit.seq not in team.seqs
+            replace(commit, subject="", body="") if split or repeats(f"{commit.subject}\n{commit.body}") else commit
+            for commit in commits
         ),
     )
 
@@ -120,13 +124,17 @@ def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
-def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], team: Team) -> list[Draft]:
-    """Return the record with what repeats the source, where the record without it lacks something."""
+def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], foreign: Foreign) -> list[Draft]:
+    """Return the record with what repeats strangers' text, where most of what was said does: else the record without it
+    tells enough, and whoever asks for the turn finds the closing message whole."""
+    left = len(own.evidence.message.split())
+    if drafts and left >= MOST_LEFT_OUT * len(evidence.message.split()):
+        return []
     if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
         return []
     shown = {draft.title for draft in drafts}
     whole = [draft for draft in write(turn, story_of(turn, evidence)) if draft.title not in shown]
-    return [replace(draft, key="said", trust=EXTERNAL, why=team.why) for draft in whole]
+    return [replace(draft, key="said", trust=EXTERNAL, why=foreign.why) for draft in whole]
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:
