@@ -54,10 +54,9 @@ _REMOTE = re.compile(
     rf"|(?:refs/remotes/|remotes/)?(?:origin|upstream|fork)/(?!{_MAIN}(?:$|[\s~^:@.]))\S"
 )
 _SHOWS_COMMITS = (
-    "log", "show", "diff", "shortlog", "cherry", "blame", "whatchanged", "range-diff", "format-patch", "reflog", "notes",
-    "for-each-ref", "ls-remote", "grep", "cat-file", "branch", "tag",
+    "log", "show", "diff", "shortlog", "cherry", "blame", "whatchanged", "range-diff", "format-patch", "reflog",
+    "notes", "for-each-ref", "ls-remote", "grep", "cat-file", "branch", "tag",
 )  # fmt: skip
-_TAKES = ("fetch", "pull", "clone", "am", "apply", "merge", "cherry-pick", "rebase", "checkout", "switch", "submodule")
 _GIT_VALUES = ("-C", "-c", "--git-dir", "--work-tree")
 _ARCHIVES = ("tar", "bsdtar", "unzip", "7z", "7za", "unrar", "gunzip", "bunzip2", "unxz", "zstd", "cpio", "ditto")
 
@@ -233,7 +232,7 @@ def _shown_refs(word: str) -> Iterator[str]:
 
 
 def _brought(call: Call) -> Iterator[str]:
-    """Folders that a call fills with what comes from elsewhere; a remote that it adds; `HEAD` for a stranger's branch."""
+    """Folders that a call fills from elsewhere; a remote that it adds; `HEAD` if it takes a stranger's branch."""
     words = [word for word in call.words if not word.startswith("-")]
     if call.program == "git":
         sub, rest = _sub_command(call.words)

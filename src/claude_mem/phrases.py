@@ -119,7 +119,7 @@ class Part:
 
 @lru_cache(maxsize=64)
 def part(text: str) -> Part:
-    """Take a text apart. Cached, because what was read is compared with the words of every later turn of its session."""
+    """Take a text apart. Cached: what was read is compared with the words of every later turn of its session."""
     sentences = tuple(frozenset(_telling(words(piece))) for piece in _sentences_of(text))
     return Part(tuple(words(text)), frozenset(names(text)), sentences)
 
@@ -160,7 +160,7 @@ class Source:
         known: Iterable[str] = (),
         known_names: Iterable[str] = (),
         weak: Iterable[str] = (),
-        is_ours: Callable[[str], bool] = lambda name: False,
+        is_ours: Callable[[str], bool] = lambda _: False,
     ) -> None:
         strong, light = [part(text) for text in texts], [part(text) for text in weak]
         row = [word for one in (*strong, *light) for word in one.row]  # as one: it may come in several parts
@@ -240,6 +240,11 @@ def without_repeats(text: str, source: Source) -> str:
 _AFTER_SENTENCE = re.compile(r"(?<=[.!?])(?=\s)|(?<=[。！？])")
 
 
+def sentences(line: str) -> list[str]:
+    """The sentences of a line, each with the space before it."""
+    return _AFTER_SENTENCE.split(line)
+
+
 def _kept(line: str, source: Source) -> str:
-    parts = _AFTER_SENTENCE.split(line)
+    parts = sentences(line)
     return "".join(part for part in parts if not source.is_repeated(part)) if line.strip() else line

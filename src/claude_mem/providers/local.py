@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from claude_mem import phrases, suspicion
+from claude_mem import pasted, phrases, suspicion
 from claude_mem.origins import EXTERNAL
-from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, trust
+from claude_mem.providers import candidates, kinds, markdown, openings, prose, quoting, ranking, rules, trust
 from claude_mem.providers.asked import asked
 from claude_mem.providers.candidates import Candidate, Story
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
@@ -32,18 +32,29 @@ _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
 
 class LocalCompressor:
+    """`foreign_text` is the setting of that name."""
+
+    def __init__(self, foreign_text: str = trust.BALANCED) -> None:
+        self.foreign_text = foreign_text
+
     async def compress(self, turn: Turn) -> Digest:
+        turn = replace(turn, foreign_text=self.foreign_text)
         return await asyncio.to_thread(digest, turn)  # a long turn takes a while: nobody else waits for it
 
 
 def digest(turn: Turn) -> Digest:
     """Return what the turn did and what is worth keeping of it."""
-    evidence = gather(turn)
+    stated = rules.rules(turn)
+    evidence = quoting.with_plain_errors(gather(turn), turn)
+    foreign = trust.of_foreign(turn)
+    turn = replace(turn, prompt=pasted.own_words(turn.prompt))
     closing_trust = "agent"
     if taint := trust.of(turn):
-        own = story_of(turn, replace(_own(evidence, taint), message=""))
-        drafts, closing_trust = [*write(turn, own), *_held(turn, evidence, taint)], taint.trust
-    elif foreign := trust.of_foreign(turn):
+        own = story_of(turn, replace(_own(evidence, taint), message=trust.grounded(evidence, turn, taint)))
+        drafts, closing_trust = write(turn, own), taint.trust
+        if not _tells_enough(own, evidence, drafts):
+            drafts += _held(turn, evidence, taint)
+    elif foreign:
         own = story_of(turn, _unrepeated(evidence, foreign))
         drafts = write(turn, own)
         drafts += _repeated(turn, evidence, own, drafts, foreign)
@@ -52,7 +63,7 @@ def digest(turn: Turn) -> Digest:
     else:
         own = story_of(turn, evidence)
         drafts = write(turn, own)
-    drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
+    drafts = [*stated, *_without_repeats(drafts, turn.known)]
     summary = replace(summarize(turn, own), closing=clip_closing(evidence.message), closing_trust=closing_trust)
     weighed = trust.weigh_all(drafts, turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
@@ -127,14 +138,19 @@ def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
 def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], foreign: Foreign) -> list[Draft]:
     """Return the record with what repeats strangers' text, where most of what was said does: else the record without it
     tells enough, and whoever asks for the turn finds the closing message whole."""
-    left = len(own.evidence.message.split())
-    if drafts and left >= MOST_LEFT_OUT * len(evidence.message.split()):
+    if _tells_enough(own, evidence, drafts):
         return []
     if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
         return []
     shown = {draft.title for draft in drafts}
     whole = [draft for draft in write(turn, story_of(turn, evidence)) if draft.title not in shown]
     return [replace(draft, key="said", trust=EXTERNAL, why=foreign.why) for draft in whole]
+
+
+def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bool:
+    """Return whether at least half of the agent's words are left in the record that is shown."""
+    left = len(own.evidence.message.split())
+    return bool(drafts) and left >= MOST_LEFT_OUT * len(evidence.message.split()) > 0
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:

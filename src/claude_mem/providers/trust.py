@@ -9,13 +9,15 @@ read there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from claude_mem import foreign, origins, phrases, sources, suspicion
+from claude_mem import foreign, origins, pasted, phrases, sources, suspicion
 from claude_mem.origins import AGENT, EXTERNAL, SUSPECT, TOOL, TRUSTED
+from claude_mem.providers.evidence import Evidence
 from claude_mem.providers.reply import Read, Said
 from claude_mem.records import Body, Carried, Draft, Stopped, SubagentStopped, Summary, ToolUsed, Turn
 from claude_mem.text import strings
@@ -54,7 +56,8 @@ def of(turn: Turn) -> Taint | None:
     speaking = {seq: rule for seq, body, _ in _events(turn) if (rule := speaks(body))}
     speaking = {seq: rule for seq, rule in speaking.items() if seq not in far or rule not in _OF_PAGES}
     if not far and not speaking:
-        return None
+        strict = turn.foreign_text == STRICT and of_foreign(turn)
+        return Taint(EXTERNAL, strict.why, strict.seqs) if strict else None
     seqs = frozenset({*outside, *speaking})
     if speaking:
         return Taint(SUSPECT, next(iter(speaking.values())), seqs)
@@ -67,8 +70,10 @@ def of_foreign(turn: Turn) -> Foreign | None:
     team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
     local = {} if turn.foreign_text == OPEN else _local(turn)
     carried = Carried() if turn.foreign_text == OPEN else turn.carried
-    if not team and not local and not carried.foreign and not carried.built:
+    quoted = () if turn.foreign_text == OPEN else pasted.others_words(turn.prompt)
+    if not team and not local and not quoted and not carried.foreign and not carried.built:
         return None
+    carried = replace(carried, foreign=(*carried.foreign, "\n".join(quoted))) if quoted else carried
     read = {**team, **{seq: body for seq, (body, _) in local.items()}}
     built = {seq for seq, (_, name) in local.items() if name == foreign.BUILD}
     source = _source(turn, read, carried, team=team.keys(), built=built)
@@ -82,7 +87,11 @@ def _source(
     """What these events and the earlier turns show, to be compared with; without what was known before it."""
     place, first = _place(turn), min(read, default=0)
     own = [(seq, body) for seq, body, _ in _events(turn) if seq not in read and isinstance(body, ToolUsed)]
-    before = [turn.prompt, *carried.own, *(text for seq, body in own if seq < first for text in _texts(body))]
+    before = [
+        pasted.own_words(turn.prompt),
+        *carried.own,
+        *(text for seq, body in own if seq < first for text in _texts(body)),
+    ]
     names = [text for _, body in own for text in _texts(body)]
     names += [text for body in read.values() if isinstance(body, ToolUsed) for text in strings(body.input)]
     shown = [seq for seq in read if seq not in built]
@@ -100,6 +109,27 @@ def _local(turn: Turn) -> dict[int, tuple[Body, str]]:
     here = foreign.Here(turn.root, turn.cwd, turn.carried.fetched | foreign.fetched(turn.bodies))
     found = ((seq, body, foreign.name(body, here)) for seq, body, origin in _events(turn) if origin in TRUSTED)
     return {seq: (body, name) for seq, body, name in found if name and name not in turn.trusted}
+
+
+def grounded(evidence: Evidence, turn: Turn, taint: Taint) -> str:
+    """The sentences of the closing message that may be told although pages were read: those that name a file which the
+    turn edited and no page speaks of, and that repeat none of the pages. All of the pages have to be there."""
+    if taint.trust != EXTERNAL or turn.foreign_text == STRICT or not evidence.edits:
+        return ""
+    read = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
+    shown = "\n".join(text for body in read.values() for text in foreign.texts(body, whole=True))
+    if not shown.strip() or _LEFT_OUT.search(shown):
+        return ""
+    read |= {seq: body for seq, (body, _) in _local(turn).items()}
+    source = _source(turn, read, turn.carried, team=read.keys(), built=())
+    files = {PurePosixPath(path).name for path in evidence.edited}
+    files = {name for name in files if name not in shown}
+    lines = phrases.without_repeats(evidence.message, source).split("\n")
+    kept = ("".join(part for part in phrases.sentences(line) if any(name in part for name in files)) for line in lines)
+    return "\n".join(line for line in kept if line.strip())
+
+
+_LEFT_OUT = re.compile(r"… [\d,]{1,12} characters left out …|<persisted-output>")
 
 
 def _is_team(turn: Turn, body: Body) -> bool:
