@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -108,27 +108,79 @@ def answered(text: str, own: str) -> str:
     return "\n".join(part for part in _sentences_of(text) if f" {' '.join(words(part))} " not in known)
 
 
+# Words that say which language a sentence is in. Of a script of its own none are needed.
+_FUNCTION_WORDS = {
+    "en": "the of and is are was to in that this which with has have been through before it on for by not as",
+    "de": "der die das und ist nicht werden wird mit dieses diese über vor muss jedem den dem von zu auf für ein eine",
+    "fr": "le la les des de et est sont par qui une un avant dans cette pour chaque doit pas sur du",
+    "es": "el la las los de y es se que una un antes mediante cada esta debe por con del para no",
+    "pt": "o a os as de e são por que uma um antes cada desta precisa para com não do da",
+    "it": "il la le gli di e è sono che una un prima tramite ogni questo deve per con non del della",
+    "nl": "de het een en is zijn van voor met dit moet elke niet door op te worden",
+    "pl": "i w na z do jest są przez przed każdym nie się które tego tej być",
+    "tr": "bu ve ile için bir her önce olarak olan değil gerekir kadar",
+}
+_LANGUAGES = {
+    language: frozenset(suspicion.bare_text(listed).casefold().split()) for language, listed in _FUNCTION_WORDS.items()
+}
+_SCRIPTS = (
+    ("ru", re.compile("[\u0400-\u04ff]")), ("ar", re.compile("[\u0600-\u06ff]")), ("hi", re.compile("[\u0900-\u097f]")),
+    ("ja", re.compile("[\u3040-\u30ff]")), ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
+    ("zh", re.compile("[\u3400-\u9fff]")), ("he", re.compile("[\u0590-\u05ff]")), ("th", re.compile("[\u0e00-\u0e7f]")),
+    ("el", re.compile("[\u0370-\u03ff]")),
+)  # fmt: skip
+LEAST_LETTERS = 4  # of a script, or of a word that two languages share
+LEAST_FUNCTION_WORDS = 2
+
+
+def language(row: Iterable[str]) -> str:
+    """Guess the language of a sentence, given its words; empty if nothing tells."""
+    row = list(row)
+    text = " ".join(row)
+    if not text.isascii():
+        for name, script in _SCRIPTS:
+            if len(script.findall(text)) >= LEAST_LETTERS:
+                return name
+    counts = {name: sum(word in listed for word in row) for name, listed in _LANGUAGES.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] >= LEAST_FUNCTION_WORDS else ""
+
+
+def _latin(row: Iterable[str]) -> set[str]:
+    return {
+        word for word in row if len(word) >= LEAST_LETTERS and word.isascii() and word.isalnum() and word not in STOP
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One text, taken apart: its words, the names in it, and the telling words of each sentence."""
+    """One text, taken apart: its words, the names in it, the telling words of each sentence. `strange` are the words in
+    Latin letters of sentences in another language than English: one that turns up in a sentence of yet another
+    language is a name that was translated along."""
 
     row: tuple[str, ...]
     names: frozenset[str]
     sentences: tuple[frozenset[str], ...]
+    strange: Mapping[str, frozenset[str]]
 
 
 @lru_cache(maxsize=64)
 def part(text: str) -> Part:
     """Take a text apart. Cached: what was read is compared with the words of every later turn of its session."""
-    sentences = tuple(frozenset(_telling(words(piece))) for piece in _sentences_of(text))
-    return Part(tuple(words(text)), frozenset(names(text)), sentences)
+    rows = [words(piece) for piece in _sentences_of(text)]
+    strange: dict[str, frozenset[str]] = {}
+    for row in rows:
+        if (spoken := language(row)) not in ("", "en"):
+            strange[spoken] = strange.get(spoken, frozenset()) | _latin(row)
+    sentences = tuple(frozenset(_telling(row)) for row in rows)
+    return Part(tuple(words(text)), frozenset(names(text)), sentences, strange)
 
 
 class Known:
     """What was known before: it may be said again. Taken apart only when something else is found to be repeated."""
 
     def __init__(self, texts: Iterable[str], more_names: Iterable[str]) -> None:
-        self._texts, self._more = texts, more_names
+        self._texts, self._more = texts, list(more_names)
 
     @cached_property
     def _rows(self) -> list[list[str]]:
@@ -143,6 +195,11 @@ class Known:
     def names(self) -> set[str]:
         texts = self._texts if self._rows else ()
         return set().union(*map(names, (*texts, *self._more)))
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Its words, and those of the texts whose names are known."""
+        return {word for row in (*self._rows, *map(words, self._more)) for word in row}
 
     @cached_property
     def telling(self) -> set[str]:
@@ -170,6 +227,10 @@ class Source:
         self._names = set().union(*(one.names for one in strong))
         self._names |= {name for one in light for name in one.names if _is_strange(name)}
         self._names = {name for name in self._names if not is_ours(name)}
+        self._strange: dict[str, set[str]] = {}
+        for one in (*strong, *light):
+            for spoken, found in one.strange.items():
+                self._strange.setdefault(spoken, set()).update(found)
         self._sentences = [telling for one in strong for telling in one.sentences]
         self._where: dict[str, list[int]] = {}
         for number, telling in enumerate(self._sentences):
@@ -187,7 +248,15 @@ class Source:
         whole = f" {' '.join(row)} "
         if SHORT <= len(row) < RUN and whole in self._text and whole not in self._known.text:
             return True
-        return self._is_reworded(_telling(row))
+        return self._is_reworded(_telling(row)) or self._is_translated(row)
+
+    def _is_translated(self, row: list[str]) -> bool:
+        """Has it a word in common with sentences of another language, one that was not known before?"""
+        if not self._strange or not (spoken := language(row)):
+            return False
+        others: set[str] = set().union(*(found for name, found in self._strange.items() if name != spoken))
+        shared = _latin(row) & others
+        return bool(shared) and not shared <= self._known.words
 
     def names_in(self, text: str) -> bool:
         """Has the text a name that only what was read has?"""

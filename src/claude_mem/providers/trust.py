@@ -70,7 +70,7 @@ def of_foreign(turn: Turn) -> Foreign | None:
     team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
     local = {} if turn.foreign_text == OPEN else _local(turn)
     carried = Carried() if turn.foreign_text == OPEN else turn.carried
-    quoted = () if turn.foreign_text == OPEN else pasted.others_words(turn.prompt)
+    quoted = () if turn.foreign_text == OPEN else (*pasted.others_words(turn.prompt), *_sentences(turn))
     if not team and not local and not quoted and not carried.foreign and not carried.built:
         return None
     carried = replace(carried, foreign=(*carried.foreign, "\n".join(quoted))) if quoted else carried
@@ -81,12 +81,23 @@ def of_foreign(turn: Turn) -> Foreign | None:
     return Foreign(frozenset(team), origins.reason(named or ["an earlier turn"]), source)
 
 
+def _sentence(body: Body) -> str:
+    """The path of a file whose name says more than names do: whoever named it may be a stranger."""
+    path = body.input.get("file_path") if isinstance(body, ToolUsed) else ""
+    return path if isinstance(path, str) and path and suspicion.neutral(path) != path else ""
+
+
+def _sentences(turn: Turn) -> tuple[str, ...]:
+    return tuple(path for body in turn.bodies if (path := _sentence(body)))
+
+
 def _source(
     turn: Turn, read: Mapping[int, Body], carried: Carried, *, team: Collection[int], built: Collection[int]
 ) -> phrases.Source:
     """What these events and the earlier turns show, to be compared with; without what was known before it."""
     place, first = _place(turn), min(read, default=0)
-    own = [(seq, body) for seq, body, _ in _events(turn) if seq not in read and isinstance(body, ToolUsed)]
+    tools = [(seq, body) for seq, body, _ in _events(turn) if seq not in read and isinstance(body, ToolUsed)]
+    own = [(seq, body) for seq, body in tools if not _sentence(body)]
     before = [
         pasted.own_words(turn.prompt),
         *carried.own,
