@@ -10,6 +10,7 @@ so a program that nobody thought of does too.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from claude_mem.shell import Call
 from claude_mem.text import clip, strings
 
 MOST = 20_000  # characters of a command that are looked at
+MOST_DEEP = 12  # folders below the project that are looked at
 MOST_FOLDERS = 50  # clones of a session that are remembered
 
 PACKAGES, CLONE, BRANCH, LOG, ELSEWHERE, TASK, SUBAGENT = (
@@ -144,6 +146,16 @@ def of_path(path: str, here: Here) -> str:
     if not own or path.startswith(("/dev/", "/proc/")) or "/.claude/" in path:
         return ""
     return "" if any(path == folder or path.startswith(f"{folder}/") for folder in own) else ELSEWHERE
+
+
+def is_nested(body: ToolUsed, cwd: str) -> bool:
+    """Was a file read that belongs to another repository inside this folder, as a clone does?"""
+    path = body.input.get("file_path") or body.input.get("path")
+    if not isinstance(path, str) or not cwd or not path.startswith(f"{cwd.rstrip('/')}/"):
+        return False
+    parts = path[len(cwd.rstrip("/")) + 1 :].split("/")[:MOST_DEEP]
+    folders = [f"{cwd.rstrip('/')}/{'/'.join(parts[:depth])}" for depth in range(1, len(parts))]
+    return any(os.path.lexists(f"{folder}/.git") for folder in folders if "\0" not in folder)
 
 
 def _is_below(path: str, folders: Iterable[str], here: Here) -> bool:

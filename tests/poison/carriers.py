@@ -108,7 +108,8 @@ def _bash(command: str) -> Carrier:
 def _read(path: str) -> Carrier:
     def carry(spool: Spool, text: str, folder: Path) -> None:
         given = {"file_path": path if path.startswith("/") else str(folder / path)}
-        spool("PostToolUse", tool_name="Read", tool_input=given, tool_response=f"# Kit\n\n{text}\n")
+        shown = {"type": "text", "file": {**given, "content": f"# Kit\n\n{text}\n", "numLines": 3}}
+        spool("PostToolUse", tool_name="Read", tool_input=given, tool_response=shown)
 
     return carry
 
@@ -133,6 +134,7 @@ def _later_clone(spool: Spool, text: str, folder: Path) -> None:
     """Cloned in one turn, read in the next."""
     run = {"tool_name": "Bash", "tool_input": {"command": "git clone https://git.example.org/acme/kit extern"}}
     spool("PostToolUse", **run, tool_response={"stderr": "Cloning into 'extern'..."})
+    (folder / "extern" / ".git").mkdir(parents=True)
     _next_turn(spool)
     _read("extern/README.md")(spool, text, folder)
 
