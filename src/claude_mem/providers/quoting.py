@@ -53,11 +53,11 @@ def plain_error(line: str, own: Set[str]) -> str:
         return word in _ERROR_WORDS or word in own or (word.isdigit() and len(word) <= MOST_FIGURES)
 
     for chunk in line[len(begin) :].split():
-        known = _PLAIN.fullmatch(chunk) or all(word in _ERROR_WORDS or word in own for word in phrases.words(chunk))
-        if known or kept[-1:] != [LEFT_OUT]:
-            kept.append(chunk if known else LEFT_OUT)
-    if sum(map(str.isalnum, "".join(kept))) < 3:
-        kept = []
+        plain = _PLAIN.fullmatch(chunk) or all(map(is_known, phrases.words(chunk)))
+        kept.append(chunk if plain else LEFT_OUT)
+    if kept.count(LEFT_OUT) * 2 > len(kept):
+        kept = []  # what is left says nothing
+    kept = [chunk for chunk, before in zip(kept, ["", *kept], strict=False) if not chunk == before == LEFT_OUT]
     return " ".join([*([begin] if begin else []), *kept]).rstrip(": ")
 
 
