@@ -19,6 +19,7 @@ from claude_mem import suspicion
 from claude_mem.words import STOP
 
 RUN = 5  # words in a row
+LONG_RUN = 7  # the same of texts that are mostly our own
 SHORT = 3  # the fewest words that say something
 SHARE = 0.66  # of a sentence's telling words in one sentence of the source
 MOST = 400_000  # characters of a source that are compared; of a longer one, nothing can be said
@@ -220,10 +221,11 @@ class Source:
         is_ours: Callable[[str], bool] = lambda _: False,
     ) -> None:
         strong, light = [part(text) for text in texts], [part(text) for text in weak]
-        row = [word for one in (*strong, *light) for word in one.row]  # as one: it may come in several parts
-        self._text = f" {' '.join(row)} "
+        row = [word for one in strong for word in one.row]  # as one: it may come in several parts
+        light_row = [word for one in light for word in one.row]
+        self._text, self._light_text = f" {' '.join(row)} ", f" {' '.join(light_row)} "
         self._known = Known(known, known_names)
-        self._runs = set(_runs(row))
+        self._runs = {*_runs(row), *_runs(light_row, LONG_RUN)}
         self._names = set().union(*(one.names for one in strong))
         self._names |= {name for one in light for name in one.names if _is_strange(name)}
         self._names = {name for name in self._names if not is_ours(name)}
@@ -246,7 +248,10 @@ class Source:
         if self._names_in(sentence) or self._has_run(row):
             return True
         whole = f" {' '.join(row)} "
-        if SHORT <= len(row) < RUN and whole in self._text and whole not in self._known.text:
+        shorter = (SHORT <= len(row) < RUN and whole in self._text) or (
+            RUN <= len(row) < LONG_RUN and whole in self._light_text
+        )
+        if shorter and whole not in self._known.text:
             return True
         return self._is_reworded(_telling(row)) or self._is_translated(row)
 
@@ -267,7 +272,7 @@ class Source:
         return shared - self._known.names if shared else shared
 
     def _has_run(self, row: list[str]) -> bool:
-        shared = [run for run in _runs(row) if run in self._runs]
+        shared = [run for size in (RUN, LONG_RUN) for run in _runs(row, size) if run in self._runs]
         return any(f" {' '.join(run)} " not in self._known.text for run in shared)
 
     def is_split_over(self, parts: Iterable[str]) -> bool:
@@ -293,8 +298,8 @@ def _is_strange(name: str) -> bool:
     return "://" in name or bool(re.search(r"[a-z]\.[a-z]{2,}$", name)) or (name.isalnum() and not name.isdigit())
 
 
-def _runs(row: list[str]) -> Iterator[tuple[str, ...]]:
-    return (tuple(row[at : at + RUN]) for at in range(len(row) - RUN + 1))
+def _runs(row: list[str], size: int = RUN) -> Iterator[tuple[str, ...]]:
+    return (tuple(row[at : at + size]) for at in range(len(row) - size + 1))
 
 
 def _sentences_of(text: str) -> list[str]:
