@@ -26,7 +26,7 @@ from claude_mem.text import clip, clip_closing, normal_title, shorten
 MOST_FACTS = 14
 MOST_CLAIMS = 7  # facts from the agent's words
 FIELD_CHARS = 1_500  # of a summary's field
-MOST_LEFT_OUT = 0.5  # of the agent's words, without a record of their own that waits
+LEAST_LEFT = 0.25  # of the agent's words; where less is left, they wait as a record of their own
 
 _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
@@ -136,7 +136,7 @@ def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
 
 
 def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], foreign: Foreign) -> list[Draft]:
-    """Return the record with what repeats strangers' text, where most of what was said does: else the record without it
+    """Return the record with what repeats strangers' text, where little else was said: else the record without it
     tells enough, and whoever asks for the turn finds the closing message whole."""
     if _tells_enough(own, evidence, drafts):
         return []
@@ -148,9 +148,9 @@ def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft
 
 
 def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bool:
-    """Return whether at least half of the agent's words are left in the record that is shown."""
+    """Return whether at least a quarter of the agent's words is left in the record that is shown."""
     left = len(own.evidence.message.split())
-    return bool(drafts) and left >= MOST_LEFT_OUT * len(evidence.message.split()) > 0
+    return bool(drafts) and left >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:
