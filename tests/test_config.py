@@ -192,6 +192,7 @@ ONLY_FROM_THE_FILE = {
     "monthly_cost": "900",
     "request_tokens": "32000",
     "language": "Deutsch",
+    "foreign_text": "open",
     "keep_events_days": "0",
     "keep_dead_days": "1",
     "keep_log_days": "1",

@@ -36,8 +36,8 @@ def _bash(command: str, output: Any = "", *, failed: bool = False) -> ToolUsed:
     return ToolUsed("Bash", {"command": command}, output, failed)
 
 
-def _edit(path: str) -> ToolUsed:
-    return ToolUsed("Edit", {"file_path": path})
+def _edit(path: str, old: str = "") -> ToolUsed:
+    return ToolUsed("Edit", {"file_path": path, **({"old_string": old} if old else {})})
 
 
 def test_a_commit_becomes_an_observation_with_its_files() -> None:
@@ -65,7 +65,7 @@ def test_what_failed_before_the_turn_changed_anything_is_a_fact_of_its_record() 
     made = digest(
         _turn(
             _bash("cd /shop && pytest -q", "Exit code 1\nE   KeyError: 'total'\n1 failed", failed=True),
-            _edit("/shop/basket.py"),
+            _edit("/shop/basket.py", "lines['total']"),
             _bash("pytest  -q", {"stdout": "4 passed"}),
             Stopped("Fixed. The problem was that a missing key was not handled."),
         )
@@ -190,7 +190,7 @@ def test_a_failure_behind_a_pipe_is_a_failure() -> None:
     made = digest(
         _turn(
             _bash("pytest -q 2>&1 | tail -5", {"stdout": "E   ValueError: no total\n1 failed, 3 passed"}),
-            _edit("/shop/basket.py"),
+            _edit("/shop/basket.py", "raise ValueError('no total')"),
             _bash("cd /shop && timeout 60 pytest -q | tail -2", {"stdout": "4 passed in 0.1s"}),
         )
     )

@@ -27,6 +27,7 @@ PREFIX = "CLAUDE_MEM_"
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 VERBOSITIES = ("minimal", "normal", "verbose")
+FOREIGN_TEXTS = ("strict", "balanced", "open")
 PROVIDERS = (
     "auto", "local", "claude", "anthropic", "openai", "openrouter", "gemini", "ollama", "lmstudio", "vllm",
 )  # fmt: skip
@@ -139,6 +140,13 @@ class Config:
     )
     request_tokens: int = setting(
         8_000, "The most tokens of one request and its answer together.", low=4_000, high=32_000
+    )
+    foreign_text: str = setting(
+        "balanced",
+        "What is told of an agent's words after it read what strangers wrote (packages, clones, logs, pages …):"
+        " `balanced` leaves out sentences that repeat it; `strict` leaves out all words of such a turn; `open` compares"
+        " only with trackers and forges (docs/trust.md).",
+        choices=FOREIGN_TEXTS,
     )
     verbosity: str = setting("normal", "How much a model should keep: minimal, normal or verbose.", choices=VERBOSITIES)
     mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")

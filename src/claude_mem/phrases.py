@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from claude_mem import suspicion
 from claude_mem.words import STOP
 
 RUN = 5  # words in a row
+LONG_RUN = 7  # the same of texts that are mostly our own
 SHORT = 3  # the fewest words that say something
 SHARE = 0.66  # of a sentence's telling words in one sentence of the source
 MOST = 400_000  # characters of a source that are compared; of a longer one, nothing can be said
@@ -106,20 +109,131 @@ def answered(text: str, own: str) -> str:
     return "\n".join(part for part in _sentences_of(text) if f" {' '.join(words(part))} " not in known)
 
 
-class Source:
-    """What was read, as far as it was not known before. `known` comes from elsewhere: it may be said again."""
+# Words that say which language a sentence is in. Of a script of its own none are needed.
+_FUNCTION_WORDS = {
+    "en": "the of and is are was to in that this which with has have been through before it on for by not as",
+    "de": "der die das und ist nicht werden wird mit dieses diese über vor muss jedem den dem von zu auf für ein eine",
+    "fr": "le la les des de et est sont par qui une un avant dans cette pour chaque doit pas sur du",
+    "es": "el la las los de y es se que una un antes mediante cada esta debe por con del para no",
+    "pt": "o a os as de e são por que uma um antes cada desta precisa para com não do da",
+    "it": "il la le gli di e è sono che una un prima tramite ogni questo deve per con non del della",
+    "nl": "de het een en is zijn van voor met dit moet elke niet door op te worden",
+    "pl": "i w na z do jest są przez przed każdym nie się które tego tej być",
+    "tr": "bu ve ile için bir her önce olarak olan değil gerekir kadar",
+}
+_LANGUAGES = {
+    language: frozenset(suspicion.bare_text(listed).casefold().split()) for language, listed in _FUNCTION_WORDS.items()
+}
+_SCRIPTS = (
+    ("ru", re.compile("[\u0400-\u04ff]")), ("ar", re.compile("[\u0600-\u06ff]")), ("hi", re.compile("[\u0900-\u097f]")),
+    ("ja", re.compile("[\u3040-\u30ff]")), ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
+    ("zh", re.compile("[\u3400-\u9fff]")), ("he", re.compile("[\u0590-\u05ff]")), ("th", re.compile("[\u0e00-\u0e7f]")),
+    ("el", re.compile("[\u0370-\u03ff]")),
+)  # fmt: skip
+LEAST_LETTERS = 4  # of a script, or of a word that two languages share
+LEAST_FUNCTION_WORDS = 2
 
-    def __init__(self, texts: Iterable[str], *, known: Iterable[str] = (), known_names: Iterable[str] = ()) -> None:
-        texts, known = list(texts), list(known)
-        row = [word for text in texts for word in words(text)]  # as one: it may come in several parts
-        self._text = f" {' '.join(row)} "
-        self._known = "\n".join(f" {' '.join(words(text))} " for text in known)
-        before = set().union(*(set(_runs(words(text))) for text in known)) if known else set()
-        self._runs = set(_runs(row)) - before
-        self._names = set().union(*map(names, texts)) if texts else set()
-        self._names -= set().union(*map(names, (*known, *known_names))) if known or known_names else set()
-        self._known_words = _telling(word for text in known for word in words(text))
-        self._sentences = [_telling(words(part)) for text in texts for part in _sentences_of(text)]
+
+def language(row: Iterable[str]) -> str:
+    """Guess the language of a sentence, given its words; empty if nothing tells."""
+    row = list(row)
+    text = " ".join(row)
+    if not text.isascii():
+        for name, script in _SCRIPTS:
+            if len(script.findall(text)) >= LEAST_LETTERS:
+                return name
+    counts = {name: sum(word in listed for word in row) for name, listed in _LANGUAGES.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] >= LEAST_FUNCTION_WORDS else ""
+
+
+def _latin(row: Iterable[str]) -> set[str]:
+    return {
+        word for word in row if len(word) >= LEAST_LETTERS and word.isascii() and word.isalnum() and word not in STOP
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One text, taken apart: its words, the names in it, the telling words of each sentence. `strange` are the words in
+    Latin letters of sentences in another language than English: one that turns up in a sentence of yet another
+    language is a name that was translated along."""
+
+    row: tuple[str, ...]
+    names: frozenset[str]
+    sentences: tuple[frozenset[str], ...]
+    strange: Mapping[str, frozenset[str]]
+
+
+@lru_cache(maxsize=64)
+def part(text: str) -> Part:
+    """Take a text apart. Cached: what was read is compared with the words of every later turn of its session."""
+    rows = [words(piece) for piece in _sentences_of(text)]
+    strange: dict[str, frozenset[str]] = {}
+    for row in rows:
+        if (spoken := language(row)) not in ("", "en"):
+            strange[spoken] = strange.get(spoken, frozenset()) | _latin(row)
+    sentences = tuple(frozenset(_telling(row)) for row in rows)
+    return Part(tuple(words(text)), frozenset(names(text)), sentences, strange)
+
+
+class Known:
+    """What was known before: it may be said again. Taken apart only when something else is found to be repeated."""
+
+    def __init__(self, texts: Iterable[str], more_names: Iterable[str]) -> None:
+        self._texts, self._more = texts, list(more_names)
+
+    @cached_property
+    def _rows(self) -> list[list[str]]:
+        self._texts = list(self._texts)
+        return [words(text) for text in self._texts]
+
+    @cached_property
+    def text(self) -> str:
+        return "\n".join(f" {' '.join(row)} " for row in self._rows)
+
+    @cached_property
+    def names(self) -> set[str]:
+        texts = self._texts if self._rows else ()
+        return set().union(*map(names, (*texts, *self._more)))
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Its words, and those of the texts whose names are known."""
+        return {word for row in (*self._rows, *map(words, self._more)) for word in row}
+
+    @cached_property
+    def telling(self) -> set[str]:
+        return _telling(word for row in self._rows for word in row)
+
+
+class Source:
+    """What was read, as far as it was not known before. `known` comes from elsewhere: it may be said again. Of `weak`
+    texts, which are mostly our own, only runs of words count, and names that no code is made of."""
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        *,
+        known: Iterable[str] = (),
+        known_names: Iterable[str] = (),
+        weak: Iterable[str] = (),
+        is_ours: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        strong, light = [part(text) for text in texts], [part(text) for text in weak]
+        row = [word for one in strong for word in one.row]  # as one: it may come in several parts
+        light_row = [word for one in light for word in one.row]
+        self._text, self._light_text = f" {' '.join(row)} ", f" {' '.join(light_row)} "
+        self._known = Known(known, known_names)
+        self._runs = {*_runs(row), *_runs(light_row, LONG_RUN)}
+        self._names = set().union(*(one.names for one in strong))
+        self._names |= {name for one in light for name in one.names if _is_strange(name)}
+        self._names = {name for name in self._names if not is_ours(name)}
+        self._strange: dict[str, set[str]] = {}
+        for one in (*strong, *light):
+            for spoken, found in one.strange.items():
+                self._strange.setdefault(spoken, set()).update(found)
+        self._sentences = [telling for one in strong for telling in one.sentences]
         self._where: dict[str, list[int]] = {}
         for number, telling in enumerate(self._sentences):
             for word in telling:
@@ -131,28 +245,61 @@ class Source:
 
     def is_repeated(self, sentence: str) -> bool:
         row = said(sentence)
-        if not self._names.isdisjoint(names(sentence)) or not self._runs.isdisjoint(_runs(row)):
+        if self._names_in(sentence) or self._has_run(row):
             return True
         whole = f" {' '.join(row)} "
-        if 1 < len(row) < RUN and whole in self._text and whole not in self._known:
+        shorter = (SHORT <= len(row) < RUN and whole in self._text) or (
+            RUN <= len(row) < LONG_RUN and whole in self._light_text
+        )
+        if shorter and whole not in self._known.text:
             return True
-        return self._is_reworded(_telling(row))
+        return self._is_reworded(_telling(row)) or self._is_translated(row)
+
+    def _is_translated(self, row: list[str]) -> bool:
+        """Has it a word in common with sentences of another language, one that was not known before?"""
+        if not self._strange or not (spoken := language(row)):
+            return False
+        others: set[str] = set().union(*(found for name, found in self._strange.items() if name != spoken))
+        shared = _latin(row) & others
+        return bool(shared) and not shared <= self._known.words
+
+    def names_in(self, text: str) -> bool:
+        """Has the text a name that only what was read has?"""
+        return bool(self._names_in(text))
+
+    def _names_in(self, text: str) -> set[str]:
+        shared = self._names & names(text)
+        return shared - self._known.names if shared else shared
+
+    def _has_run(self, row: list[str]) -> bool:
+        shared = [run for size in (RUN, LONG_RUN) for run in _runs(row, size) if run in self._runs]
+        return any(f" {' '.join(run)} " not in self._known.text for run in shared)
+
+    def is_split_over(self, parts: Iterable[str]) -> bool:
+        """Do several texts repeat together what none of them repeats alone?"""
+        rows = [said(text) for text in parts]
+        return any(self._has_run([word for row in order for word in row]) for order in (rows, rows[::-1]))
 
     def _is_reworded(self, telling: set[str]) -> bool:
         """Most of its telling words in one sentence of the source, and one at least that was not known."""
-        if len(telling) < SHORT or not (telling - self._known_words) & self._where.keys():
+        if len(telling) < SHORT or not telling & self._where.keys():
             return False
         shared = Counter(number for word in telling for number in self._where.get(word, ()))
         for number, count in shared.most_common():
             if count < SHARE * len(telling):
                 return False
-            if (telling & self._sentences[number]) - self._known_words:
+            if (telling & self._sentences[number]) - self._known.telling:
                 return True
         return False
 
 
-def _runs(row: list[str]) -> Iterator[tuple[str, ...]]:
-    return (tuple(row[at : at + RUN]) for at in range(len(row) - RUN + 1))
+def _is_strange(name: str) -> bool:
+    """A name that no identifier of code looks like: an address, a host, letters and figures in one word."""
+    return "://" in name or bool(re.search(r"[a-z]\.[a-z]{2,}$", name)) or (name.isalnum() and not name.isdigit())
+
+
+def _runs(row: list[str], size: int = RUN) -> Iterator[tuple[str, ...]]:
+    return (tuple(row[at : at + size]) for at in range(len(row) - size + 1))
 
 
 def _sentences_of(text: str) -> list[str]:
@@ -167,6 +314,11 @@ def without_repeats(text: str, source: Source) -> str:
 _AFTER_SENTENCE = re.compile(r"(?<=[.!?])(?=\s)|(?<=[。！？])")
 
 
+def sentences(line: str) -> list[str]:
+    """The sentences of a line, each with the space before it."""
+    return _AFTER_SENTENCE.split(line)
+
+
 def _kept(line: str, source: Source) -> str:
-    parts = _AFTER_SENTENCE.split(line)
+    parts = sentences(line)
     return "".join(part for part in parts if not source.is_repeated(part)) if line.strip() else line

@@ -136,6 +136,16 @@ class Exchange:
     closing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What earlier turns of the session have read."""
+
+    foreign: tuple[str, ...] = ()  # strangers' text
+    built: tuple[str, ...] = ()  # what builds and tests printed, which may quote some
+    own: tuple[str, ...] = ()  # files of the project
+    fetched: frozenset[str] = frozenset()  # folders that were cloned or unpacked, remotes that were added
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A prompt and what followed, as the compressor sees it."""
@@ -156,6 +166,9 @@ class Turn:
     remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
     host: str = ""  # the agent, where that is known
     previous: tuple[Exchange, ...] = ()  # the turns just before this one, the nearest last: "yes" answers one of them
+    carried: Carried = Carried()
+    trusted: frozenset[str] = frozenset()  # sources that the person trusts in the project
+    foreign_text: str = "balanced"  # how words are treated that rest on strangers' text: a setting
 
     @property
     def newest_seq(self) -> int:

@@ -136,11 +136,12 @@ def _is_own_address(url: str, server: set[str], place: Place) -> bool:
     """`https://linear.app/…` for the server `linear`; of a forge only this repository."""
     host = (urlsplit(url).hostname or "").lower()
     if host in ("github.com", "gitlab.com") or server & {"github", "gitlab", "bitbucket", "gitea"}:
-        return _owns_page(url, place)
+        return owns_page(url, place)
     return any(word in host.split(".") for word in server if len(word) > 3)
 
 
-def _owns_page(url: str, place: Place) -> bool:
+def owns_page(url: str, place: Place) -> bool:
+    """Is it a page of this repository on its forge?"""
     parts = urlsplit(url)
     path = [part for part in parts.path.split("/") if part]
     if parts.hostname == "api.github.com" and path[:1] == ["repos"]:
@@ -194,7 +195,7 @@ def _is_own_forge(fetch: Fetch, place: Place) -> bool:
     plain = [word for option, word in options if not option]
     if not plain or plain[0] not in _OWN_TOPICS:
         return False
-    if not all(_owns_page(url, place) for word in plain[1:] for url in URL.findall(word)):
+    if not all(owns_page(url, place) for word in plain[1:] for url in URL.findall(word)):
         return False
     if plain[0] == "api":
         return _is_own_endpoint(plain[1] if len(plain) > 1 else "", call.words, place)
@@ -203,7 +204,7 @@ def _is_own_forge(fetch: Fetch, place: Place) -> bool:
 
 def _is_own_endpoint(endpoint: str, words: Sequence[str], place: Place) -> bool:
     if URL.match(endpoint):
-        return _owns_page(endpoint, place)
+        return owns_page(endpoint, place)
     path = endpoint.strip("/").split("?")[0].split("/")
     if path[0] == "graphql":
         return _is_own_query(" ".join(words), place)

@@ -2,8 +2,8 @@
 
 Rules, no model: a judge that reads can be talked to. A rule is a chain of words (`data/suspicion.toml`), each within a
 few characters of the one before; looking for them takes one pass a word, so the time grows with the text and with
-nothing else. English, Chinese, German and French. Before that the text is folded: hidden characters, accents,
-look-alike letters, escapes and base64 are no disguise.
+nothing else. Four languages, and the override in ten more. Before that the text is folded: hidden characters, accents,
+look-alike letters, small capitals, figures for letters, escapes and base64 are no disguise.
 
 What is found is not deleted: it is held until a person has looked at it. The words of a plain lie can't be told from
 those of a plain fact; that is what origins are for.
@@ -19,7 +19,8 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 from claude_mem.text import plain
 
@@ -82,10 +83,16 @@ def _chain(line: str) -> Chain:
 
 
 def _word(given: str) -> Word:
-    bare = given.removeprefix("^")
+    bare = _unaccented(given.removeprefix("^"))
     text = bare.rstrip("*")
     stem = bare != text or not text[-1].isalnum() or text == "http"
-    return Word(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=given != bare)
+    return Word(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=given.startswith("^"))
+
+
+def _unaccented(text: str) -> str:
+    """The text as letters alone: accents, and the parts that compose a letter, count for nothing."""
+    split = unicodedata.normalize("NFKD", text)
+    return "".join(letter for letter in split if not unicodedata.combining(letter))
 
 
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "suspicion.toml").read_text("utf-8"))
@@ -184,7 +191,37 @@ def addresses(text: str) -> str:
 
 def is_name(text: str) -> bool:
     """Is it called as files are? Whoever may give names could write a sentence, or a part of one."""
-    return bool(_NAME.fullmatch(text)) and not rule(text)
+    return bool(_NAME.fullmatch(text)) and not is_sentence(text) and not rule(text)
+
+
+MOST_WORDS = 8  # in the name of a file, a folder, a branch or a project
+MOST_SPACED = 4  # the same with spaces between them
+MOST_WIDE = 16  # letters of a script without spaces
+_WIDE_LETTERS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+
+
+def is_sentence(name: str) -> bool:
+    """Does a name say more than names do? Each part of a path counts by itself."""
+    return any(
+        len(part.split()) > MOST_SPACED
+        or len(_SEPARATORS.sub(" ", part).split()) > MOST_WORDS
+        or len(_WIDE_LETTERS.findall(part)) > MOST_WIDE
+        for part in name.split("/")
+    )
+
+
+@lru_cache(maxsize=2_048)  # a turn names the same few files again and again
+def neutral(path: str) -> str:
+    """The path with `…` in place of each part that reads like a sentence or an instruction; its ending stays."""
+    if not is_sentence(path) and not rule(path):
+        return path
+    parts = [_without_stem(part) if is_sentence(part) or rule(part) else part for part in path.split("/")]
+    return "/".join(parts) if not rule(" ".join(parts)) else "…"
+
+
+def _without_stem(name: str) -> str:
+    ending = PurePosixPath(name).suffix
+    return f"…{ending}" if re.fullmatch(r"\.\w{1,8}", ending) else "…"
 
 
 def imitates(text: str) -> str:
@@ -209,6 +246,8 @@ def _first(text: str, *, advice: bool, but: Sequence[str] = ()) -> str:
     if is_hidden(text):
         return "hidden"
     shown = _folded(text)
+    if _is_spelled_out(shown.spaced) or _is_in_figures(shown.spaced):
+        return "hidden"
     for name in (name for name in _SPEAKS if name not in but):
         variants = shown.spoken if name in _OF_SENTENCES else (shown.spaced, shown.parted)
         if any(_has(variant, name, _SPEAKS) for variant in variants):
@@ -235,6 +274,22 @@ def is_hidden(text: str) -> bool:
         return False
     turned = _TURNED.search(text) and not _RIGHT_TO_LEFT.search(text)
     return bool(turned or _TAG_LETTERS.search(text) or len(_ZERO_WIDTH.findall(text)) >= 3)
+
+
+def _is_spelled_out(text: str) -> bool:
+    """`i g n o r e  a l l`: no one writes a sentence so who wants it to be found."""
+    runs = (run[0] for run in _SPACED_OUT.finditer(text))
+    return any(len({letter for letter in run if letter.isalpha()}) >= LEAST_LETTERS for run in runs)
+
+
+LEAST_LETTERS = 8  # different ones, in letters that are spelled out
+
+
+def _is_in_figures(text: str) -> bool:
+    """Is it an override once figures are read as the letters that they look like?"""
+    if len(_FIGURE_IN_WORD.findall(text)) < LEAST_FIGURES:
+        return False
+    return _has(text.translate(_FIGURES), "override", _SPEAKS)
 
 
 def _has(text: str, name: str, rules: dict[str, tuple[Chain, ...]]) -> bool:
@@ -308,6 +363,16 @@ _ALIKE = str.maketrans(
 )
 
 
+_SMALL_CAPITALS = str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnoprstuvwyz")
+_FIGURES = str.maketrans("013457@$", "oieastas")  # in place of letters: `1gn0r3`
+_FIGURE_IN_WORD = re.compile(
+    r"(?<![\w@$])(?=[\w@$]{0,20}[a-z])[a-z@$]{0,12}[013457@$][a-z013457@$]{1,20}(?![\w@$])", re.I
+)
+LEAST_FIGURES = 3  # words with figures in place of letters, in a text that may be disguised so
+# Letters with a space or a mark between each two: as many as a sentence has.
+_SPACED_OUT = re.compile(r"(?<![^\W\d_])(?:[^\W\d_][ ._·-]{1,3}){12,400}[^\W\d_](?![^\W\d_])")
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """A text as its words are looked for. `lined` keeps the ends of lines, `parted` takes every mark between words for
@@ -343,8 +408,8 @@ def bare_text(text: str) -> str:
     bare = plain("\n".join([text, *_decoded(text)]))
     if bare.isascii():
         return bare
-    bare = unicodedata.normalize("NFKD", bare.translate(_ALIKE) if _mixed(bare) else bare)
-    return "".join(letter for letter in bare if not unicodedata.combining(letter))
+    bare = bare.translate(_SMALL_CAPITALS)
+    return _unaccented(bare.translate(_ALIKE) if _mixed(bare) else bare)
 
 
 def _mixed(text: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem import origins, privacy, suspicion
+from claude_mem import foreign, origins, privacy, suspicion
 from claude_mem.pipeline import context
 from claude_mem.providers import trust
 from claude_mem.store import corrections
@@ -252,6 +252,7 @@ def _without(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     match what:
         case "origins":
             monkeypatch.setattr(origins, "of", _all_local)
+            monkeypatch.setattr(foreign, "name", lambda *_: "")
         case "rules":
             for name in ("rule", "addresses", "imitates"):
                 monkeypatch.setattr(suspicion, name, _never)

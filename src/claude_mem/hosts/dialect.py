@@ -33,17 +33,22 @@ def is_said(text: str) -> bool:
 def tool_used(name: str, given: Any, output: Any, *, failed: bool, agent_id: str = "") -> ToolUsed:
     """A tool call as hooks and transcripts tell it, without what would only be a copy."""
     arguments = given if isinstance(given, dict) else {} if given is None else {"input": given}
-    lean = output if name.startswith("mcp__") else _lean(output)  # of those nothing is on disk
-    return ToolUsed(name[:200], arguments, lean, failed, agent_id[:200])
+    # Of a server's answer nothing is on disk; what is read is dropped later, once it is known whose file it is.
+    whole = name.startswith("mcp__") or name in READERS
+    return ToolUsed(name[:200], arguments, output if whole else lean(output), failed, agent_id[:200])
 
 
-def _lean(output: Any) -> Any:
+READERS = ("Read", "NotebookRead", "Grep")
+
+
+def lean(output: Any) -> Any:
+    """The response of a tool without what would only be a copy."""
     if not isinstance(output, dict):
         return output
-    lean = {key: item for key, item in output.items() if key not in _NOT_KEPT}
-    if isinstance(file := lean.get("file"), dict):
-        lean["file"] = {key: item for key, item in file.items() if key not in _NOT_KEPT}
-    return lean
+    rest = {key: item for key, item in output.items() if key not in _NOT_KEPT}
+    if isinstance(file := rest.get("file"), dict):
+        rest["file"] = {key: item for key, item in file.items() if key not in _NOT_KEPT}
+    return rest
 
 
 def string(found: Any) -> str:

@@ -355,7 +355,7 @@ def told(text: str) -> str:
 
 def name(text: str, *, instead: str = "") -> str:
     """The name of a project or a file: whoever may give names could say something by them."""
-    return instead if suspicion.rule(text) else told(text)
+    return instead if suspicion.is_sentence(text) or suspicion.rule(text) else told(text)
 
 
 def apart(lines: Sequence[tuple[str, bool]]) -> list[bool]:

@@ -13,7 +13,7 @@ from claude_mem.pipeline.compress import worth_refining
 from claude_mem.pipeline.refine import ASKED, Refiner
 from claude_mem.providers import request
 from claude_mem.providers.base import Usage
-from claude_mem.store import backfills, jobs, ledger, turns
+from claude_mem.store import backfills, jobs, ledger
 from claude_mem.store.database import Connection, Row
 
 SAMPLE = 100  # requests that are really built; of more turns, these speak for the rest
@@ -57,14 +57,14 @@ async def _wanted(refiner: Refiner, paths: Sequence[str]) -> list[tuple[int, int
     """Turns by their number and newest event: there may be many, and each may be large."""
     found = []
     for turn_id, seq in await refiner.db.read(backfills.unrefined, paths):
-        turn = await refiner.db.read(turns.load, turn_id)
+        turn = await refiner.load(turn_id)
         if turn is not None and worth_refining(turn) and (await refiner.db.read(ledger.tries, turn_id)).left:
             found.append((turn_id, seq))
     return found
 
 
 async def _most(refiner: Refiner, turn_id: int) -> Usage:
-    turn = await refiner.db.read(turns.load, turn_id)
+    turn = await refiner.load(turn_id)
     if turn is None:
         return Usage()
     sent = await refiner.prepare(turn)

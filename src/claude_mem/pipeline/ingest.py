@@ -19,11 +19,12 @@ from typing import Any
 import apsw
 import msgspec
 
-from claude_mem import ids, origins, privacy, sources, withheld
+from claude_mem import foreign, ids, origins, privacy, sources, withheld
 from claude_mem.config import Config
 from claude_mem.errors import BadRecord, Noise
 from claude_mem.failpoints import failpoint
 from claude_mem.hosts import payload
+from claude_mem.hosts.dialect import READERS, lean
 from claude_mem.origins import EXTERNAL, SUSPECT, TRUSTED
 from claude_mem.projects import Project, named, resolve
 from claude_mem.providers import trust
@@ -203,6 +204,7 @@ def clean(event: Event, config: Config) -> Event:
     """What files of secrets hold, private parts and secrets out, unstorable characters replaced, long texts clipped. In
     this order: half a secret would not be recognised."""
     origin = event.origin or origins.of(event.body, cwd=event.cwd)  # before anything is cut out of it
+    event = replace(event, body=_without_copies(event.body, event.cwd))
     team = isinstance(event.body, ToolUsed) and origin == EXTERNAL and sources.may_be_team(event.body)
     most = _most_chars(event.body, config, team=team)
     shown = _without_hidden(event.body, config, withhold=config.redact_secrets)
@@ -223,6 +225,14 @@ def clean(event: Event, config: Config) -> Event:
         tool_use_id=storable(event.tool_use_id),
         transcript_path=storable(event.transcript_path),
     )
+
+
+def _without_copies(body: Body, cwd: str) -> Body:
+    """Without the content of the project's own files: it is on disk. What strangers wrote stays, to be compared."""
+    if not isinstance(body, ToolUsed) or body.name not in READERS or not isinstance(body.output, dict):
+        return body
+    is_foreign = foreign.name(body, foreign.Here(cwd, cwd)) or foreign.is_nested(body, cwd)
+    return body if is_foreign else msgspec.structs.replace(body, output=lean(body.output))
 
 
 def _most_chars(body: Body, config: Config, *, team: bool) -> int:

@@ -97,6 +97,11 @@ async def _unrecorded(_: bytes, **__: object) -> None:
 class Refiner:
     """Everything refining needs. `runtime` names this life of the worker."""
 
+    async def load(self, turn_id: int) -> Turn | None:
+        """Return a turn as the settings want it to be judged; None if it has vanished."""
+        turn = await self.db.read(turns.load, turn_id)
+        return replace(turn, foreign_text=self.config.foreign_text) if turn else None
+
     def __init__(self, db: Database, chain: Chain, config: Config, mode: Mode, *, runtime: str) -> None:
         self.db = db
         self.chain = chain
@@ -117,7 +122,7 @@ class Refiner:
     async def refine(self, job: Job) -> Commit:
         """The stage."""
         turn_id, seq, *asked_for = job.subject.split(".")
-        turn = await self.db.read(turns.load, int(turn_id))
+        turn = await self.load(int(turn_id))
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
             return nothing  # gone, or grown: then another job asks for it
         tries = await self.db.read(ledger.tries, turn.id)
@@ -457,8 +462,8 @@ def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset(), *, o
     draft = local.digest(turn)
     if taint := trust.of(turn) or trust.of_reply(asked.read, asked.reply.text, outside=outside):
         return beside(turn, draft, asked.read, author, taint, settled=settled)
-    if team := trust.of_team(turn):
-        told, repeats = trust.unrepeated(asked.read, team)
+    if foreign := trust.of_foreign(turn):
+        told, repeats = trust.unrepeated(asked.read, foreign)
         made = merge(turn, draft, told, author, settled=settled)
-        return with_repeats(turn, made, repeats, team, settled=settled)
+        return with_repeats(turn, made, repeats, foreign, settled=settled)
     return merge(turn, draft, asked.read, author, settled=settled)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from claude_mem import patches, shell
+from claude_mem import patches, shell, suspicion
 from claude_mem.providers import rules, symbols
 from claude_mem.providers.symbols import Change
 from claude_mem.records import Body, Stopped, SubagentStopped, ToolUsed, Turn
@@ -501,7 +501,7 @@ def _path(body: ToolUsed, turn: Turn) -> str:
 def _inside(path: str, turn: Turn) -> str:
     """Within the project, as people name it."""
     bases = [base.rstrip("/") + "/" for base in (turn.root, turn.cwd) if base]
-    return next((path[len(base) :] for base in bases if path.startswith(base)), path)
+    return suspicion.neutral(next((path[len(base) :] for base in bases if path.startswith(base)), path))
 
 
 def _wanted(body: ToolUsed) -> str:

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from claude_mem import phrases, suspicion
+from claude_mem import pasted, phrases, suspicion
 from claude_mem.origins import EXTERNAL
-from claude_mem.providers import candidates, kinds, markdown, openings, prose, ranking, rules, subjects, trust
+from claude_mem.providers import candidates, kinds, markdown, openings, prose, quoting, ranking, rules, subjects, trust
 from claude_mem.providers.asked import asked
 from claude_mem.providers.candidates import Candidate, Story
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
-from claude_mem.providers.trust import Taint, Team
+from claude_mem.providers.trust import Foreign, Taint
 from claude_mem.providers.words import content_words, names
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, clip_closing, normal_title, shorten
@@ -27,30 +27,44 @@ from claude_mem.text import clip, clip_closing, normal_title, shorten
 MOST_FACTS = 14
 MOST_CLAIMS = 7  # facts from the agent's words
 FIELD_CHARS = 1_500  # of a summary's field
+LEAST_LEFT = 0.25  # of the agent's words; where less is left, they wait as a record of their own
 
 _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
 
 class LocalCompressor:
+    """`foreign_text` is the setting of that name."""
+
+    def __init__(self, foreign_text: str = trust.BALANCED) -> None:
+        self.foreign_text = foreign_text
+
     async def compress(self, turn: Turn) -> Digest:
+        turn = replace(turn, foreign_text=self.foreign_text)
         return await asyncio.to_thread(digest, turn)  # a long turn takes a while: nobody else waits for it
 
 
 def digest(turn: Turn) -> Digest:
     """Return what the turn did and what is worth keeping of it."""
-    evidence = gather(turn)
+    stated = rules.rules(turn)
+    evidence = quoting.with_plain_errors(gather(turn), turn)
+    foreign = trust.of_foreign(turn)
+    turn = replace(turn, prompt=pasted.own_words(turn.prompt))
     closing_trust = "agent"
     if taint := trust.of(turn):
-        own = story_of(turn, replace(_own(evidence, taint), message=""))
-        drafts, closing_trust = [*write(turn, own), *_held(turn, evidence, taint)], taint.trust
-    elif team := trust.of_team(turn):
-        own = story_of(turn, _unrepeated(evidence, team))
-        drafts, closing_trust = write(turn, own), EXTERNAL
-        drafts += _repeated(turn, evidence, own, drafts, team)
+        own = story_of(turn, replace(_own(evidence, taint), message=trust.grounded(evidence, turn, taint)))
+        drafts, closing_trust = write(turn, own), taint.trust
+        if not _tells_enough(own, evidence, drafts):
+            drafts += _held(turn, evidence, taint)
+    elif foreign:
+        own = story_of(turn, _unrepeated(evidence, foreign))
+        drafts = write(turn, own)
+        drafts += _repeated(turn, evidence, own, drafts, foreign)
+        if foreign.seqs or own.evidence.message != evidence.message:
+            closing_trust = EXTERNAL
     else:
         own = story_of(turn, evidence)
         drafts = write(turn, own)
-    drafts = [*rules.rules(turn), *_without_repeats(drafts, turn.known)]
+    drafts = [*stated, *_without_repeats(drafts, turn.known)]
     summary = replace(summarize(turn, own), closing=clip_closing(evidence.message), closing_trust=closing_trust)
     weighed = trust.weigh_all(drafts, turn)
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
@@ -85,25 +99,26 @@ def _own(evidence: Evidence, taint: Taint) -> Evidence:
     )
 
 
-def _unrepeated(evidence: Evidence, team: Team) -> Evidence:
-    """Return the evidence without what was read from the team's own sources and without what repeats it."""
-    bare = _own(evidence, Taint(EXTERNAL, team.why, team.seqs))
-    repeats = team.source.is_repeated_in
+def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
+    """Return the evidence without what repeats strangers' text, and without what was read from the team's own sources."""
+    bare = _own(evidence, Taint(EXTERNAL, foreign.why, foreign.seqs)) if foreign.seqs else evidence
+    repeats = foreign.source.is_repeated_in
+    commits = [commit for commit in evidence.commits if commit.seq not in foreign.seqs]
+    split = len(commits) > 1 and foreign.source.is_split_over([commit.subject for commit in commits])
     return replace(
         bare,
-        message=phrases.without_repeats(evidence.message, team.source),
+        message=phrases.without_repeats(evidence.message, foreign.source),
         searched=tuple(item for item in evidence.searched if not repeats(item.text)),
         reported=tuple(
-            replace(item, text=phrases.without_repeats(item.text, team.source)) for item in evidence.reported
+            replace(item, text=phrases.without_repeats(item.text, foreign.source)) for item in evidence.reported
         ),
         made=tuple(item for item in evidence.made if not repeats(item.text)),
         tasks=tuple(task for task in evidence.tasks if not repeats(task.subject)),
         plan="" if repeats(evidence.plan) else evidence.plan,
         answers=tuple(item for item in evidence.answers if not repeats(item.text)),
         commits=tuple(
-            replace(commit, subject="", body="") if repeats(f"{commit.subject}\n{commit.body}") else commit
-            for commit in evidence.commits
-            if commit.seq not in team.seqs
+            replace(commit, subject="", body="") if split or repeats(f"{commit.subject}\n{commit.body}") else commit
+            for commit in commits
         ),
     )
 
@@ -121,13 +136,22 @@ def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
-def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], team: Team) -> list[Draft]:
-    """Return the record with what repeats the source, where the record without it lacks something."""
+def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], foreign: Foreign) -> list[Draft]:
+    """Return the record with what repeats strangers' text, where little else was said: else the record without it
+    tells enough, and whoever asks for the turn finds the closing message whole."""
+    if _tells_enough(own, evidence, drafts):
+        return []
     if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
         return []
     shown = {draft.title for draft in drafts}
     whole = [draft for draft in write(turn, story_of(turn, evidence)) if draft.title not in shown]
-    return [replace(draft, key="said", trust=EXTERNAL, why=team.why) for draft in whole]
+    return [replace(draft, key="said", trust=EXTERNAL, why=foreign.why) for draft in whole]
+
+
+def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bool:
+    """Return whether at least a quarter of the agent's words is left in the record that is shown."""
+    left = len(own.evidence.message.split())
+    return bool(drafts) and left >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
 def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:

@@ -17,7 +17,7 @@ from claude_mem.providers import trust
 from claude_mem.providers.evidence import Evidence, gather
 from claude_mem.providers.prose import as_title, is_decision
 from claude_mem.providers.reply import Read, Said
-from claude_mem.providers.trust import Taint, Team
+from claude_mem.providers.trust import Foreign, Taint
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import normal_title
 
@@ -62,12 +62,12 @@ def beside(
 
 
 def with_repeats(
-    turn: Turn, made: Digest, repeats: Sequence[Said], team: Team, *, settled: frozenset[str] = frozenset()
+    turn: Turn, made: Digest, repeats: Sequence[Said], foreign: Foreign, *, settled: frozenset[str] = frozenset()
 ) -> Digest:
     """The digest, and held beside it what a model only repeats of what was read from the team's own sources."""
     found = gather(turn)
     joined = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(repeats)]
-    held = [_hold(replace(item, key=f"repeats:{item.key}"), EXTERNAL, team.why, turn) for item in joined]
+    held = [_hold(replace(item, key=f"repeats:{item.key}"), EXTERNAL, foreign.why, turn) for item in joined]
     return replace(made, observations=(*made.observations, *(item for item in held if item.key not in settled)))
 
 

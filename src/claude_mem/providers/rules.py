@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from claude_mem import origins, rule_topics, rule_words
+from claude_mem import origins, pasted, rule_topics, rule_words
 from claude_mem.records import Draft, Fact, Prompted, ToolUsed, Turn, Type
 
 MOST_RULES = 5  # a turn; more are a document
@@ -74,10 +74,10 @@ def key(words: str) -> str:
 def _texts(turn: Turn) -> Iterator[tuple[int, str]]:
     """Yield each text of the user with the event it stands in."""
     if not any(isinstance(body, Prompted) for body in turn.bodies) and turn.seqs:
-        yield turn.seqs[0], turn.prompt  # the events were let go of, the prompt was kept
+        yield turn.seqs[0], pasted.own_words(turn.prompt)  # the events were let go of, the prompt was kept
     for seq, body in zip(turn.seqs, turn.bodies, strict=True):
         if isinstance(body, Prompted):
-            yield seq, body.text
+            yield seq, pasted.own_words(body.text)
         elif isinstance(body, ToolUsed) and _is_users(body, turn) and (words := rejection(body)):
             yield seq, words
 

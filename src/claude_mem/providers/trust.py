@@ -9,15 +9,17 @@ read there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from claude_mem import origins, phrases, sources, suspicion
+from claude_mem import foreign, origins, pasted, phrases, sources, suspicion
 from claude_mem.origins import AGENT, EXTERNAL, SUSPECT, TOOL, TRUSTED
+from claude_mem.providers.evidence import Evidence
 from claude_mem.providers.reply import Read, Said
-from claude_mem.records import Body, Draft, Stopped, SubagentStopped, Summary, ToolUsed, Turn
+from claude_mem.records import Body, Carried, Draft, Stopped, SubagentStopped, Summary, ToolUsed, Turn
 from claude_mem.text import strings
 
 _FIELDS = ("investigated", "learned", "completed", "next_steps", "notes")
@@ -25,6 +27,7 @@ _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", "apply_patch")
 # Pages about agents and their memory are full of such sentences; and words that rest on a page are held anyway.
 _OF_PAGES = ("memory", "trigger")
 _ERROR = 200  # characters that say no more than what went wrong
+OPEN, BALANCED, STRICT = "open", "balanced", "strict"  # the choices of the setting `foreign_text`
 _MOST_KNOWN = 200_000  # characters of what was known before that are compared
 
 
@@ -38,8 +41,8 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
-    """What was read from the team's own sources: which events, from where, and what it said."""
+class Foreign:
+    """What strangers wrote and the agent has read: which events of the turn give no evidence, from where, what it said."""
 
     seqs: frozenset[int]
     why: str
@@ -53,34 +56,91 @@ def of(turn: Turn) -> Taint | None:
     speaking = {seq: rule for seq, body, _ in _events(turn) if (rule := speaks(body))}
     speaking = {seq: rule for seq, rule in speaking.items() if seq not in far or rule not in _OF_PAGES}
     if not far and not speaking:
-        return None
+        strict = turn.foreign_text == STRICT and of_foreign(turn)
+        return Taint(EXTERNAL, strict.why, strict.seqs) if strict else None
     seqs = frozenset({*outside, *speaking})
     if speaking:
         return Taint(SUSPECT, next(iter(speaking.values())), seqs)
     return Taint(origins.lowest(_origins(turn)), _named(turn, outside.values()), seqs)
 
 
-def of_team(turn: Turn) -> Team | None:
-    """What was read from the team's own sources; None if nothing was. To be asked if `of` has no objection."""
-    outside = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
-    read = {seq: body for seq, body in outside.items() if isinstance(body, ToolUsed) and _is_team(turn, body)}
-    if not read:
+def of_foreign(turn: Turn) -> Foreign | None:
+    """What was read that strangers wrote, in the turn and before it in the session; None if nothing was. To be asked if
+    `of` has no objection."""
+    team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
+    local = {} if turn.foreign_text == OPEN else _local(turn)
+    carried = Carried() if turn.foreign_text == OPEN else turn.carried
+    quoted = () if turn.foreign_text == OPEN else (*pasted.others_words(turn.prompt), *_sentences(turn))
+    if not team and not local and not quoted and not carried.foreign and not carried.built:
         return None
-    first = min(read)
-    own = [(seq, body) for seq, body, origin in _events(turn) if origin in TRUSTED and isinstance(body, ToolUsed)]
-    before = [turn.prompt, *(text for seq, body in own if seq < first for text in _texts(body))]
+    carried = replace(carried, foreign=(*carried.foreign, "\n".join(quoted))) if quoted else carried
+    read = {**team, **{seq: body for seq, (body, _) in local.items()}}
+    built = {seq for seq, (_, name) in local.items() if name == foreign.BUILD}
+    source = _source(turn, read, carried, team=team.keys(), built=built)
+    named = [*([_named(turn, team.values())] if team else []), *(name for _, name in local.values())]
+    return Foreign(frozenset(team), origins.reason(named or ["an earlier turn"]), source)
+
+
+def _sentence(body: Body) -> str:
+    """The path of a file whose name says more than names do: whoever named it may be a stranger."""
+    path = body.input.get("file_path") if isinstance(body, ToolUsed) else ""
+    return path if isinstance(path, str) and path and suspicion.neutral(path) != path else ""
+
+
+def _sentences(turn: Turn) -> tuple[str, ...]:
+    return tuple(path for body in turn.bodies if (path := _sentence(body)))
+
+
+def _source(
+    turn: Turn, read: Mapping[int, Body], carried: Carried, *, team: Collection[int], built: Collection[int]
+) -> phrases.Source:
+    """What these events and the earlier turns show, to be compared with; without what was known before it."""
+    place, first = _place(turn), min(read, default=0)
+    tools = [(seq, body) for seq, body, _ in _events(turn) if seq not in read and isinstance(body, ToolUsed)]
+    own = [(seq, body) for seq, body in tools if not _sentence(body)]
+    before = [
+        pasted.own_words(turn.prompt),
+        *carried.own,
+        *(text for seq, body in own if seq < first for text in _texts(body)),
+    ]
     names = [text for _, body in own for text in _texts(body)]
-    names += [text for body in read.values() for text in strings(body.input)]
-    source = phrases.Source(
-        (
-            phrases.answered(text, "\n".join(strings(body.input)))
-            for body in read.values()
-            for text in phrases.shown(body.output)
-        ),
+    names += [text for body in read.values() if isinstance(body, ToolUsed) for text in strings(body.input)]
+    shown = [seq for seq in read if seq not in built]
+    return phrases.Source(
+        [*carried.foreign, *(text for seq in shown for text in foreign.texts(read[seq], whole=seq in team))],
+        weak=[*carried.built, *(text for seq in built for text in foreign.texts(read[seq]))],
         known=_bounded(before),
         known_names=_bounded(names),
+        is_ours=lambda name: "://" in name and sources.owns_page(name, place),
     )
-    return Team(frozenset(read), _named(turn, read.values()), source)
+
+
+def _local(turn: Turn) -> dict[int, tuple[Body, str]]:
+    """The events of the turn by which a local tool showed what strangers wrote, each with what it was."""
+    here = foreign.Here(turn.root, turn.cwd, turn.carried.fetched | foreign.fetched(turn.bodies))
+    found = ((seq, body, foreign.name(body, here)) for seq, body, origin in _events(turn) if origin in TRUSTED)
+    return {seq: (body, name) for seq, body, name in found if name and name not in turn.trusted}
+
+
+def grounded(evidence: Evidence, turn: Turn, taint: Taint) -> str:
+    """The sentences of the closing message that may be told although pages were read: those that name a file which the
+    turn edited and no page speaks of, and that repeat none of the pages. All of the pages have to be there."""
+    if taint.trust != EXTERNAL or turn.foreign_text == STRICT or not evidence.edits:
+        return ""
+    read = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
+    shown = "\n".join(text for body in read.values() for text in foreign.texts(body, whole=True))
+    if not shown.strip() or _LEFT_OUT.search(shown):
+        return ""
+    read |= {seq: body for seq, (body, _) in _local(turn).items()}
+    source = _source(turn, read, turn.carried, team=read.keys(), built=())
+    files = {PurePosixPath(path).name for path in evidence.edited}
+    files = {name for name in files if name not in shown}
+    lines = phrases.without_repeats(evidence.message, source).split("\n")
+    kept = ("".join(part for part in phrases.sentences(line) if any(name in part for name in files)) for line in lines)
+    return "\n".join(line for line in kept if line.strip())
+
+
+_LEFT_OUT = re.compile(r"… [\d,]{1,12} characters left out …|<persisted-output>")
 
 
 def _is_team(turn: Turn, body: Body) -> bool:
@@ -146,7 +206,7 @@ def speaks(body: Body) -> str:
     return suspicion.addresses("\n".join(strings(body.output)))
 
 
-def unrepeated(said: Read, team: Team) -> tuple[Read, tuple[Said, ...]]:
+def unrepeated(said: Read, team: Foreign) -> tuple[Read, tuple[Said, ...]]:
     """A model's words without those that repeat what was read; and the observations that do."""
     fresh = [item for item in said.observations if not _is_repeated(item, team)]
     kept = [replace(item, facts=tuple(fact for fact in item.facts if not _repeats(fact, team))) for item in fresh]
@@ -160,11 +220,11 @@ def unrepeated(said: Read, team: Team) -> tuple[Read, tuple[Said, ...]]:
     return told, tuple(item for item in said.observations if item not in fresh)
 
 
-def _is_repeated(item: Said, team: Team) -> bool:
+def _is_repeated(item: Said, team: Foreign) -> bool:
     return any(_repeats(text, team) for text in (item.title, item.subtitle, item.narrative))
 
 
-def _repeats(text: str, team: Team) -> bool:
+def _repeats(text: str, team: Foreign) -> bool:
     return team.source.is_repeated_in(text)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
-from claude_mem import origins
+from claude_mem import foreign, origins
 from claude_mem.failpoints import failpoint
-from claude_mem.records import WRITER, Body, Event, Exchange, Prompted, Turn
+from claude_mem.records import WRITER, Body, Carried, Event, Exchange, Prompted, Turn
 from claude_mem.store import arrival, jobs, sessions, stones, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
@@ -313,7 +314,52 @@ def _composed(
         known=_known(conn, row["session_id"], before=row["number"]),
         host=row["host"],
         previous=_previous(conn, row["session_id"], before=row["number"]),
+        carried=_carried(conn, row, believed),
+        trusted=believed,
     )
+
+
+MOST_CARRIED, CARRIED_CHARS = 150, 60_000  # events of earlier turns that are looked at, and characters of each kind
+
+
+def _carried(conn: Connection, row: Row, believed: frozenset[str]) -> Carried:
+    """Return what the turns of the session before this one have read, the newest of it."""
+    found = rows(
+        conn,
+        """
+        select e.origin, e.body from events e join turns t on t.id = e.turn_id
+         where e.session_id = ? and t.number < ? and not t.private and e.kind in ('tool', 'subagent_stop')
+         order by e.seq desc limit ?
+        """,
+        (row["session_id"], row["number"], MOST_CARRIED),
+    )
+    fetched = frozenset().union(*(_brought(event["body"]) for event in found)) if found else frozenset()
+    here = foreign.Here(row["root"], row["cwd"], fetched)
+    texts: dict[str, list[str]] = {"foreign": [], "built": [], "own": []}
+    left = dict.fromkeys(texts, CARRIED_CHARS)
+    for event in found:
+        name, read = _classified(event["body"], event["origin"] or "", here)
+        if name in believed or left[kind := _KINDS.get(name, "foreign")] <= 0:
+            continue
+        texts[kind] += read
+        left[kind] -= sum(map(len, read))
+    return Carried(tuple(texts["foreign"]), tuple(texts["built"]), tuple(texts["own"]), fetched)
+
+
+_KINDS = {"": "own", foreign.BUILD: "built"}
+
+
+@lru_cache(maxsize=512)
+def _brought(body: str) -> frozenset[str]:
+    return foreign.fetched([_DECODE.decode(body)]) if foreign.may_fetch(body) else frozenset()
+
+
+@lru_cache(maxsize=512)  # each turn looks at the same events as the one before
+def _classified(body: str, origin: str, here: foreign.Here) -> tuple[str, tuple[str, ...]]:
+    """Return what kind of strangers' text an event carries (none: empty), and its texts."""
+    event = _DECODE.decode(body)
+    name = foreign.name(event, here) if origin in origins.TRUSTED else origin
+    return name, tuple(foreign.texts(event))
 
 
 def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:

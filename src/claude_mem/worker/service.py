@@ -138,7 +138,7 @@ class Service:
             self.db, config, drain=self.drain_once, after=self._forgotten, tidy=self._tidy, record=self.record
         )
         self.keeper.copying = self.scrubber.copying = self.forgetter.lock
-        self._open_lanes(compressor or LocalCompressor())
+        self._open_lanes(compressor or LocalCompressor(config.foreign_text))
         failpoint("serve.opened")
 
     def _open_lanes(self, compressor: Compressor) -> None:

@@ -1,0 +1,81 @@
+"""The line of an error, as it may be told: a package or a server may have written it.
+
+Only words are told that error messages are made of (`data/foreign.toml`), or that the project's own text has.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Set
+from dataclasses import replace
+from pathlib import Path
+
+from claude_mem import foreign, pasted, phrases
+from claude_mem.providers.evidence import Evidence, Fix, error_line
+from claude_mem.records import ToolUsed, Turn
+from claude_mem.text import strings
+
+LEFT_OUT = "…"
+MOST_FIGURES = 6  # of a number
+MOST_OWN = 100_000  # characters of the project's own text that are looked at
+
+_FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "foreign.toml").read_text("utf-8"))
+_ERROR_WORDS = frozenset(_FILE["error_words"].split())
+_KIND = re.compile(
+    r"(?:E\s+)?(?:[A-Za-z_][\w.]{0,80}(?:Error|Exception|Warning)|panic|fatal|error(?:\[\w{1,10}\])?)\b ?:?"
+)
+_PLAIN = re.compile(r"\W*\d[\d.,:]{0,12}\W*|\W+")
+
+
+def with_plain_errors(evidence: Evidence, turn: Turn) -> Evidence:
+    """Return the evidence with each failure's output reduced to what may be told of it."""
+    failed = [command for command in evidence.commands if command.failed]
+    if not failed:
+        return evidence
+    own = _own_words(turn)
+    plain = {command: replace(command, output=plain_error(error_line(command.output), own)) for command in failed}
+    return replace(
+        evidence,
+        commands=tuple(plain.get(command, command) for command in evidence.commands),
+        fixes=tuple(Fix(plain.get(fix.failed, fix.failed), fix.passed) for fix in evidence.fixes),
+        unsolved=tuple(plain.get(command, command) for command in evidence.unsolved),
+    )
+
+
+def plain_error(line: str, own: Set[str]) -> str:
+    """Return the line of an error with `…` in place of words that are neither those of error messages nor our own."""
+    kind = _KIND.match(line)
+    begin = kind[0] if kind else ""
+    kept: list[str] = []
+
+    def is_known(word: str) -> bool:
+        return word in _ERROR_WORDS or word in own or (word.isdigit() and len(word) <= MOST_FIGURES)
+
+    for chunk in line[len(begin) :].split():
+        plain = _PLAIN.fullmatch(chunk) or all(map(is_known, phrases.words(chunk)))
+        kept.append(chunk if plain else LEFT_OUT)
+    if kept.count(LEFT_OUT) * 2 > len(kept):
+        kept = []  # what is left says nothing
+    kept = [chunk for chunk, before in zip(kept, ["", *kept], strict=False) if not chunk == before == LEFT_OUT]
+    return " ".join([*([begin] if begin else []), *kept]).rstrip(": ")
+
+
+def _own_words(turn: Turn) -> frozenset[str]:
+    """Return the words of the prompt and of what the project's own files and the agent's edits say in the turn."""
+    here = foreign.Here(turn.root, turn.cwd, turn.carried.fetched | foreign.fetched(turn.bodies))
+    texts = [pasted.own_words(turn.prompt)]
+    for body in turn.bodies:
+        if isinstance(body, ToolUsed) and not body.name.startswith("mcp__") and not body.failed:
+            shows_own = body.name != "Bash" and not foreign.name(body, here)
+            texts += strings(body.input) if not shows_own else [*strings(body.input), *strings(body.output)]
+    return frozenset(word for text in _bounded(texts) for word in phrases.words(text))
+
+
+def _bounded(texts: Iterable[str]) -> Iterable[str]:
+    left = MOST_OWN
+    for text in texts:
+        if left <= 0:
+            return
+        yield text[:left]
+        left -= len(text)
