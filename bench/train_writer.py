@@ -27,8 +27,9 @@ import numpy as np
 import turns
 
 from claude_mem.providers import kinds, ranking
-from claude_mem.providers.candidates import Candidate, Story, candidates
+from claude_mem.providers.candidates import Candidate, candidates
 from claude_mem.providers.local import story_of
+from claude_mem.providers.subjects import Story
 from claude_mem.providers.words import content_words
 from claude_mem.records import Turn
 

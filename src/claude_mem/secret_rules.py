@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from claude_mem.untrusted_files import read_text
+from claude_mem import untrusted_files
 
 # The parts of a pattern, as Python itself reads them.
 sre, _parser = re._constants, re._parser  # type: ignore[attr-defined]
@@ -144,7 +144,7 @@ def read_own(folder: Path) -> OwnRules:
     if not path.exists() and not path.is_symlink():
         return OwnRules()
     try:
-        listed = tomllib.loads(read_text(path, most=MOST_BYTES)).get("rule", [])
+        listed = tomllib.loads(untrusted_files.read_text(path, most=MOST_BYTES)).get("rule", [])
     except OSError as error:
         return OwnRules((), [f"{FILE_NAME} is not used: {error}"])
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

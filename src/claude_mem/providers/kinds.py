@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from claude_mem.providers import openings, prose, ranking
-from claude_mem.providers.candidates import Story, is_test
+from claude_mem.providers.subjects import Story, is_test
 from claude_mem.providers.words import content_words, names
 from claude_mem.records import Type
 

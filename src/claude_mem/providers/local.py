@@ -16,9 +16,10 @@ from claude_mem import pasted, phrases, suspicion
 from claude_mem.origins import EXTERNAL
 from claude_mem.providers import candidates, kinds, markdown, openings, prose, quoting, ranking, rules, subjects, trust
 from claude_mem.providers.asked import asked
-from claude_mem.providers.candidates import Candidate, Story
+from claude_mem.providers.candidates import Candidate
 from claude_mem.providers.evidence import Command, Edit, Evidence, Fix, Found, count, error_line, gather, is_specific
 from claude_mem.providers.markdown import Block, Statement
+from claude_mem.providers.subjects import Story
 from claude_mem.providers.trust import Foreign, Taint
 from claude_mem.providers.words import content_words, names
 from claude_mem.records import Digest, Draft, Fact, Summary, Turn

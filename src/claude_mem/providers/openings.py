@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from claude_mem.labels import unlabelled
 from claude_mem.providers import prose
 from claude_mem.providers.asked import offered
-from claude_mem.providers.candidates import Story
 from claude_mem.providers.evidence import Command, error_line
 from claude_mem.providers.markdown import Statement
+from claude_mem.providers.subjects import Story
 from claude_mem.providers.words import content_words, names
 from claude_mem.text import shorten
 

@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from claude_mem.providers import prose
-from claude_mem.providers.candidates import Candidate, Story, is_test
+from claude_mem.providers.candidates import Candidate
 from claude_mem.providers.markdown import Statement
+from claude_mem.providers.subjects import Story, is_test
 from claude_mem.providers.words import content_words, names
 
 WEIGHTS = Path(__file__).parents[1] / "data" / "writer.toml"

@@ -1,16 +1,19 @@
-"""What a title is about: the question, the wish, the names and the heading that a sentence out of its place lacks."""
+"""What is known of a turn, and what a title is about: the question, the wish, the names and the heading that a sentence out of its place lacks."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
 
 from claude_mem.providers import prose
+from claude_mem.providers.asked import Asked
+from claude_mem.providers.evidence import Evidence
+from claude_mem.providers.markdown import Statement
 from claude_mem.providers.words import content_words, names
-
-if TYPE_CHECKING:
-    from claude_mem.providers.candidates import Story
-    from claude_mem.providers.markdown import Statement
 
 VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b")
 _ASKING = re.compile(
@@ -22,6 +25,118 @@ _BROKEN = re.compile(
 )
 _PERSON = re.compile(r"(?i)^(?:i|i'm|i've|i'd|you|we|my|our|your|or|option|go with)\b")
 _TAG = re.compile(r"(?i),? ?\b(?:yeah|right|or|no|correct|please|or not|is it|isn't it)$")
+
+CHANGE_START = re.compile(
+    r"(?i)^(?:\d+\.\s*)?(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|dropp?)\w*\b"
+)
+_TEST = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|spec)(?:[/_.-]|$)|_test\.|\.test\.|\.spec\.|(?:^|/)test_")
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is known of a turn when its record is written."""
+
+    asked: Asked
+    evidence: Evidence
+    statements: Sequence[Statement]
+    prompt: str = ""
+    earlier: tuple[str, ...] = ()  # prompts of the session before this one
+
+    @cached_property
+    def asked_words(self) -> frozenset[str]:
+        return content_words(self.asked.text)
+
+    @cached_property
+    def work_words(self) -> frozenset[str]:
+        """Return the words of what was edited and committed: files, symbols, subjects."""
+        symbols = [name for edit in self.evidence.edits for name in (*edit.change.added, *edit.change.changed)]
+        files = [PurePosixPath(edit.path).stem for edit in self.evidence.edits]
+        return content_words(" ".join([*files, *symbols, *(commit.subject for commit in self.evidence.commits)]))
+
+    @cached_property
+    def message_words(self) -> frozenset[str]:
+        """Return the words that the closing message uses more than once: what it is about."""
+        seen: dict[str, int] = {}
+        for statement in self.statements:
+            for word in content_words(statement.labelled):
+                seen[word] = seen.get(word, 0) + 1
+        return frozenset(word for word, times in seen.items() if times > 1)
+
+    @cached_property
+    def all_words(self) -> frozenset[str]:
+        return frozenset(word for one in self.statements for word in content_words(one.labelled))
+
+    @cached_property
+    def name_counts(self) -> Counter[str]:
+        """Return how many statements of the closing message speak of each name."""
+        return Counter(name for one in self.statements for name in names(f"{one.labelled} {one.section}"))
+
+    @cached_property
+    def edited_names(self) -> frozenset[str]:
+        """Return the definitions and files that were edited."""
+        edits = self.evidence.edits
+        symbols = {name for edit in edits for name in (*edit.change.added, *edit.change.changed, *edit.change.removed)}
+        return frozenset(symbols | {PurePosixPath(edit.path).name for edit in edits})
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """Return what a sentence can be said to be about, each in a few words, the surest first."""
+        found = (topic_of(self), talked_about(self))
+        return tuple(dict.fromkeys(topic for topic in found if topic))
+
+    @cached_property
+    def subject(self) -> str:
+        return asked_subject(self)
+
+    @cached_property
+    def first_claim(self) -> int:
+        """Return the position of the first statement that says something: not chat, a status, a heading or a lead-in."""
+        for one in self.statements:
+            bare = prose.without_chat(one.text)
+            if (
+                one.kind in ("prose", "item")
+                and len(content_words(bare)) >= 3
+                and not prose.is_chat(bare)
+                and not prose.is_status(bare)
+            ):
+                return one.position
+        return 0
+
+    @cached_property
+    def worked(self) -> bool:
+        evidence = self.evidence
+        if evidence.edits or evidence.commits or evidence.moves or evidence.made:
+            return not self.planned
+        # A plan that was carried out where we do not see it, by a subagent for one: then the agent's word counts.
+        claims = [one.text for one in self.statements if one.kind != "heading"]
+        return bool(self.asked.plan) and any(CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
+
+    @cached_property
+    def planned(self) -> bool:
+        """Was nothing written but a plan?"""
+        evidence = self.evidence
+        return bool(evidence.edits) and not evidence.commits and all(map(is_plan, evidence.edited))
+
+    @cached_property
+    def place(self) -> str:
+        """Return the file that most was done to, without its folders; nothing if the work is spread out."""
+        lines: dict[str, int] = {}
+        for edit in self.evidence.edits:
+            lines[edit.path] = lines.get(edit.path, 0) + edit.change.added_lines + edit.change.removed_lines + 1
+        lines = {path: number for path, number in lines.items() if not is_test(path)} or lines
+        if not lines:
+            return ""
+        path, most = max(lines.items(), key=lambda item: item[1])
+        return PurePosixPath(path).name if len(lines) == 1 or most * 2 >= sum(lines.values()) else ""
+
+
+def is_plan(path: str) -> bool:
+    """Is it a file of the agent's own plans?"""
+    return bool(re.search(r"(?:^|/)(?:\.claude/)?plans?/[^/]+\.md$", path))
+
+
+def is_test(path: str) -> bool:
+    return bool(_TEST.search(path))
 
 
 def asked_subject(story: Story) -> str:
