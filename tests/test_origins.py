@@ -375,7 +375,7 @@ def test_a_model_that_goes_on_with_a_conversation_has_read_all_of_it(tmp_path: P
         assert said == {"external"}
         assert any(row["trust"] in origins.TRUSTED for row in found), "its own evidence is told all the same"
 
-    run(tmp_path, story, model, claude_resume="true")
+    run(tmp_path, story, model, claude_resume="true", request_tokens="20000")  # with room for two turns
 
 
 def test_what_is_held_is_not_shown_to_a_model_again(tmp_path: Path) -> None:
