@@ -91,8 +91,15 @@ def _word(given: str) -> Word:
 
 def _unaccented(text: str) -> str:
     """The text as letters alone: accents, and the parts that compose a letter, count for nothing."""
-    split = unicodedata.normalize("NFKD", text)
+    return _NOT_ASCII.sub(_without_accents, text)
+
+
+def _without_accents(run: re.Match[str]) -> str:
+    split = unicodedata.normalize("NFKD", run[0])
     return "".join(letter for letter in split if not unicodedata.combining(letter))
+
+
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
 
 
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "suspicion.toml").read_text("utf-8"))
@@ -282,6 +289,7 @@ def _is_spelled_out(text: str) -> bool:
     return any(len({letter for letter in run if letter.isalpha()}) >= LEAST_LETTERS for run in runs)
 
 
+SENTENCE = 600  # characters
 LEAST_LETTERS = 8  # different ones, in letters that are spelled out
 
 
@@ -404,6 +412,15 @@ def _folded(text: str) -> Folded:
 def bare_text(text: str) -> str:
     """The text without disguises: hidden characters, accents, look-alike letters, escapes; what stands in it as base64
     comes after it."""
+    return _bare_sentence(text) if len(text) <= SENTENCE else _bare(text)
+
+
+@lru_cache(maxsize=4096)  # a turn's sentences are compared with each other and with what was read, again and again
+def _bare_sentence(text: str) -> str:
+    return _bare(text)
+
+
+def _bare(text: str) -> str:
     text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), _ANSI.sub("", text)))
     bare = plain("\n".join([text, *_decoded(text)]))
     if bare.isascii():
