@@ -407,7 +407,7 @@ def test_what_turns_a_folder_off_is_told(lab: Lab) -> None:
 
 def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, lab: Lab) -> None:
     odd = _repository(lab.folder / "shop [old]*")
-    _turn(lab, odd, "o1", "Look around", {"a.py": "Edit"}, at=NOON)
+    _turn(lab, odd, "o1", "Give the basket a lid", {"a.py": "Edit"}, at=NOON)
     _turn(lab, odd / "inner", "o2", "Look further", {"b.py": "Edit"}, at=NOON)
     asyncio.run(page.service.work_off())
     config = page.service.config
@@ -426,7 +426,7 @@ def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, 
     assert _excluded(config) == [pattern]
     assert page.ask("POST", f"{path}/on")["switch"]["on"]
     assert _excluded(config) == []
-    assert "Look around" in _start(page, odd)
+    assert "basket a lid" in _start(page, odd)
 
 
 def test_what_is_switched_off_by_others_is_told_and_left(page: Page, lab: Lab) -> None:

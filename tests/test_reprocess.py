@@ -8,6 +8,7 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from claude_mem.store.database import Connection, Row, rows, value
 from claude_mem.worker import api, moving
 from claude_mem.worker.keeper import DAY
 from claude_mem.worker.service import Service
+from claude_mem.worker.visits import Visits
 from tests import upgrading, wounds
 from tests.lab import Lab
 from tests.moving import Home
@@ -472,8 +474,10 @@ def test_it_is_narrowed_down_by_project_and_time(old: Lab) -> None:
 
 
 def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(visits=Visits("token", 1))))
+
     async def health(service: Service) -> Row:
-        found: Row = await api.health(service, None)  # type: ignore[arg-type]
+        found: Row = await api.health(service, asked)  # type: ignore[arg-type]
         return found
 
     assert Home(old.data).work(health)["to_rewrite"] == 5
@@ -486,6 +490,7 @@ def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[st
         "audit": None,
         "damage": [],
         "refining": "",
+        "door": [],
     }
     counts = dict.fromkeys(("stored", "queued", "set_aside", "filtered"), 0)
     for number, shown in ((5, True), (0, False)):

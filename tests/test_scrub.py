@@ -39,7 +39,7 @@ NOT_TEXT = {
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"
-        " imports.path imports.project backfill_files.path known_files.path repositories.git_dir"
+        " imports.path imports.project backfill_files.path known_files.path repositories.git_dir repositories.remote"
     ),
 }
 

@@ -384,11 +384,13 @@ def _text(path: Path) -> str:
 # --- stopping --------------------------------------------------------------------------------------------------------
 
 
-def was_stopped_since(data_dir: Path, moment: float) -> bool:
-    """Return whether someone has stopped the worker since then; not if the clock was set back after that stop."""
+def was_stopped_meanwhile(data_dir: Path) -> bool:
+    """Return whether someone has stopped the worker since a hook or command asked for this process; not if a person runs
+    `claude-mem serve`, or if the clock was set back after that stop."""
     try:
-        return moment < (data_dir / hook.STOPPED).lstat().st_mtime <= time.time()
-    except OSError:
+        asked = float(os.environ.get(os.fsdecode(hook.SPAWNED_AT), "nan"))
+        return asked < (data_dir / hook.STOPPED).lstat().st_mtime <= time.time()
+    except (OSError, ValueError):
         return False
 
 

@@ -660,7 +660,7 @@ def test_three_failures_in_a_row_open_the_breaker_whoever_had_them(tmp_path: Pat
 @pytest.mark.parametrize("behaviour", [Answer(413), Say("<observation><title>Bask", stop="max_tokens")])
 def test_16_20_what_was_too_long_is_asked_for_in_less_room(tmp_path: Path, clock: Clock, behaviour: Behaviour) -> None:
     async def story(scene: Scene) -> None:
-        await scene.digest(output="\n".join(f"test {number} passed in {number} ms" for number in range(2000)))
+        await scene.digest(prompt="Fix the basket totals. " + "Each line is to be rounded once. " * 2_000)
         await scene.pass_time(2)
         first, second = server.asked
         assert second.max_tokens < first.max_tokens

@@ -10,7 +10,6 @@ import logging.handlers
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -62,7 +61,7 @@ def serve(config: Config) -> None:
     """Run until SIGTERM or SIGINT. `WorkerHeld` if there is a worker already."""
     os.umask(0o077)
     lock = take_lock(config.data_dir)
-    if process.was_stopped_since(config.data_dir, _spawned_at()):
+    if process.was_stopped_meanwhile(config.data_dir):
         lock.release()
         return  # on a busy machine it may take seconds to get here; a stop meanwhile was meant for this worker too
     (config.data_dir / "worker.json").unlink(missing_ok=True)  # of one that was killed: no one must call it now
@@ -81,14 +80,6 @@ def serve(config: Config) -> None:
         lock.release()
     if renew:
         upgrade.hand_over(config.data_dir)
-
-
-def _spawned_at() -> float:
-    """Return when a hook or command asked for this worker, or now if a person runs `claude-mem serve`."""
-    try:
-        return float(os.environ.get(os.fsdecode(hook.SPAWNED_AT), ""))
-    except ValueError:
-        return time.time()
 
 
 async def _serve(config: Config, lock: Lock) -> bool:
