@@ -385,8 +385,8 @@ def _text(path: Path) -> str:
 
 
 def was_stopped_meanwhile(data_dir: Path) -> bool:
-    """Return whether someone has stopped the worker since a hook or command asked for this process; not if a person runs
-    `claude-mem serve`, or if the clock was set back after that stop."""
+    """Return whether someone has stopped the worker since a hook or command asked for this process. Not if a person
+    runs `claude-mem serve`, or if the clock was set back after that stop."""
     try:
         asked = float(os.environ.get(os.fsdecode(hook.SPAWNED_AT), "nan"))
         return asked < (data_dir / hook.STOPPED).lstat().st_mtime <= time.time()
