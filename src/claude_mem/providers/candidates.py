@@ -20,6 +20,7 @@ from claude_mem.providers.markdown import Statement
 from claude_mem.providers.words import content_words, names
 
 MOST_STATEMENTS = 60
+SHORT_PLAN = 5  # content words of a plan's heading that does not say much by itself
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def candidates(story: Story) -> list[Candidate]:
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
+                if variant.source == "planned":  # it was the plan, in the agent's words
+                    unique.pop(variant.title, None)
                 unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
 
@@ -196,6 +199,8 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
         yield Candidate(_carried_out(plan) if story.worked else prose.as_title(plan), "plan")
+    if story.asked.plan and evidence.edits:
+        yield from _with_labels(_carried_out(story.asked.plan).removeprefix("Implemented: "), story)
     for made in evidence.made:
         if ":" in made.text:
             yield Candidate(prose.as_title(made.text), "made")
@@ -215,6 +220,24 @@ def _carried_out(plan: str) -> str:
     done = prose.past(line)
     bare = done == line and not _DONE_START.match(line) and len(line) <= 110
     return f"Implemented: {line}" if bare else done
+
+
+def _with_labels(heading: str, story: Story) -> Iterator[Candidate]:
+    """Return a plan's short heading with the labels of what was done: "Improved the prompt: deduplication, role line"."""
+    labels = [
+        one.label for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"
+    ]
+    telling = [label for label in labels if len(content_words(label)) >= 2 and not names(label) and len(label) <= 45]
+    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(labels) <= 6:
+        return
+    title = heading
+    for number, label in enumerate(telling):
+        longer = f"{title}{', ' if number else ': '}{label}"
+        if len(longer) > prose.TITLE_CHARS:
+            break
+        title = longer
+    if title != heading:
+        yield Candidate(title, "planned")
 
 
 _DONE_START = re.compile(
@@ -327,6 +350,13 @@ _POOR_START = re.compile(
 _CHANGE_START = re.compile(
     r"(?i)^(?:\d+\.\s*)?(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|dropp?)\w*\b"
 )
+
+
+def is_change(title: str) -> bool:
+    """Does it begin with what was done: "Added …", "Removed …"?"""
+    return bool(_CHANGE_START.match(title))
+
+
 _OPTION = re.compile(
     r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
 )
@@ -377,7 +407,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
         proposed = list(_proposed(one, story))
         yield from proposed
         under_option = is_option(one) or (under_option and one.depth > 0)
-        if under_option or proposed or is_past_state(one):
+        if under_option or proposed or is_past_state(one, worked=story.worked):
             continue
         if one.shown:
             yield from _showing(one)
@@ -413,8 +443,13 @@ _PAST_STATE = re.compile(
 )
 
 
-def is_past_state(one: Statement) -> bool:
-    """Does it tell how things were before the change?"""
+_CURRENT = re.compile(r"(?i)^\W*(?:the )?current")
+
+
+def is_past_state(one: Statement, *, worked: bool = True) -> bool:
+    """Does it tell how things were before the change? Where nothing was changed, the current behaviour is the answer."""
+    if not worked and _CURRENT.match(one.label or one.section):
+        return False
     return bool(
         _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)
     )
@@ -472,7 +507,7 @@ def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
         if (
             one.kind != "prose"
             or is_option(one)
-            or is_past_state(one)
+            or is_past_state(one, worked=False)
             or prose.is_lead_in(bare)
             or not says_something(one)
         ):
@@ -620,9 +655,7 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        whole = f"{_carried_out(story.asked.plan).removeprefix('Implemented: ')}: {title}"
-        if len(whole) <= 170 and not candidate.is_cut:
-            yield Candidate(whole, "planned", one)
+        yield from _explained(candidate, _carried_out(story.asked.plan).removeprefix("Implemented: "))
         return
     place = story.place
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
@@ -632,16 +665,47 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
         yield from _introduced(candidate, story)
 
 
+_EXPLAINS = re.compile(
+    r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
+)
+SAYS_THE_SAME = 0.7  # of the plan's words in a sentence that can take the plan's place
+
+
+def _explained(candidate: Candidate, heading: str) -> Iterator[Candidate]:
+    """Return a plan's heading with the cause or the effect that a statement adds, or the statement alone if it says all
+    that the heading says and more. A heading with a step, a side fix or its own words again is worse than the heading."""
+    title = candidate.title
+    planned, said = content_words(heading), content_words(title)
+    shared, new = planned & said, said - planned
+    if (
+        candidate.source == "list"
+        or candidate.is_cut
+        or prose.is_status(title)
+        or prose.lacks_subject(title)
+        or _BACK.match(title)
+    ):
+        return
+    if len(shared) >= max(3, SAYS_THE_SAME * len(planned)):
+        if len(new) >= 2 and candidate.source == "prose":
+            yield Candidate(title, "planned", candidate.statement)
+        return
+    whole = f"{heading}: {title}"
+    adds = len(new) >= 3 and 2 * len(shared) <= len(said)
+    if adds and shared and _EXPLAINS.search(title) and len(whole) <= 170:
+        yield Candidate(whole, "planned", candidate.statement)
+
+
 def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     """Return the line after what it is about: the question or wish, a topic, or its heading."""
     title, one = candidate.title, candidate.statement
     said = content_words(title)
-    if story.subject and not candidate.is_cut:
+    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
+    points = bool(_BACK.match(title) or re.match(r"(?i)(?:this|that|these|those) ", title)) and not answers
+    if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
         whole, wanted = f"{story.subject} {title}", content_words(story.subject)
         if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
             yield replace(candidate, title=whole, asked=True)
     bare = _BACK.sub("", title)
-    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
     for topic in story.topics if bare == title or answers else ():
         whole = f"{topic}: {bare}"
         if not content_words(topic) & said and len(whole) <= 150:
