@@ -218,8 +218,14 @@ def _carried_out(plan: str) -> str:
     """Return a plan's heading as something that was done; one without a verb was implemented."""
     line = prose.as_title(plan)
     done = prose.past(line)
+    if _FEATURE.match(line) and len(line) <= 110:
+        return f"Implemented: {line}"
     bare = done == line and not _DONE_START.match(line) and len(line) <= 110
     return f"Implemented: {line}" if bare else done
+
+
+# What people will be able to do with it, not what was done to it.
+_FEATURE = re.compile(r"(?:Upload|Download|Import|Compare|Search|Browse|Select|View|Evaluate|Analyze) ")
 
 
 def _with_labels(heading: str, story: Story) -> Iterator[Candidate]:
@@ -407,7 +413,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
         proposed = list(_proposed(one, story))
         yield from proposed
         under_option = is_option(one) or (under_option and one.depth > 0)
-        if under_option or proposed or is_past_state(one, worked=story.worked):
+        if under_option or proposed or is_past_state(one, story):
             continue
         if one.shown:
             yield from _showing(one)
@@ -443,12 +449,12 @@ _PAST_STATE = re.compile(
 )
 
 
-_CURRENT = re.compile(r"(?i)^\W*(?:the )?current")
+_CURRENT = re.compile(r"(?i)^\W*(?:the )?current(?:ly)? (?:behaviou?r|flow)\b")
 
 
-def is_past_state(one: Statement, *, worked: bool = True) -> bool:
+def is_past_state(one: Statement, story: Story) -> bool:
     """Does it tell how things were before the change? Where nothing was changed, the current behaviour is the answer."""
-    if not worked and _CURRENT.match(one.label or one.section):
+    if not story.worked and story.asked.is_question and _CURRENT.match(one.label or one.section):
         return False
     return bool(
         _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)
@@ -507,7 +513,7 @@ def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
         if (
             one.kind != "prose"
             or is_option(one)
-            or is_past_state(one, worked=False)
+            or is_past_state(one, story)
             or prose.is_lead_in(bare)
             or not says_something(one)
         ):
@@ -655,7 +661,7 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        yield from _explained(candidate, _carried_out(story.asked.plan).removeprefix("Implemented: "))
+        yield from _explained(candidate, _carried_out(story.asked.plan).removeprefix("Implemented: "), story)
         return
     place = story.place
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
@@ -668,10 +674,11 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
 _EXPLAINS = re.compile(
     r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
 )
+_IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|Optimized|Fixed)\b")
 SAYS_THE_SAME = 0.7  # of the plan's words in a sentence that can take the plan's place
 
 
-def _explained(candidate: Candidate, heading: str) -> Iterator[Candidate]:
+def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Candidate]:
     """Return a plan's heading with the cause or the effect that a statement adds, or the statement alone if it says all
     that the heading says and more. A heading with a step, a side fix or its own words again is worse than the heading."""
     title = candidate.title
@@ -691,7 +698,11 @@ def _explained(candidate: Candidate, heading: str) -> Iterator[Candidate]:
         return
     whole = f"{heading}: {title}"
     adds = len(new) >= 3 and 2 * len(shared) <= len(said)
-    if adds and shared and _EXPLAINS.search(title) and len(whole) <= 170:
+    effect = len(planned) <= SHORT_PLAN + 1 and re.search(r"\bnow\b", title)
+    explains = bool(shared and (_EXPLAINS.search(title) or effect))
+    first = candidate.statement is not None and candidate.statement.position == story.first_claim
+    vague = len(planned) <= SHORT_PLAN and bool(_IMPROVED.match(heading)) and first
+    if adds and len(whole) <= 170 and (explains or (vague and len(shared) >= 2 and is_change(title))):
         yield Candidate(whole, "planned", candidate.statement)
 
 
@@ -700,7 +711,7 @@ def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     title, one = candidate.title, candidate.statement
     said = content_words(title)
     answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
-    points = bool(_BACK.match(title) or re.match(r"(?i)(?:this|that|these|those) ", title)) and not answers
+    points = bool(re.match(r"(?i)(?:this|that|these|those) (?!is\b|are\b)", title)) and not answers
     if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
         whole, wanted = f"{story.subject} {title}", content_words(story.subject)
         if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:

@@ -182,6 +182,8 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
     for pair in ranked:
         alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
         alone = alone and not _is_echo(pair[1])
+        if pair[1].source == "edited" and whole and whole[1].statement and names(whole[1].statement.text):
+            continue  # where it was done says less than what
         if (not alone and whole) or not presentable(pair[1]):
             continue
         if alone:
@@ -262,7 +264,7 @@ def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
     wish = prose.past(prose.as_wish(story.asked.text))
     if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
         return candidate
-    if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish):
+    if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
 

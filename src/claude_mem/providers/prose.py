@@ -20,6 +20,7 @@ _OPENER = re.compile(
       | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ |totally\ )?(?:right|correct|welcome)(?:\ to\ [^.!?—-]{1,40})?
       | (?:good|great|excellent|nice|fair|interesting|valid)\ (?:question|idea|point|catch|news|call|progress|find|eye|thinking)
       | (?:(?:all|both)\ )?(?:the\ |these\ )?(?:changes?|fix(?:es)?|implementation|work|task|plan)\ (?:is|are|has\ been|have\ been)\ (?:now\ )?(?:done|complete|completed|finished|in\ place|implemented)
+      | the\ (?:fix|change|solution)\ (?:is|was)\ (?:quite\ |very\ |actually\ )?(?:simple|straightforward|easy|small|minimal)
       | that\ makes\ sense | makes\ sense | (?:i\ )?found\ (?:it|the\ (?:issue|problem|bug|root\ cause|cause|culprit)) | here\ we\ go | updated | fixed | implemented | committed(?:\ and\ pushed)? | pushed | success | complete
     )(?:\s*[.!,:;—–-]+\s*|\s+[-–—]\s+)(?=\S)"""
 )
