@@ -20,6 +20,7 @@ from claude_mem.providers.markdown import Statement
 from claude_mem.providers.words import content_words, names
 
 MOST_STATEMENTS = 60
+MOST_LABELS = 6
 SHORT_PLAN = 5  # content words of a plan's heading that does not say much by itself
 
 
@@ -198,9 +199,7 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         start = "Planned" if plan or prose.past(line) != line else "Plan made for"
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
-        yield Candidate(_carried_out(plan) if story.worked else prose.as_title(plan), "plan")
-    if story.asked.plan and evidence.edits:
-        yield from _with_labels(_carried_out(story.asked.plan).removeprefix("Implemented: "), story)
+        yield from _of_plan(plan, story)
     for made in evidence.made:
         if ":" in made.text:
             yield Candidate(prose.as_title(made.text), "made")
@@ -212,6 +211,16 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         if not story.planned:
             yield from _composed(story)
             yield Candidate(edited_title(evidence), "edited")
+
+
+def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
+    """Return a plan's heading, told as done if it was; a short one with the labels of what was done."""
+    if not story.worked:
+        yield Candidate(prose.as_title(plan), "plan")
+        return
+    heading = _carried_out(plan)
+    labelled = _with_labels(heading.removeprefix("Implemented: "), story) if story.asked.plan else ""
+    yield Candidate(labelled or heading, "plan")
 
 
 def _carried_out(plan: str) -> str:
@@ -228,22 +237,24 @@ def _carried_out(plan: str) -> str:
 _FEATURE = re.compile(r"(?:Upload|Download|Import|Compare|Search|Browse|Select|View|Evaluate|Analyze) ")
 
 
-def _with_labels(heading: str, story: Story) -> Iterator[Candidate]:
+def _is_telling_label(label: str) -> bool:
+    """Does it say what was done, in words: not "`cart.py`", "Line 733"?"""
+    return len(content_words(label)) >= 2 and not names(label) and not re.search(r"\d", label)
+
+
+def _with_labels(heading: str, story: Story) -> str:
     """Return a plan's short heading with the labels of what was done: "Improved the prompt: deduplication, role line"."""
-    labels = [
-        one.label for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"
-    ]
-    telling = [label for label in labels if len(content_words(label)) >= 2 and not names(label) and len(label) <= 45]
-    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(labels) <= 6:
-        return
+    items = [one for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"]
+    telling = [one.label for one in items if _is_telling_label(one.label)]
+    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(items) <= MOST_LABELS:
+        return ""
     title = heading
     for number, label in enumerate(telling):
         longer = f"{title}{', ' if number else ': '}{label}"
         if len(longer) > prose.TITLE_CHARS:
             break
         title = longer
-    if title != heading:
-        yield Candidate(title, "planned")
+    return title if title != heading else ""
 
 
 _DONE_START = re.compile(

@@ -295,6 +295,7 @@ _ADDRESS = re.compile(r"https?://\S+")
 
 def _is_address(title: str) -> bool:
     """Does it say nothing but where something is: "PR created: https://…"?"""
+    title = re.sub(r" \([^()]*\)$", "", title)  # the file it was placed in
     bare = _ADDRESS.sub("", title)
     return bare != title and len(content_words(bare)) < 4 and not names(bare.replace("PR", ""))
 

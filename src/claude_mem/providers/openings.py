@@ -119,7 +119,7 @@ _LOOK = re.compile(
     r"(?i)^\W*manual\b.{0,20}:|\bvisual(?:ly)?\b|\bin (?:the |a )?browser\b|\bopen (?:the )?(?:browser|app|page|dev tools)\b|\bclick(?:ing)?\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
 )
 _EXPECTS = re.compile(
-    r"(?i)\b(?:should|must|verif\w*|confirm\w*|check\w*|see|appears?|shows?|opens?|visible|renders?|works?|test\w*)\b"
+    r"(?i)\b(?:should|must|verif\w*|confirm\w*|check\w*|see|appears?|shows?|opens|visible|renders?|works?|test\w*)\b"
 )
 _TRIED = re.compile(
     r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually|visually)|\bvisually (?:verified|checked|confirmed)|\bscreenshots?\b"
@@ -280,7 +280,7 @@ def _last_naming(noun: str, asking: Statement, story: Story) -> str:
     """Return the last statement before an offer that names the thing it speaks of: "this comment"."""
     words = content_words(noun) - _GENERIC
     for one in reversed(story.statements):
-        if one.position < asking.position and words & content_words(one.text) and names(one.labelled):
+        if one.position < asking.position and words & content_words(one.labelled) and names(one.labelled):
             return prose.as_title(one.labelled.rstrip(": "), 110)
     return ""
 
