@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.providers import prose
-from claude_mem.providers.local import digest
+from claude_mem.providers import candidates, prose
+from claude_mem.providers.local import digest, story_of
 from claude_mem.records import Body, Stopped
 from tests.test_writer import bash, edit, title, turn
 
@@ -158,6 +158,14 @@ def test_a_question_is_dropped_before_a_change_that_stands_alone() -> None:
     prompt = "does the README contain fitting rules to prevent wrong totals in the shop from happening again?"
     told = title(prompt, CHANGED, Stopped("Added a `forbid` rule that flags float sums in `cart.py`."))
     assert told.startswith("Added a `forbid` rule that flags float sums")
+
+
+def test_the_current_behaviour_answers_a_question_about_it() -> None:
+    message = Stopped("### Current behavior\n\n**Result:** The orders of `shop/ABC` are orphaned after the move.\n")
+    story = story_of(turn("What happens currently if I have an open cart but the shop moves?", message))
+    titles = [one.title for one in candidates.candidates(story)]
+    asked = "What happens currently if one has an open cart but the shop moves?"
+    assert any(one.startswith(asked) and "orphaned" in one for one in titles)
 
 
 def test_an_address_is_no_title() -> None:

@@ -465,7 +465,7 @@ _CURRENT = re.compile(r"(?i)^\W*(?:the )?current(?:ly)? (?:behaviou?r|flow)\b")
 
 def is_past_state(one: Statement, story: Story) -> bool:
     """Does it tell how things were before the change? Where nothing was changed, the current behaviour is the answer."""
-    if not story.worked and story.asked.is_question and _CURRENT.match(one.label or one.section):
+    if not story.worked and story.asked.is_question and (_CURRENT.match(one.label) or _CURRENT.match(one.section)):
         return False
     return bool(
         _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)

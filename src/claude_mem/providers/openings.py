@@ -224,10 +224,10 @@ _GENERIC = frozenset(
 def _resolved(offer: str, asking: Statement, story: Story) -> str:
     """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
     offer = _OTHERWISE.split(offer, maxsplit=1)[0] if _DO_THAT.match(offer) or _OTHERWISE.search(offer) else offer
-    if _DO_THAT.match(offer) and (before := _right_before(asking, story)):
-        return before
-    if (match := _THIS.search(offer)) and (named := _last_naming(match["what"], asking, story)):
-        return f"{offer}: {named}"
+    if _DO_THAT.match(offer) and (what := _right_before(asking, story)):
+        return what
+    if (match := _THIS.search(offer)) and (subject := _last_naming(match["what"], asking, story)):
+        return f"{offer}: {subject}"
     if len(content_words(offer) - _GENERIC) >= 2:
         return offer
     telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]

@@ -30,7 +30,7 @@ def asked_subject(story: Story) -> str:
     """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
     asked = story.asked
     whole = _TAG.sub("", _ASKING.sub("", asked.text) if asked.is_question else asked.text)
-    whole = re.sub(r"(?i)\b(?:I|we) have (?=an?\b)", "there is ", whole)
+    whole = re.sub(r"(?i)\b(?:I|we) have (?=an?\b)", "one has ", whole)
     short = prose.fit(whole, 90).strip(" ,.;:-")
     if asked.plan or len(content_words(short)) < 3 or VAGUE.search(short[:40]) or prose.is_fragment(short):
         return ""
