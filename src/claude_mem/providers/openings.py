@@ -223,7 +223,8 @@ _GENERIC = frozenset(
 
 def _resolved(offer: str, asking: Statement, story: Story) -> str:
     """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
-    offer = _OTHERWISE.split(offer, maxsplit=1)[0] if _DO_THAT.match(offer) or _OTHERWISE.search(offer) else offer
+    first = _OTHERWISE.split(offer, maxsplit=1)[0]  # without "or is it fine as it is"
+    offer = first if _DO_THAT.match(offer) or len(content_words(first) - _GENERIC) > 2 else offer
     if _DO_THAT.match(offer) and (what := _right_before(asking, story)):
         return what
     if (match := _THIS.search(offer)) and (subject := _last_naming(match["what"], asking, story)):
@@ -255,7 +256,7 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     return offer
 
 
-_DO_THAT = re.compile(r"(?i)(?:do|implement|make|apply|try|go with) (?:that|this|it)\b")
+_DO_THAT = re.compile(r"(?i)(?:do|implement|make|apply|try|go with) (?:that|this|it)(?=,|$| now\b| instead\b| first\b)")
 _OTHERWISE = re.compile(r",? or (?:is|are|would|do|does|should|shall|was) ")
 _THIS = re.compile(r"(?i)\b(?:this|that|these|those) (?P<what>[a-z]{4,20})\b")
 
@@ -266,7 +267,7 @@ def _right_before(asking: Statement, story: Story) -> str:
     return next((prose.as_title(one.labelled, 150) for one in before if _names_what(one)), "")
 
 
-_WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to|can)\b")
+_WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to)\b")
 
 
 def _names_what(one: Statement) -> bool:
