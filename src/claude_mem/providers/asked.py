@@ -24,6 +24,7 @@ _ADDRESS = re.compile(r"['\"(<]?https?://\S+")
 _POLITE = re.compile(
     r"""(?ix)^(?:\W*(?:
         (?:ok(?:ay)?|yes|yeah|yep|sure|great|cool|nice|perfect|thanks|hm+|oh|ah|so|now|then|also|and|but|actually|please|hey|hi|alright|right|good|sorry|no)\b[\s,.:!-]*
+      | (?:one|a)\ (?:last|final|more|other|small|quick)(?:\ (?:last|final|more|small|quick))?\ thing\b[\s,.:!-]*
       | (?:can|could|would|will|should)\ (?:you|we|i)\b(?:\ (?:please|also|now|just|then|maybe|again))*\s*
       | (?:let's|lets|let\ us)\b(?:\ (?:please|also|now|just|then|maybe|again|go\ ahead\ and))*\s*
       | (?:i|we)(?:'d|\ would)?\ (?:want|like|need|prefer)(?:\ you)?\ to\s* | (?:i|we)\ (?:think|guess)(?:\ (?:we|that|you))?(?:\ (?:should|need\ to|have\ to|can|could))?\s*

@@ -18,6 +18,8 @@ from claude_mem.providers.subjects import CHANGE_START, Story, is_test
 from claude_mem.providers.words import content_words, names
 
 MOST_STATEMENTS = 60
+MOST_LABELS = 6
+SHORT_PLAN = 5  # content words of a plan's heading that does not say much by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def candidates(story: Story) -> list[Candidate]:
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
+                if variant.source == "planned":  # it was the plan, in the agent's words
+                    unique.pop(variant.title, None)
                 unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
 
@@ -95,7 +99,7 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         start = "Planned" if plan or prose.past(line) != line else "Plan made for"
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
-        yield Candidate(_carried_out(plan) if story.worked else prose.as_title(plan), "plan")
+        yield from _of_plan(plan, story)
     for made in evidence.made:
         if ":" in made.text:
             yield Candidate(prose.as_title(made.text), "made")
@@ -109,12 +113,48 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
             yield Candidate(edited_title(evidence), "edited")
 
 
+def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
+    """Return a plan's heading, told as done if it was; a short one with the labels of what was done."""
+    if not story.worked:
+        yield Candidate(prose.as_title(plan), "plan")
+        return
+    heading = _carried_out(plan)
+    labelled = _with_labels(heading.removeprefix("Implemented: "), story) if story.asked.plan else ""
+    yield Candidate(labelled or heading, "plan")
+
+
 def _carried_out(plan: str) -> str:
     """Return a plan's heading as something that was done; one without a verb was implemented."""
     line = prose.as_title(plan)
     done = prose.past(line)
+    if _FEATURE.match(line) and len(line) <= 110:
+        return f"Implemented: {line}"
     bare = done == line and not _DONE_START.match(line) and len(line) <= 110
     return f"Implemented: {line}" if bare else done
+
+
+# What people will be able to do with it, not what was done to it.
+_FEATURE = re.compile(r"(?:Upload|Download|Import|Compare|Search|Browse|Select|View|Evaluate|Analyze) ")
+
+
+def _is_telling_label(label: str) -> bool:
+    """Does it say what was done, in words: not "`cart.py`", "Line 733"?"""
+    return len(content_words(label)) >= 2 and not names(label) and not re.search(r"\d", label)
+
+
+def _with_labels(heading: str, story: Story) -> str:
+    """Return a plan's short heading with the labels of what was done: "Improved the prompt: deduplication, role line"."""
+    items = [one for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"]
+    telling = [one.label for one in items if _is_telling_label(one.label)]
+    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(items) <= MOST_LABELS:
+        return ""
+    title = heading
+    for number, label in enumerate(telling):
+        longer = f"{title}{', ' if number else ': '}{label}"
+        if len(longer) > prose.TITLE_CHARS:
+            break
+        title = longer
+    return title if title != heading else ""
 
 
 _DONE_START = re.compile(
@@ -212,6 +252,13 @@ def _cause_and_fix(story: Story) -> Iterator[Candidate]:
 _POOR_START = re.compile(
     r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
 )
+
+
+def is_change(title: str) -> bool:
+    """Does it begin with what was done: "Added …", "Removed …"?"""
+    return bool(CHANGE_START.match(title))
+
+
 _OPTION = re.compile(
     r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
 )
@@ -262,7 +309,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
         proposed = list(_proposed(one, story))
         yield from proposed
         under_option = is_option(one) or (under_option and one.depth > 0)
-        if under_option or proposed or is_past_state(one):
+        if under_option or proposed or is_past_state(one, story):
             continue
         if one.shown:
             yield from _showing(one)
@@ -298,8 +345,13 @@ _PAST_STATE = re.compile(
 )
 
 
-def is_past_state(one: Statement) -> bool:
-    """Does it tell how things were before the change?"""
+_CURRENT = re.compile(r"(?i)^\W*(?:the )?current(?:ly)? (?:behaviou?r|flow)\b")
+
+
+def is_past_state(one: Statement, story: Story) -> bool:
+    """Does it tell how things were before the change? Where nothing was changed, the current behaviour is the answer."""
+    if not story.worked and story.asked.is_question and (_CURRENT.match(one.label) or _CURRENT.match(one.section)):
+        return False
     return bool(
         _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)
     )
@@ -357,7 +409,7 @@ def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
         if (
             one.kind != "prose"
             or is_option(one)
-            or is_past_state(one)
+            or is_past_state(one, story)
             or prose.is_lead_in(bare)
             or not says_something(one)
         ):
@@ -505,9 +557,7 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        whole = f"{_carried_out(story.asked.plan).removeprefix('Implemented: ')}: {title}"
-        if len(whole) <= 170 and not candidate.is_cut:
-            yield Candidate(whole, "planned", one)
+        yield from _explained(candidate, _carried_out(story.asked.plan).removeprefix("Implemented: "), story)
         return
     place = story.place
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
@@ -517,16 +567,52 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
         yield from _introduced(candidate, story)
 
 
+_EXPLAINS = re.compile(
+    r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
+)
+_IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|Optimized|Fixed)\b")
+SAYS_THE_SAME = 0.7  # of the plan's words in a sentence that can take the plan's place
+
+
+def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Candidate]:
+    """Return a plan's heading with the cause or the effect that a statement adds, or the statement alone if it says all
+    that the heading says and more. A heading with a step, a side fix or its own words again is worse than the heading."""
+    title = candidate.title
+    planned, said = content_words(heading), content_words(title)
+    shared, new = planned & said, said - planned
+    if (
+        candidate.source == "list"
+        or candidate.is_cut
+        or prose.is_status(title)
+        or prose.lacks_subject(title)
+        or _BACK.match(title)
+    ):
+        return
+    if len(shared) >= max(3, SAYS_THE_SAME * len(planned)):
+        if len(new) >= 2 and candidate.source == "prose":
+            yield Candidate(title, "planned", candidate.statement)
+        return
+    whole = f"{heading}: {title}"
+    adds = len(new) >= 3 and 2 * len(shared) <= len(said)
+    effect = len(planned) <= SHORT_PLAN + 1 and re.search(r"\bnow\b", title)
+    explains = bool(shared and (_EXPLAINS.search(title) or effect))
+    first = candidate.statement is not None and candidate.statement.position == story.first_claim
+    vague = len(planned) <= SHORT_PLAN and bool(_IMPROVED.match(heading)) and first
+    if adds and len(whole) <= 170 and (explains or (vague and len(shared) >= 2 and is_change(title))):
+        yield Candidate(whole, "planned", candidate.statement)
+
+
 def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     """Return the line after what it is about: the question or wish, a topic, or its heading."""
     title, one = candidate.title, candidate.statement
     said = content_words(title)
-    if story.subject and not candidate.is_cut:
+    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
+    points = bool(re.match(r"(?i)(?:this|that|these|those) (?!is\b|are\b)", title)) and not answers
+    if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
         whole, wanted = f"{story.subject} {title}", content_words(story.subject)
         if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
             yield replace(candidate, title=whole, asked=True)
     bare = _BACK.sub("", title)
-    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
     for topic in story.topics if bare == title or answers else ():
         whole = f"{topic}: {bare}"
         if not content_words(topic) & said and len(whole) <= 150:

@@ -174,7 +174,7 @@ def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
     best = _best(ranked)
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
-    return [_record(turn, story, _with_second(_told_plainly(best[1], story), best[0], ranked))]
+    return [_record(turn, story, _with_second(_finished(best[1], story), best[0], ranked))]
 
 
 def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
@@ -182,6 +182,9 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
     shown = whole = None
     for pair in ranked:
         alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
+        alone = alone and not _is_echo(pair[1])
+        if pair[1].source == "edited" and whole and whole[1].statement and names(whole[1].statement.text):
+            continue  # where it was done says less than what
         if (not alone and whole) or not presentable(pair[1]):
             continue
         if alone:
@@ -194,7 +197,17 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
 def _is_piece(candidate: Candidate) -> bool:
     """Is it one item of an answer's list, without what the list is about?"""
     bare = not (candidate.asked or candidate.topical or candidate.sectioned or candidate.worked)
+    if candidate.source == "row" and not candidate.worked:
+        return "; " in candidate.title or bare
     return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair")
+
+
+_HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed)\b")
+
+
+def _is_echo(candidate: Candidate) -> bool:
+    """Does it only repeat what should be so, or what to look at: no one who reads it learns what was done?"""
+    return candidate.source == "wish" and bool(_HOPED.match(candidate.title))
 
 
 WHOLE_CHARS = 170  # of a title that says two things
@@ -221,6 +234,7 @@ def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Can
             and 2 * len(words & said) <= min(len(words), len(said))
             and presentable(other)
             and not prose.is_pointing(other.title)
+            and not prose.lacks_subject(other.title)
         ):
             return replace(best, title=f"{best.title}; {_lowered(other.title)}")
     return best
@@ -230,18 +244,36 @@ def _lowered(text: str) -> str:
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
+def _finished(candidate: Candidate, story: Story) -> Candidate:
+    """Return the title as it is shown: a plan with its file, and no question before a change that needs none."""
+    title, place = candidate.title, story.place
+    if candidate.source in ("plan", "planned") and story.worked and not candidate.placed and place and len(title) < 115:
+        return (
+            candidate if place.rsplit(".")[0] in title else replace(candidate, title=f"{title} ({place})", placed=True)
+        )
+    if candidate.source == "row" and not story.worked and not candidate.asked and story.subject:
+        whole = f"{story.subject} {title}"
+        return replace(candidate, title=whole, asked=True) if len(whole) <= WHOLE_CHARS else candidate
+    own = title.removeprefix(story.subject).strip() if story.subject.endswith("?") else title
+    if candidate.asked and story.worked and own != title and candidates.is_change(own) and len(content_words(own)) >= 4:
+        return replace(candidate, title=own, asked=False)
+    return _told_plainly(candidate, story)
+
+
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
     """Return the wish in place of "Edited `a.py`": where nobody said what was done, that is what it was done for."""
     wish = prose.past(prose.as_wish(story.asked.text))
     if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
         return candidate
-    if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish):
+    if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
 
 
 def _names_its_subject(title: str) -> bool:
     """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
+    if prose.lacks_subject(title):
+        return False
     named = bool(names(title[:50]))
     return named or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
 
@@ -259,6 +291,16 @@ _PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there
 _SPOKEN = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|[Yy]ou|[Yy]our|[Yy]ou're|[Ll]et's)\b")
 
 
+_ADDRESS = re.compile(r"https?://\S+")
+
+
+def _is_address(title: str) -> bool:
+    """Does it say nothing but where something is: "PR created: https://…"?"""
+    title = re.sub(r" \([^()]*\)$", "", title)  # the file it was placed in
+    bare = _ADDRESS.sub("", title)
+    return bare != title and len(content_words(bare)) < 4 and not names(bare.replace("PR", ""))
+
+
 def presentable(candidate: Candidate) -> bool:
     """Could this line stand alone at the next session's start?"""
     title = candidate.title
@@ -270,6 +312,7 @@ def presentable(candidate: Candidate) -> bool:
         or _PRONOUN.match(title)
         or _SPOKEN.search(title)
         or suspicion.rule(title)
+        or _is_address(title)
     )
 
 

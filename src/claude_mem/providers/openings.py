@@ -44,6 +44,7 @@ def open_steps(story: Story) -> list[str]:
         *_failing(story),
         *_announced(story.statements),
         *_awaited(story),
+        *_left_to_person(story),
         *_unchecked(story),
         *_undone(story),
     ]
@@ -77,18 +78,52 @@ def unsolved_check(story: Story) -> Command | None:
 
 
 def _unchecked(story: Story) -> Iterator[str]:
-    """Return what the plan wants a person to try out by hand, if nobody says that it was."""
-    if not story.asked.plan or story.asked.pointed or any(_TRIED.search(one.text) for one in story.statements):
+    """Return what the plan wants a person to try out by hand or to look at, if nobody says that it was."""
+    if not story.asked.plan or story.asked.pointed or not story.worked:
         return
-    for line in [line for line in _ITEM.findall(story.prompt[:40_000]) if _BY_HAND.search(line)][:1]:
-        yield f"Not tried by hand yet: {prose.as_title(re.sub(r'[*]{2}', '', line), 140)}"
+    if any(_TRIED.search(one.text) for one in story.statements):
+        return
+    prompt = story.prompt[:40_000]
+    section = _CHECKING.search(prompt)
+    count = outer = 0
+    for match in _ITEM.finditer(prompt):
+        line, indent = match["text"], len(match["indent"])
+        by_eye = section and match.start() > section.start() and _LOOK.search(line)
+        if not (by_eye or _BY_HAND.search(line)) or (count and indent > outer) or _was_run(line, story):
+            continue
+        leads = line.rstrip().endswith(":")
+        more = _ITEM.match(prompt, match.end() + 1) if leads or not _EXPECTS.search(line) else None
+        joint = " " if leads else "; "
+        longer = f"{line.rstrip(' .')}{joint}{more['text']}" if more else line
+        bare = re.sub(r"[*]{2}", "", longer if leads or len(longer) <= 140 else line)
+        yield f"Not tried by hand yet: {prose.as_title(bare, 140)}"
+        count, outer = count + 1, indent
+        if count == MOST_UNCHECKED:
+            return
 
 
-_ITEM = re.compile(r"^[ \t]{0,12}(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(\S.{10,300})$", re.M)
+def _was_run(line: str, story: Story) -> bool:
+    """Was the command that a line names run in this turn? A browser that a tool drives counts, too."""
+    ran = [command.text for command in story.evidence.commands]
+    return any(name in text for name in re.findall(r"`([^`]{4,80})`", line) for text in ran if " " in name)
+
+
+MOST_UNCHECKED = 2
+_ITEM = re.compile(r"^(?P<indent>[ \t]{0,12})(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(?P<text>\S.{10,300})$", re.M)
+_CHECKING = re.compile(r"(?i)^#{1,4} .{0,40}\b(?:verif\w*|testing|test plan|manual|validation)\b.{0,40}$", re.M)
 _BY_HAND = re.compile(
     r"(?i)\b(?:test|verif|check|confirm|try|open|run)\w*\b.{0,40}\bmanual|\bmanual(?:ly)?\b\W{0,4}(?:test|verif|check|confirm|try|open|run)"
 )
-_TRIED = re.compile(r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually)")
+# Under the heading of the checks: what only eyes can see.
+_LOOK = re.compile(
+    r"(?i)^\W*manual\b.{0,20}:|\bvisual(?:ly)?\b|\bin (?:the |a )?browser\b|\bopen (?:the )?(?:browser|app|page|dev tools)\b|\bclick(?:ing)?\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
+)
+_EXPECTS = re.compile(
+    r"(?i)\b(?:should|must|verif\w*|confirm\w*|check\w*|see|appears?|shows?|opens|visible|renders?|works?|test\w*)\b"
+)
+_TRIED = re.compile(
+    r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually|visually)|\bvisually (?:verified|checked|confirmed)|\bscreenshots?\b"
+)
 
 
 _STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
@@ -188,6 +223,12 @@ _GENERIC = frozenset(
 
 def _resolved(offer: str, asking: Statement, story: Story) -> str:
     """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
+    first = _OTHERWISE.split(offer, maxsplit=1)[0]  # without "or is it fine as it is"
+    offer = first if _DO_THAT.match(offer) or len(content_words(first) - _GENERIC) > 2 else offer
+    if _DO_THAT.match(offer) and (what := _right_before(asking, story)):
+        return what
+    if (match := _THIS.search(offer)) and (subject := _last_naming(match["what"], asking, story)):
+        return f"{offer}: {subject}"
     if len(content_words(offer) - _GENERIC) >= 2:
         return offer
     telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
@@ -213,6 +254,69 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     ):
         return f"{offer}: {'; '.join(prose.as_title(one.labelled, 60) for one in listed[:3])}"
     return offer
+
+
+_DO_THAT = re.compile(r"(?i)(?:do|implement|make|apply|try|go with) (?:that|this|it)(?=,|$| now\b| instead\b| first\b)")
+_OTHERWISE = re.compile(r",? or (?:is|are|would|do|does|should|shall|was) ")
+_THIS = re.compile(r"(?i)\b(?:this|that|these|those) (?P<what>[a-z]{4,20})\b")
+
+
+def _right_before(asking: Statement, story: Story) -> str:
+    """Return the statement before an offer to "do that", if it names what would be done."""
+    before = [one for one in story.statements if one.position < asking.position][-1:]
+    return next((prose.as_title(one.labelled, 150) for one in before if _names_what(one)), "")
+
+
+_WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to)\b")
+
+
+def _names_what(one: Statement) -> bool:
+    """Does it say what would be done, by its name?"""
+    bare = prose.without_chat(one.text)
+    proposes = bool(_WOULD.search(bare)) or prose.past(bare) != bare
+    return bool(names(bare)) and proposes and not bare.endswith("?") and not prose.is_pointing(bare)
+
+
+def _last_naming(noun: str, asking: Statement, story: Story) -> str:
+    """Return the last statement before an offer that names the thing it speaks of: "this comment"."""
+    words = content_words(noun) - _GENERIC
+    for one in reversed(story.statements):
+        if one.position < asking.position and words & content_words(one.labelled) and names(one.labelled):
+            return prose.as_title(one.labelled.rstrip(": "), 110)
+    return ""
+
+
+_SETUP = re.compile(
+    r"(?i)\b(?:must|need(?:s)? to|has to|have to) be (?:configured|set(?: up)?|added|created|granted|installed)\b|\brequired (?:\w+ ){0,2}(?:secrets|env(?:ironment)? variables|permissions|credentials)\b|\byou(?:'ll| will)? need to (?:add|set|configure|create) (?:the|these|this|following)\b"
+)
+_FOR_NOW = re.compile(
+    r"(?i)\b(?:placeholder|stub(?:bed)?|hard-?coded|mock(?:ed)?|dummy)\b.{0,60}\bfor now\b|\bfor now\b.{0,40}\b(?:placeholder|stub|hard-?coded|dummy)\b"
+)
+_ANOTHER_TRY = re.compile(
+    r"(?i)^(?:please |now )?(?:give|try|run|test|rebuild|restart)\b.{4,200}\bshould (?:now|no longer)\b"
+)
+
+
+def _left_to_person(story: Story) -> Iterator[str]:
+    """Return what was prepared for the person to set up or to try, and what is a stand-in for now."""
+    for index, one in enumerate(story.statements):
+        if prose.is_lead_in(one.text) or one.kind == "heading":
+            lead = f"{one.label} {one.text}" if one.label and one.label not in one.text else one.text
+            if _SETUP.search(lead) and story.worked:
+                yield _with_listed(lead, story.statements[index + 1 :])
+        elif _FOR_NOW.search(one.text) and story.worked:
+            yield f"Only a stand-in yet: {prose.as_title(one.labelled, 150)}"
+        elif _ANOTHER_TRY.match(one.text) and story.worked and names(one.text):
+            yield f"Not confirmed yet: {prose.as_title(one.text, 150)}"
+
+
+def _with_listed(text: str, later: Sequence[Statement]) -> str:
+    """Return a lead-in with the first few names of its list."""
+    items = [one for one in later if one.first and one.depth and one.lead.rstrip(": ") in text]
+    listed = [one.label or one.text for one in items][:8]
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    start = prose.as_title(text.rstrip(": "), 110)
+    return f"{start}: {', '.join(prose.fit(item, 30) for item in listed[:3])}{more}" if listed else start
 
 
 def outcome(story: Story, steps: Sequence[str]) -> str:

@@ -19,6 +19,8 @@ _OPENER = re.compile(
       | right | exactly | absolutely | of\ course | got\ it | i\ see(?:\ now)? | understood | interesting | thanks | thank\ you | sorry | hmm+ | ah | oh | wow
       | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ |totally\ )?(?:right|correct|welcome)(?:\ to\ [^.!?—-]{1,40})?
       | (?:good|great|excellent|nice|fair|interesting|valid)\ (?:question|idea|point|catch|news|call|progress|find|eye|thinking)
+      | (?:(?:all|both)\ )?(?:the\ |these\ )?(?:changes?|fix(?:es)?|implementation|work|task|plan)\ (?:is|are|has\ been|have\ been)\ (?:now\ )?(?:done|complete|completed|finished|in\ place|implemented)
+      | the\ (?:fix|change|solution)\ (?:is|was)\ (?:quite\ |very\ |actually\ )?(?:simple|straightforward|easy|small|minimal)
       | that\ makes\ sense | makes\ sense | (?:i\ )?found\ (?:it|the\ (?:issue|problem|bug|root\ cause|cause|culprit)) | here\ we\ go | updated | fixed | implemented | committed(?:\ and\ pushed)? | pushed | success | complete
     )(?:\s*[.!,:;—–-]+\s*|\s+[-–—]\s+)(?=\S)"""
 )
@@ -159,6 +161,7 @@ def _heading(sentence: str, limit: int, *, impersonal: bool) -> str:
     bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
     bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
     if impersonal:
+        bare = _told_as_done(bare)
         bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
         bare = _YOUR.sub("the", _THERE.sub("", _WE_HAVE.sub("", bare)))
     bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
@@ -185,38 +188,93 @@ _REGULAR = frozenset(
 )
 
 
+_DOUBLED = frozenset(
+    ["stop", "drop", "skip", "wrap", "trim", "strip", "pin", "log", "scan", "plan", "ship", "swap", "commit"]
+)
+_FIX_LABEL = re.compile(r"(?i)^(?:bug ?)?fix: *")
+# A further verb is one only before its object: "and test coverage" holds none.
+_FURTHER = re.compile(
+    r"(?P<join>,? (?:and|but|then|and then|and also) |[,;] )(?P<verb>[a-z-]{3,20})(?= (?:the|a|an|all|any|each|every|its|their|it|them|this|that|these|those|sure)\b| [`\"]| [\w./-]{1,60}\.\w{1,5}\b)"
+)
+# After these a verb is part of what is wished for: "allow users to add X and update the Y".
+_SUBORDINATE = re.compile(
+    r"(?i)\b(?:to|can|could|will|would|should|must|may|when|if|that|which|so|because|where|how|let|lets)\b"
+)
+
+
 def past(line: str) -> str:
-    """Return a line that begins with a verb in the imperative as something that was done: `add X` → `Added X`."""
-    line = re.sub(r"(?i)^(?:bug ?)?fix: *", "Fixed: ", line)
+    """Return a line that begins with a verb in the imperative as something that was done: `add X` → `Added X`. Further
+    verbs of the same sentence go along: `remove X and make sure …` → `Removed X and made sure …`."""
+    label = _FIX_LABEL.match(line)
+    if label and (done := past(line[label.end() :])) != line[label.end() :]:
+        return done
+    line = _FIX_LABEL.sub("Fixed: ", line)
     match = re.match(r"(?P<verb>[A-Za-z-]+)(?P<rest>\s.+)", line, re.S)
-    verb = match["verb"].lower() if match else ""
-    if not match or (verb not in _IRREGULAR and verb not in _REGULAR):
+    done = _past_tense(match["verb"].lower()) if match else ""
+    if not match or not done:
         return line
+    rest = match["rest"]
+    subordinate = _SUBORDINATE.search(rest)
+    end = subordinate.start() if subordinate else len(rest)
+
+    def told(further: re.Match[str]) -> str:
+        tense = _past_tense(further["verb"]) if further.start() < end else ""
+        return f"{further['join']}{tense or further['verb']}"
+
+    return f"{done.capitalize()}{_FURTHER.sub(told, rest)}"
+
+
+def _past_tense(verb: str) -> str:
+    """Return the past tense of a verb that changes are told with, or nothing."""
     if verb in _IRREGULAR:
-        done = _IRREGULAR[verb]
-    elif verb.endswith("e"):
-        done = f"{verb}d"
-    elif re.search(r"[^aeiou]y$", verb):
-        done = f"{verb[:-1]}ied"
-    elif verb in (
-        "stop",
-        "drop",
-        "skip",
-        "wrap",
-        "trim",
-        "strip",
-        "pin",
-        "log",
-        "scan",
-        "plan",
-        "ship",
-        "swap",
-        "commit",
-    ):
-        done = f"{verb}{verb[-1]}ed"
-    else:
-        done = f"{verb}ed"
-    return f"{done.capitalize()}{match['rest']}"
+        return _IRREGULAR[verb]
+    if verb not in _REGULAR:
+        return ""
+    if verb.endswith("e"):
+        return f"{verb}d"
+    if re.search(r"[^aeiou]y$", verb):
+        return f"{verb[:-1]}ied"
+    return f"{verb}{verb[-1]}ed" if verb in _DOUBLED else f"{verb}ed"
+
+
+_ELIDED = re.compile(r"(?P<verb>[A-Z][a-z]{2,14}s) (?:the|a|an|its|all|each|any|every|whether|if)\b")
+
+
+# What follows may name much: what was fixed, or which two, is not said.
+_NO_SUBJECT = re.compile(
+    r"(?i)\W*(?:(?:after|now|result|fix|solution|change|before): )?(?:the (?:\w+ )?(?:fix|solution|change|code|implementation)|both|either|neither|each)"
+    r" (?:is|are|was|were|has|have|had|will|would|now|can|does|do|did|should|must|uses?|works?|adds?|makes?|ensures?|correctly|simply|just|of (?:these|those|them))\b"
+)
+
+
+def lacks_subject(sentence: str) -> bool:
+    """Does it lack its subject: "Passes the string to …", or have one that names nothing: "The fix now …", "Both are …"?"""
+    if _NO_SUBJECT.match(sentence):
+        return True
+    match = _ELIDED.match(sentence)
+    if not match:
+        return False
+    verb = match["verb"].lower()
+    stems = (verb[:-1], verb.removesuffix("es"), f"{verb.removesuffix('ies')}y")
+    return any(stem in _REGULAR or stem in _IRREGULAR for stem in stems)
+
+
+_FIX_WAS = re.compile(
+    r"(?i)^the (?:(?:key|main|real|actual|only|core|important) )?(?:fix|change|solution) was (?:to )?(?P<verb>[a-z-]{3,20})(?P<rest>\s.+)$",
+    re.S,
+)
+
+
+def _told_as_done(sentence: str) -> str:
+    """Return "The key fix was adding X" as "Added X"."""
+    match = _FIX_WAS.match(sentence)
+    if not match:
+        return sentence
+    verb = match["verb"].lower()
+    stem = verb.removesuffix("ing")
+    stems = (verb, stem, f"{stem}e", stem[:-1]) if verb.endswith("ing") else (verb,)
+    done = next((tense for one in stems if (tense := _past_tense(one))), "")
+    return f"{done.capitalize()}{match['rest']}".replace(" - that's what was ", ", which was ") if done else sentence
 
 
 def fit(text: str, limit: int) -> str:

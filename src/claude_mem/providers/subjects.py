@@ -23,6 +23,8 @@ _ASKING = re.compile(
 _BROKEN = re.compile(
     r"(?i)\b(?:bugs?|errors?|fail(?:s|ed|ing|ure|ures)?|broken|wrong|incorrect\w*|doesn't|does not|didn't|isn't|not working|no longer|crash\w*|panic\w*|unexpected\w*|still (?:see|get|have|shows?)|stuck|hang\w*|missing|lacks?|never)\b"
 )
+# "check if …" names a condition, "ensure …" what should be so: neither tells what was done.
+_LOOKED = re.compile(r"(?i)^(?:checked|verified|ensured|made sure|tested|confirmed)\b")
 _PERSON = re.compile(r"(?i)^(?:i|i'm|i've|i'd|you|we|my|our|your|or|option|go with)\b")
 _TAG = re.compile(r"(?i),? ?\b(?:yeah|right|or|no|correct|please|or not|is it|isn't it)$")
 
@@ -143,6 +145,7 @@ def asked_subject(story: Story) -> str:
     """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
     asked = story.asked
     whole = _TAG.sub("", _ASKING.sub("", asked.text) if asked.is_question else asked.text)
+    whole = re.sub(r"(?i)\b(?:I|we) have (?=an?\b)", "one has ", whole)
     short = prose.fit(whole, 90).strip(" ,.;:-")
     if asked.plan or len(content_words(short)) < 3 or VAGUE.search(short[:40]) or prose.is_fragment(short):
         return ""
@@ -154,6 +157,8 @@ def asked_subject(story: Story) -> str:
     if asked.is_question:
         return f"{short}?"
     done = prose.past(short)
+    if _LOOKED.match(done):
+        return ""
     return f"{done}:" if story.worked and (done != short or _BROKEN.search(short)) else ""
 
 
