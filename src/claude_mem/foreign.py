@@ -108,8 +108,7 @@ def texts(body: Body, *, whole: bool = False) -> Iterator[str]:
         yield clip(body.message, MOST)
     elif isinstance(body, ToolUsed):
         asked = "\n".join(strings(body.input))
-        for text in phrases.shown(body.output):
-            yield phrases.answered(text if whole else clip(text, MOST), asked)
+        yield from phrases.answered((text if whole else clip(text, MOST) for text in phrases.shown(body.output)), asked)
 
 
 _MAY_FETCH = re.compile(r"clone|remote|checkout|tar|unzip|7z|degit|create|init|submodule|worktree|fetch|pull")

@@ -103,10 +103,21 @@ def is_prose_of_others(text: str, own: str) -> bool:
     return False
 
 
-def answered(text: str, own: str) -> str:
-    """The sentences of an answer that do not only repeat what it answers to."""
-    known = f" {' '.join(words(own))} "
-    return "\n".join(part for part in _sentences_of(text) if f" {' '.join(words(part))} " not in known)
+def answered(texts: Iterable[str], own: str) -> Iterator[str]:
+    """Yield each text of an answer without the sentences that only repeat what it answers to."""
+    told = words(own)
+    known, vocabulary = f" {' '.join(told)} ", set(told)
+    for text in texts:
+        is_plain = not suspicion.may_be_disguised(text)
+        kept = [part for part in _sentences_of(text) if not _is_among(part, known, vocabulary, is_plain=is_plain)]
+        yield "\n".join(kept)
+
+
+def _is_among(part: str, known: str, vocabulary: set[str], *, is_plain: bool) -> bool:
+    first = _WORD.search(part) if is_plain else None
+    if first and first[0].casefold() not in vocabulary:
+        return False  # most sentences end here: to fold each of them would be slow
+    return f" {' '.join(words(part))} " in known
 
 
 # Words that say which language a sentence is in. Of a script of its own none are needed.

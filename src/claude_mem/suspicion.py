@@ -358,6 +358,7 @@ def _is_letter(letter: str) -> bool:
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+_DISGUISED = re.compile(r"[^\x20-\x7e\n\t]|&[#A-Za-z]|\\u[0-9a-fA-F]{4}|[A-Za-z0-9+/_-]{24}")
 _SPACES = re.compile(r"[^\S\n]{2,}|\n+")
 _BLANKS = re.compile(r"[^\S\n]{2,}")
 _SEPARATORS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
@@ -420,7 +421,14 @@ def _bare_sentence(text: str) -> str:
     return _bare(text)
 
 
+def may_be_disguised(text: str) -> bool:
+    """Could there be more in a text than its letters say? Not in plain ASCII without escapes and long runs."""
+    return bool(_DISGUISED.search(text))
+
+
 def _bare(text: str) -> str:
+    if not may_be_disguised(text):
+        return text
     text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), _ANSI.sub("", text)))
     bare = plain("\n".join([text, *_decoded(text)]))
     if bare.isascii():

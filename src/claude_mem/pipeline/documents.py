@@ -66,7 +66,7 @@ def _refresh(conn: Connection, kind: str, row_id: int) -> None:
 
 
 def _refresh_turn(conn: Connection, row: Row) -> None:
-    turn = turns.load(conn, row["id"])
+    turn = turns.load(conn, row["id"], with_earlier=False)
     if turn is not None and turn.bodies:  # else its events are past keeping: what was made of them stays
         if made := of_turn(row, turn, around=_around(conn, row["id"]), left=search.trusts(conn, row["id"])):
             search.put(conn, made)

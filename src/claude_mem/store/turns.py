@@ -265,8 +265,9 @@ _TURN = """
 """
 
 
-def load(conn: Connection, turn_id: int) -> Turn | None:
-    """Everything the compressor needs to know about a turn; None if it has vanished or must not be looked at."""
+def load(conn: Connection, turn_id: int, *, with_earlier: bool = True) -> Turn | None:
+    """Everything the compressor needs to know about a turn; None if it has vanished or must not be looked at.
+    `with_earlier`: also what earlier turns of its session have read, to compare its words with."""
     row = one(conn, f"{_TURN} and t.id = ?", (turn_id,))
     if row is None:
         return None
@@ -274,7 +275,8 @@ def load(conn: Connection, turn_id: int) -> Turn | None:
     found = arrival.in_order(rows(conn, told, (turn_id,)))
     bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
     known = [event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)]
-    return _composed(conn, row, bodies, known, seqs=tuple(event["seq"] for event in found))
+    seqs = tuple(event["seq"] for event in found)
+    return _composed(conn, row, bodies, known, seqs=seqs, with_earlier=with_earlier)
 
 
 def load_from(conn: Connection, turn_id: int, told: Sequence[Event]) -> Turn | None:
@@ -291,7 +293,13 @@ def load_from(conn: Connection, turn_id: int, told: Sequence[Event]) -> Turn | N
 
 
 def _composed(
-    conn: Connection, row: Row, bodies: Sequence[Body], known: Sequence[str], *, seqs: tuple[int, ...]
+    conn: Connection,
+    row: Row,
+    bodies: Sequence[Body],
+    known: Sequence[str],
+    *,
+    seqs: tuple[int, ...],
+    with_earlier: bool = True,
 ) -> Turn:
     believed, here = trusted.names(conn, row["project_id"]), trusted.place(conn, row["project_id"])
     return Turn(
@@ -314,7 +322,7 @@ def _composed(
         known=_known(conn, row["session_id"], before=row["number"]),
         host=row["host"],
         previous=_previous(conn, row["session_id"], before=row["number"]),
-        carried=_carried(conn, row, believed),
+        carried=_carried(conn, row, believed) if with_earlier else Carried(),
         trusted=believed,
     )
 
@@ -338,9 +346,10 @@ def _carried(conn: Connection, row: Row, believed: frozenset[str]) -> Carried:
     texts: dict[str, list[str]] = {"foreign": [], "built": [], "own": []}
     left = dict.fromkeys(texts, CARRIED_CHARS)
     for event in found:
-        name, read = _classified(event["body"], event["origin"] or "", here)
+        name = _classified(event["body"], event["origin"] or "", here)
         if name in believed or left[kind := _KINDS.get(name, "foreign")] <= 0:
             continue
+        read = _shown(event["body"])
         texts[kind] += read
         left[kind] -= sum(map(len, read))
     return Carried(tuple(texts["foreign"]), tuple(texts["built"]), tuple(texts["own"]), fetched)
@@ -355,11 +364,14 @@ def _brought(body: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=512)  # each turn looks at the same events as the one before
-def _classified(body: str, origin: str, here: foreign.Here) -> tuple[str, tuple[str, ...]]:
-    """Return what kind of strangers' text an event carries (none: empty), and its texts."""
-    event = _DECODE.decode(body)
-    name = foreign.name(event, here) if origin in origins.TRUSTED else origin
-    return name, tuple(foreign.texts(event))
+def _classified(body: str, origin: str, here: foreign.Here) -> str:
+    """Return what kind of strangers' text an event carries; none: empty."""
+    return foreign.name(_DECODE.decode(body), here) if origin in origins.TRUSTED else origin
+
+
+@lru_cache(maxsize=512)
+def _shown(body: str) -> tuple[str, ...]:
+    return tuple(foreign.texts(_DECODE.decode(body)))
 
 
 def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
