@@ -315,7 +315,7 @@ _DOCS = (
 _TEXT = (
     "src/auth/tokens.py:{digits2}: in refresh_{name}", '<div class="sk-fading-circle-{digits2} sk-container-wrapper">',
     "task-runner-for-many-small-and-large-{name}-jobs-{digits2}", "pip install scikit-learn=={digits1}.5.{digits1}",
-    "git@example.com:shop/{name}.git", "http://localhost:{digits4}/a?b=c@d", "npm_config_registry=https://registry.npmjs.org",
+    "git@example.com:shop/{name}.git", "http://localhost:{digits4}/a?b=c@d", "npm_config_registry=https://registry.example.org",
     "hf_hub_download(repo_id, '{name}_model_{digits2}.bin')", "KeyError: '{name}_token_{digits2}'", "assert total == {digits3}",
     "ERROR 1045 (28000): Access denied for user '{name}'@'localhost' (using password: YES)", "auth: ok, tokens: {digits4}",
     "  ✓ keeps the password field masked ({digits2} ms)", "2026-01-02 03:04:05 INFO token refreshed for user {digits4}",
