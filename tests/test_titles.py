@@ -27,6 +27,8 @@ GOOD = [
     "Which colour should the doors have?",
     "Done flag is set after the flush",
     "Added tags",
+    "The filter `a | b | c` is read from the left",
+    "A `||` between two lists joins them",
     "Upgrade sqlite to 3.50",
     "`rtk bun run test` still fails: error: unrecognized subcommand 'bun'",
     "合計の丸めを最後に一度だけ行う",
@@ -41,6 +43,9 @@ GOOD = [
     "Can we track the branch in metadata.json?",
 ]
 CHAT = [
+    "| |------|---------------------| | `UserPromptSubmit` | No - just captures initial state | | `PreTask` | Before",
+    "Are the review comments still valid? | 5 | Copilot | `GetOrCreateID` does not validate its argument |",
+    "| Comment | Status | Commit |",
     "Done", "Perfect!", "Great!", "Yes", "yes and yes", "1", "2.", "1 and 2", "lgtm", "LGTM!", "continue", "go on", "ok", "ship it",
     "Looks good to me", "Perfect! Now I have a clear picture", "Good, I now have a clear picture", "You were absolutely right",
     "You're right to ask - the branch is shared", "Let me look at the basket", "Let's see what the basket does",

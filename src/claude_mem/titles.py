@@ -81,12 +81,21 @@ _WHERE_ONLY = re.compile(
 )
 
 
+def is_table_row(text: str) -> bool:
+    """Return whether a line is a part of a table, cells with bars between them, and no sentence."""
+    return bool(_TABLE_ROW.search(text))
+
+
+_TABLE_ROW = re.compile(r"^\s*\||\|\s{0,9}:?-{3}|\|[^|`\n]{1,120}\|[^|`\n]{1,120}\|")
+
+
 def is_presentable(title: str) -> bool:
     """Return whether a line can stand alone where titles are shown: a list, a search, a session's start."""
     line = " ".join(title.split()).strip("*_# ")
     return (
         bool(line)
         and not line.startswith("<")
+        and not is_table_row(line)
         and not _WHERE_ONLY.fullmatch(line)
         and _names_something(line)
         and _is_whole(line)

@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 
 from claude_mem.text import shorten
+from claude_mem.titles import is_table_row
 
 TITLE_CHARS = 150
 
@@ -143,8 +144,9 @@ def is_pointing(sentence: str) -> bool:
 
 
 def is_fragment(text: str) -> bool:
-    """Is it cut off: ends in a colon, a comma or a word that wants another?"""
-    return bool(_DANGLING_END.search(text.strip())) or text.count("`") % 2 == 1 or text.count('"') % 2 == 1
+    """Is it cut off: a row of a table, or ends in a colon, a comma or a word that wants another?"""
+    odd = text.count("`") % 2 == 1 or text.count('"') % 2 == 1
+    return odd or bool(_DANGLING_END.search(text.strip())) or is_table_row(text)
 
 
 def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
