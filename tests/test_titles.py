@@ -43,9 +43,6 @@ GOOD = [
     "Can we track the branch in metadata.json?",
 ]
 CHAT = [
-    "| |------|---------------------| | `UserPromptSubmit` | No - just captures initial state | | `PreTask` | Before",
-    "Are the review comments still valid? | 5 | Copilot | `GetOrCreateID` does not validate its argument |",
-    "| Comment | Status | Commit |",
     "Done", "Perfect!", "Great!", "Yes", "yes and yes", "1", "2.", "1 and 2", "lgtm", "LGTM!", "continue", "go on", "ok", "ship it",
     "Looks good to me", "Perfect! Now I have a clear picture", "Good, I now have a clear picture", "You were absolutely right",
     "You're right to ask - the branch is shared", "Let me look at the basket", "Let's see what the basket does",
@@ -61,6 +58,9 @@ STATUS = [
     "Both files have been updated successfully",
 ]  # fmt: skip
 FRAGMENTS = [
+    "| |------|---------------------| | `UserPromptSubmit` | No - just captures initial state | | `PreTask` | Before",
+    "Are the review comments still valid? | 5 | Copilot | `GetOrCreateID` does not validate its argument |",
+    "| Comment | Status | Commit |",
     "", "   ", "…", "!!!", "🎉🎉 🎉", "Added one focused test that", "Now the output will look like", "The summary of the basket:",
     "The basket is rounded when…", "Created the shared module with", "The basket field is still used for", "The basket and the",
     'Wrap the prompt in "', "Removed the regex (and the functions", "Changed `basket", "The basket is in", "Files: `basket.py`",
