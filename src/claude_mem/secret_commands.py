@@ -29,6 +29,31 @@ def edits(text: str) -> Iterator[Edit]:
             for word in _ARGUMENT.finditer(text, command.end(), stop):
                 if word.start() >= position and _is_secret(word[0], plain=plain):
                     yield word.start(), word.end(), "[redacted]"
+    yield from _shown_edits(text)
+
+
+# A terminal as it was: a prompt, the command, and below it the one word that it printed.
+_SHOWN = re.compile(
+    r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)"
+)
+
+
+def _shown_edits(text: str) -> Iterator[Edit]:
+    """What to put in the place of secrets that a command has printed in a copied terminal: `$ pass show mail`."""
+    if "$ " not in text:
+        return
+    for shown in _SHOWN.finditer(text):
+        if _is_printed(shown["word"]) and any(_printers(shown["command"])):
+            yield shown.start("word"), shown.end("word"), "[redacted]"
+
+
+def _printers(command: str) -> Iterator[tuple[bool]]:
+    """For every rule that fits a command which prints a secret: whether it may print several."""
+    return ((every,) for literal, pattern, every in PRINTERS if literal in command and pattern.search(command))
+
+
+def _is_printed(word: str) -> bool:
+    return is_random(word) or (is_uniform(word) and "-" not in word and len(word) >= 16)
 
 
 def _is_secret(word: str, *, plain: bool) -> bool:
@@ -41,12 +66,7 @@ _PRINTED = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 def redact_printed(commands: Iterable[str], output: Any) -> Any:
     """Return the output of commands without the secret that they print: `vault kv get -field=password …`."""
-    fitting = [
-        every
-        for command in commands
-        for literal, pattern, every in PRINTERS
-        if literal in command and pattern.search(command)
-    ]
+    fitting = [every for command in commands for (every,) in _printers(command)]
     return map_strings(output, partial(_without_printed, every=any(fitting))) if fitting else output
 
 
@@ -55,5 +75,4 @@ def _without_printed(text: str, *, every: bool) -> str:
     if every:
         return _PRINTED.sub(lambda word: "[redacted]" if is_random(word[0]) else word[0], text)
     word = text.strip()
-    is_secret = is_random(word) or (is_uniform(word) and "-" not in word and len(word) >= 16)
-    return text.replace(word, "[redacted]") if is_secret else text
+    return text.replace(word, "[redacted]") if _is_printed(word) else text

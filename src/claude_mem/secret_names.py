@@ -16,11 +16,11 @@ Edit = tuple[int, int, str]  # begin, end, what comes in its place
 # What a secret is called: `DB_PASSWORD`, `apiKey`, `token_v2`; not `tokenizer` or `author`. A key is named by what stands
 # before it; other keys (`STRIPE_KEY`) are weak names: their values must look random.
 _KEY_KINDS = (
-    "api|app|access|account|private|secret|signing|signature|encryption|decryption|validation|crypt|master|shared|preshared|"
+    "api|app|access|account|private|priv|secret|signing|signature|encryption|decryption|validation|crypt|master|shared|preshared|"
     "service|consumer|deploy|client|storage|admin|session|auth|jwt|hmac"
 )
 _NAMES = (
-    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth|"
+    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=ssh)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth(?:tok)?|"
     rf"(?:{_KEY_KINDS})[_\-]?key|api key|(?<=[A-Za-z0-9][_\-.])key|(?-i:(?<=[a-z0-9])Key))"
 )
 _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32}))?(?![A-Za-z0-9])"
@@ -29,7 +29,7 @@ _ABOUT = re.compile(
     r"(?i)[_\-]?(?:name|type|id|path|file|dir|url|uri|host|endpoint|length|len|size|field|column|label|hint|input|ttl|expiry|"
     r"expires(?:[_\-]?(?:in|at))?|count|limit|ref|arn|prefix|suffix|policy|rules?|regex|pattern|version|algorithm|algo|alias|"
     r"stdin|env|var|method|provider|store|manager|mode|scheme|scopes?|class|error|errors|usage|cost|budget|status|state|message|msg|text|prompt|"
-    r"help|placeholder|title|description|header|kind|format|encoding|hash(?:er)?s?|timeout|interval|days|hours|minutes|seconds|age|attempts|retries|expiration|service|server|proxy|controller|handler|module|worker)\Z"
+    r"help|placeholder|title|description|header|kind|format|encoding|hash(?:er)?s?|timeout|interval|days|hours|minutes|seconds|age|attempts|retries|expiration|stages|service|server|proxy|controller|handler|module|worker)\Z"
 )
 
 # NAME=value where the name says that it is a secret and the value looks like one, not like code that fetches it.
