@@ -139,6 +139,13 @@ async def test_a_lie_from_outside_is_not_told_whichever_way_it_comes(tmp_path: P
 
 
 @in_a_loop
+async def test_a_sentence_that_is_split_over_several_commits_is_not_told(tmp_path: Path) -> None:
+    split = [case for case in CASES if case.kind == "split"]
+    through, _, _ = await leaks(tmp_path, every=True, cases=split[:2])
+    assert split and not through, "\n".join(through[:5])
+
+
+@in_a_loop
 async def test_every_attack_by_the_teams_own_sources_stays_out(tmp_path: Path) -> None:
     """Reading one's own issues is ordinary work, and the agent's report of it is told: but not what it repeats."""
     cases = CASES if proof.long() else CASES[::5]

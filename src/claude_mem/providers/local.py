@@ -47,7 +47,7 @@ class LocalCompressor:
 def digest(turn: Turn) -> Digest:
     """Return what the turn did and what is worth keeping of it."""
     stated = rules.rules(turn)
-    evidence = quoting.with_plain_errors(gather(turn), turn)
+    evidence = _without_split_words(quoting.with_plain_errors(gather(turn), turn))
     foreign = trust.of_foreign(turn)
     turn = replace(turn, prompt=pasted.own_words(turn.prompt))
     closing_trust = "agent"
@@ -98,6 +98,15 @@ def _own(evidence: Evidence, taint: Taint) -> Evidence:
         unsolved=tuple(_bare(command) for command in evidence.unsolved if command.seq not in taint.seqs),
         moves=tuple(move for move in evidence.moves if move.seq not in taint.seqs),
     )
+
+
+def _without_split_words(evidence: Evidence) -> Evidence:
+    """Return the evidence without commit subjects that only together speak to whoever reads them: each alone passes."""
+    lines = [commit.subject for commit in evidence.commits if commit.subject]
+    orders = (lines, lines[::-1]) if len(lines) > 1 else ()
+    if not any(suspicion.addresses(" ".join(order)) for order in orders):
+        return evidence
+    return replace(evidence, commits=tuple(replace(commit, subject="", body="") for commit in evidence.commits))
 
 
 def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
