@@ -17,7 +17,7 @@ from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import bring, context, moments, recall
 from claude_mem.records import Turn
-from claude_mem.store import corrections, observations, turns
+from claude_mem.store import corrections, jobs, observations, turns
 from claude_mem.store.database import Connection, Database, Row, one, rows, value
 from claude_mem.worker.service import Service
 from tests.lab import Lab
@@ -382,6 +382,13 @@ def test_what_is_erased_is_in_no_file(service: Service, db: Database, config: Co
     index(db)
     assert _bytes_of(config, b"zanzibarq") == []
     assert all(row["before"] is None for row in db.read_now(corrections.history, row_id))
+
+
+def test_erasing_enqueues_one_render_job(service: Service, db: Database) -> None:
+    row_id = db.write_now(save, "Totals are rounded once.")
+    db.write_now(lambda conn: conn.execute("delete from jobs"))
+    asyncio.run(service.erase(row_id))
+    assert [row["kind"] for row in db.read_now(jobs.listing)] == ["render"]
 
 
 def test_what_was_before_an_edit_fades_after_thirty_days(service: Service, db: Database) -> None:

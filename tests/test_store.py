@@ -115,6 +115,19 @@ def test_asking_twice_is_asking_once(db: Database) -> None:
     db.close()
 
 
+def test_a_render_job_that_has_not_started_serves_every_later_change(db: Database) -> None:
+    for project_id in (1, 1, 11, 1):
+        db.write_now(jobs.enqueue_render, project_id, now=0)
+    assert [row["subject"].split(".")[0] for row in db.read_now(jobs.listing)] == ["1", "11"]
+    claimed = db.write_now(jobs.claim, ["render"], now=1, lease=100)
+    assert claimed is not None
+    db.write_now(jobs.enqueue_render, 1, now=2)  # the claimed job may have read the rows before this change
+    db.write_now(jobs.enqueue_render, 1, now=3)
+    assert db.read_now(jobs.waiting) == 3
+    db.write_now(jobs.finish, claimed)
+    db.close()
+
+
 def test_a_job_whose_worker_died_falls_due_again(db: Database) -> None:
     db.write_now(jobs.ask, "compress", "1.1", now=0)
     first = db.write_now(jobs.claim, ["compress"], now=1, lease=100)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from claude_mem import ids, origins
+from claude_mem import origins
 from claude_mem.errors import CannotDo, Misuse, NotFound
 from claude_mem.failpoints import failpoint
 from claude_mem.store import jobs, rules
@@ -419,5 +419,5 @@ def _note(conn: Connection, row_id: int, what: str, before: Row | None, *, now: 
 
 def _ask_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
     """In the same transaction: else, killed in between, the contexts that lie ready on disk would go on telling it."""
-    project_id = value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,))
-    jobs.ask(conn, "render", f"{project_id}.changed.{ids.new()}", now=now)
+    project_id = int(value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,)))
+    jobs.enqueue_render(conn, project_id, now=now)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from claude_mem import ids
 from claude_mem.errors import LeaseLost
 from claude_mem.failpoints import failpoint
 from claude_mem.records import Job
@@ -33,6 +34,24 @@ def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None 
     conn.execute(
         "insert or ignore into jobs (kind, subject, due_at, created_at) values (?, ?, ?, ?)",
         (kind, subject, now if due is None else due, now),
+    )
+    failpoint("jobs.asked")
+
+
+def enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
+    """Enqueue rendering a project's start context, unless a render job that has not started yet will do it.
+
+    A job that was claimed before may have read the rows already, so it does not count: only unclaimed jobs do.
+    """
+    conn.execute(
+        """
+        insert into jobs (kind, subject, due_at, created_at)
+        select 'render', :subject, :now, :now
+         where not exists (select 1 from jobs
+                            where kind = 'render' and subject >= :project || '.' and subject < :project || '/'
+                              and attempts = 0 and not dead)
+        """,
+        {"subject": f"{project_id}.changed.{ids.new()}", "project": str(project_id), "now": now},
     )
     failpoint("jobs.asked")
 

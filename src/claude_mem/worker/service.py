@@ -467,7 +467,7 @@ class Service:
     async def render_again(self, project_ids: Sequence[int]) -> None:
         """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
         for project_id in project_ids:
-            await self.db.write(jobs.ask, "render", f"{project_id}.changed.{ids.new()}", now=ids.now())
+            await self.db.write(jobs.enqueue_render, project_id, now=ids.now())
         self.runner.wake.set()
 
     async def backfill(self, paths: Sequence[Path]) -> Row:
