@@ -119,14 +119,14 @@ def test_a_change_counts_in_the_same_process_under_the_same_address(lab: Lab, fi
         ({"context_tokens": 1000, "data_dir": "/elsewhere"}, "CLAUDE_MEM_DATA_DIR"),
         ({"context_tokens": 1000, "provider": "local"}, "CLAUDE_MEM_PROVIDER"),
         ({"redact_secrets": 1}, "redact_secrets = 1 is not true or false"),
-        ({"log_level": "LOUD"}, "log_level = 'LOUD' is not known"),
+        ({"log_level": "LOUD"}, "log_level = 'LOUD' is not a valid choice"),
         ({"skip_tools": ["Bash", 1]}, "skip_tools"),
-        ({"proxy": "http://[half"}, "proxy is no address"),
+        ({"proxy": "http://[half"}, "proxy is not a valid URL"),
         ({"proxy": "http://…@host:1"}, "`proxy` is shown without its secret"),
-        ({"anthropic_api_key": 77777}, "anthropic_api_key = '(set, not shown)' is not a text"),
+        ({"anthropic_api_key": 77777}, "anthropic_api_key = '(set, not shown)' is not a string"),
         ({"anthropic_api_key": "(set, not shown)"}, "`anthropic_api_key` is shown without its secret"),
         ({"language": "x" * 41}, "language is too long"),
-        ({"model": "a\x00b"}, "model is not text"),
+        ({"model": "a\x00b"}, "model is not valid UTF-8 text"),
     ],
 )
 def test_what_makes_no_sense_changes_nothing_and_is_named(shared: Lab, given: dict[str, Any], says: str) -> None:
@@ -140,7 +140,7 @@ def test_what_makes_no_sense_changes_nothing_and_is_named(shared: Lab, given: di
 def test_a_file_that_is_not_toml_is_left_alone(lab: Lab, file: Path) -> None:
     client = lab.start()
     file.write_text("= nonsense")
-    with pytest.raises(CannotDo, match="not TOML"):
+    with pytest.raises(CannotDo, match="not valid TOML"):
         client.patch("/api/settings", {"context_tokens": 1000})
     assert file.read_text() == "= nonsense"
 

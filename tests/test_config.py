@@ -41,10 +41,10 @@ def test_one_variable_moves_everything() -> None:
     [
         ("# x\n\ncontext_tokens = 'many'\n", 3, "is not a whole number"),
         ("context_tokens = 5\n", 1, "out of range"),
-        ("skip_tools = 'Bash'\n", 1, "is not a list of texts"),
+        ("skip_tools = 'Bash'\n", 1, "is not a list of strings"),
         ("redact_secrets = 1\n", 1, "is not true or false"),
         ("worker_port = true\n", 1, "is not a whole number"),
-        ("log_level = 'LOUD'\n", 1, "is not known"),
+        ("log_level = 'LOUD'\n", 1, "is not a valid choice"),
         ("wings = 2\n", 1, "there is no setting `wings`"),
     ],
 )
@@ -279,5 +279,5 @@ def test_secrets_are_not_shown(tmp_path: Path, name: str, value: str, seen: str)
 
 @pytest.mark.parametrize("value", ["ftp://x", "socks5://x:1", "me:pw@proxy", "http://"])
 def test_an_address_is_one(tmp_path: Path, value: str) -> None:
-    with pytest.raises(BadSetting, match="no address"):
+    with pytest.raises(BadSetting, match="not a valid URL"):
         config.load({"CLAUDE_MEM_DATA_DIR": str(tmp_path), "CLAUDE_MEM_PROXY": value})

@@ -1,9 +1,11 @@
-"""Every setting, its default and its reason. Defaults, then `config.toml`, then `CLAUDE_MEM_*`; of these a worker that
-a hook starts is given only what `hook.HARMLESS` names.
+"""All settings with their defaults and descriptions.
 
-Loaded once by whoever starts (command line, worker) and passed on by hand; nothing else reads the environment. The
-worker looks again when it is asked what is set, or to change it.
-The hook reads none of it: where the data lies is all it needs to know.
+Values come from the defaults, then `config.toml`, then `CLAUDE_MEM_*` environment variables. A worker that was started
+by a hook inherits only the variables listed in `hook.HARMLESS`.
+
+The command line and the worker load the settings once, at start, and pass them as arguments; no other code reads the
+environment. The worker reloads them when a client reads or changes the settings. The hook does not use this module: it
+only needs the path of the data directory.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ PROVIDERS = (
     "auto", "local", "claude", "anthropic", "openai", "openrouter", "gemini", "ollama", "lmstudio", "vllm",
 )  # fmt: skip
 URLS = ("anthropic_base_url", "openai_base_url", "proxy")
-# Who is given which secret: each address, the proxy on the way there, and the program that reads a file of tokens.
-_KIN = ("openai_api_key", "openrouter_api_key", "gemini_api_key")
+# Which secrets each receiver is given: the base URLs, the proxy in between, and the program that reads a token file.
+_OPENAI_COMPATIBLE_KEYS = ("openai_api_key", "openrouter_api_key", "gemini_api_key")
 TAKES = {
     "anthropic_base_url": ("anthropic_api_key",),
-    "openai_base_url": _KIN,
-    "proxy": ("anthropic_api_key", *_KIN),
+    "openai_base_url": _OPENAI_COMPATIBLE_KEYS,
+    "proxy": ("anthropic_api_key", *_OPENAI_COMPATIBLE_KEYS),
     "claude_path": ("claude_env_file",),
 }
 MOST_CHARS = 4_000
@@ -46,135 +48,201 @@ HIDDEN, MASK = "(set, not shown)", "…"
 
 def setting(
     default: Any,
-    reason: str,
+    description: str,
     *,
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] = (),
     secret: bool = False,
-    cautious: Any = None,
+    if_invalid: Any = None,
     terminal_only: bool = False,
 ) -> Any:
-    """`low` and `high` bound a number, `high` the length of a text. `cautious` stands in for a value that makes no
-    sense, where the default could cost someone something. `terminal_only`: it names a program that is run, an address
-    that data is sent to, who gets it, or a key, so the credential of a browser is not enough to change it."""
+    """Declare a setting.
+
+    `low` and `high` bound a number; `high` bounds the length of a text. `if_invalid` replaces an invalid value where
+    the default could cost money. `terminal_only` marks a setting that holds a key or decides which program is run or
+    where data is sent: it cannot be changed with the credential of a browser.
+    """
     factory = {"default_factory": lambda: default} if isinstance(default, tuple) else {"default": default}
-    meta = {"reason": reason, "low": low, "high": high, "choices": choices, "secret": secret, "cautious": cautious}
+    meta = {
+        "description": description,
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "secret": secret,
+        "if_invalid": if_invalid,
+    }
     meta["terminal_only"] = terminal_only or secret
     return field(**factory, metadata=meta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    data_dir: Path = setting(Path("~/.claude-mem"), "Where everything we own lies. Moving it moves everything.")
-    worker_port: int = setting(37777, "Port of the worker on 127.0.0.1. If it is taken, a free one.", low=0, high=65535)
-    context_tokens: int = setting(800, "Room for the context at a session's start, in tokens.", low=300, high=2000)
-    context_observations: int = setting(50, "The most observations that context may list.", low=1, high=500)
+    data_dir: Path = setting(
+        Path("~/.claude-mem"), "Directory that holds everything claude-mem stores: database, spool, logs, backups."
+    )
+    worker_port: int = setting(
+        37777,
+        "TCP port of the worker on 127.0.0.1. If the port is in use, the worker picks a free one. 0: always pick a"
+        " free port.",
+        low=0,
+        high=65535,
+    )
+    context_tokens: int = setting(
+        800, "Maximum size of the brief, the text injected at session start, in tokens.", low=300, high=2000
+    )
+    context_observations: int = setting(50, "Maximum number of observations listed in the brief.", low=1, high=500)
     skip_tools: tuple[str, ...] = setting(
         ("ListMcpResourcesTool", "SlashCommand", "Skill", "TodoWrite", "AskUserQuestion"),
-        "Tools whose calls say nothing worth remembering.",
+        "Names of tools whose calls are not captured because they contain nothing worth remembering.",
     )
     excluded_projects: tuple[str, ...] = setting(
-        (), "Folders that are never captured, as globs: `~/secret/**`. A project's own switch is `.claude-mem.toml`."
+        (),
+        "Directories that are never captured, as glob patterns such as `~/secret/**`. A project can also opt out"
+        " itself with a `.claude-mem.toml`.",
     )
-    redact_secrets: bool = setting(True, "Replace what looks like a key or a password before anything is stored.")
+    redact_secrets: bool = setting(
+        True, "Replace text that looks like a key, token or password before anything is stored."
+    )
     withheld_files: tuple[str, ...] = setting(
         (),
-        "More files whose content is never kept, as globs: `*.secret`, `vault/*`; `!*.pem` takes one of ours out. Keys,"
-        " `.env` and their kin are among them anyway (docs/secrets.md).",
+        "Additional files whose content is never stored, as glob patterns such as `*.secret` or `vault/*`. Key files,"
+        " `.env` and similar files are always on the list (docs/secrets.md); a pattern with `!`, such as `!*.pem`,"
+        " removes a built-in one.",
     )
-    event_chars: int = setting(20_000, "The most characters kept of one text of a tool call.", low=500, high=1_000_000)
+    event_chars: int = setting(
+        20_000, "Maximum number of characters stored of each text in a tool call.", low=500, high=1_000_000
+    )
     silence_minutes: int = setting(
-        10, "After this long without an event an open turn counts as over.", low=1, high=1440
+        10, "Minutes without an event after which an open turn counts as ended.", low=1, high=1440
     )
     session_hours: int = setting(
-        24, "After this long without an event a session counts as interrupted.", low=1, high=720
+        24, "Hours without an event after which a session counts as interrupted.", low=1, high=720
     )
     provider: str = setting(
         "auto",
-        "Who refines memories: `auto` (your Claude plan if the extra `claude` is installed, else nobody), `local`"
-        " (nobody), `claude` (your Claude plan, through your installed `claude` program), `anthropic`, `openai`,"
-        " `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several, with commas, are tried in that order;"
-        " `ollama:qwen3` names a model too.",
-        cautious="local",
+        "Which model service refines observations and summaries: `auto` (your Claude plan if the extra `claude` is"
+        " installed, otherwise none), `local` (none), `claude` (your Claude plan, through the installed `claude`"
+        " program), `anthropic`, `openai`, `openrouter`, `gemini`, `ollama`, `lmstudio`, `vllm`. Several names,"
+        " separated by commas, are tried in that order; `ollama:qwen3` also selects a model.",
+        if_invalid="local",
         terminal_only=True,
     )
-    model: str = setting("", "Model of the provider. Empty: a small one that fits.")
-    anthropic_base_url: str = setting("", "Where `anthropic` is reached. Empty: api.anthropic.com.", terminal_only=True)
-    anthropic_api_key: str = setting("", "Key for `anthropic`, or `file:PATH` of a file that holds it.", secret=True)
+    model: str = setting("", "Model that the provider uses. Empty: a small model suited to the task.")
+    anthropic_base_url: str = setting(
+        "", "Base URL of the provider `anthropic`. Empty: api.anthropic.com.", terminal_only=True
+    )
+    anthropic_api_key: str = setting(
+        "", "API key for `anthropic`, or `file:PATH` to read the key from a file.", secret=True
+    )
     openai_base_url: str = setting(
-        "", "Where `openai` and its kin are reached. Empty: each one's usual address.", terminal_only=True
+        "",
+        "Base URL of the provider `openai` and of the OpenAI-compatible providers. Empty: the default address of each.",
+        terminal_only=True,
     )
     openai_api_key: str = setting(
-        "", "Key for `openai` and its kin, or `file:PATH` of a file that holds it.", secret=True
+        "",
+        "API key for `openai` and the OpenAI-compatible providers, or `file:PATH` to read the key from a file.",
+        secret=True,
     )
-    openrouter_api_key: str = setting("", "Key for `openrouter`, if `openai_api_key` is another's.", secret=True)
-    gemini_api_key: str = setting("", "Key for `gemini`, if `openai_api_key` is another's.", secret=True)
+    openrouter_api_key: str = setting(
+        "", "API key for `openrouter`. Needed only if `openai_api_key` belongs to another provider.", secret=True
+    )
+    gemini_api_key: str = setting(
+        "", "API key for `gemini`. Needed only if `openai_api_key` belongs to another provider.", secret=True
+    )
     claude_path: str = setting(
         "",
-        "The `claude` program that the provider `claude` runs. Empty: one in the usual places (`~/.local/bin`,"
-        " `/usr/local/bin` and the like), never one that is only on `PATH`.",
+        "Path of the `claude` program that the provider `claude` runs. Empty: searched for in the usual places"
+        " (`~/.local/bin`, `/usr/local/bin` and similar); a program that is only on `PATH` is never used.",
         terminal_only=True,
     )
     claude_sdk: bool = setting(
         False,
-        "Have the Agent SDK (the extra `claude`) run that program, instead of running it directly.",
+        "Run the `claude` program through the Agent SDK (the extra `claude`) instead of directly.",
         terminal_only=True,
     )
     claude_env_file: str = setting(
         "",
-        "File of NAME=value lines for that program, such as a token. Empty: the login of your `claude`.",
+        "File with NAME=value lines that are set in the environment of the `claude` program, such as a token. Empty:"
+        " the program uses its own login.",
         terminal_only=True,
     )
     claude_resume: bool = setting(
-        False, "Let `claude` go on with its own conversation within a session. Costs more: it reads it all again."
+        False,
+        "Refine all turns of a session in one `claude` conversation. This costs more, because every request reads the"
+        " whole conversation again.",
     )
     proxy: str = setting(
-        "", "HTTP proxy for requests to models, as http://host:port. Nothing is inherited.", terminal_only=True
+        "",
+        "HTTP proxy for requests to providers, as `http://host:port`. Empty: no proxy; proxy variables in the"
+        " environment are ignored.",
+        terminal_only=True,
     )
     daily_tokens: int = setting(
-        300_000, "The most tokens a day for refining, in and out. 0: none.", low=0, high=1_000_000_000, cautious=0
+        300_000,
+        "Maximum number of tokens per day for refining, input and output together. 0: no refining.",
+        low=0,
+        high=1_000_000_000,
+        if_invalid=0,
     )
     monthly_cost: float = setting(
-        5.0, "The most dollars a month for refining. 0: only what is free.", low=0, high=1e6, cautious=0.0
+        5.0,
+        "Maximum cost per calendar month for refining, in US dollars. 0: only requests that cost nothing.",
+        low=0,
+        high=1e6,
+        if_invalid=0.0,
     )
     request_tokens: int = setting(
-        8_000, "The most tokens of one request and its answer together.", low=4_000, high=32_000
+        8_000, "Maximum number of tokens of one request and its reply together.", low=4_000, high=32_000
     )
     foreign_text: str = setting(
         "balanced",
-        "What is told of an agent's words after it read what strangers wrote (packages, clones, logs, pages …):"
-        " `balanced` leaves out sentences that repeat it; `strict` leaves out all words of such a turn; `open` compares"
-        " only with trackers and forges (docs/trust.md).",
+        "What may be injected of an agent's own words after it read external text (packages, clones, logs, web pages"
+        " …): `balanced` omits sentences that repeat that text; `strict` omits all words of such a turn; `open`"
+        " compares only with text from issue trackers and code forges (docs/trust.md).",
         choices=FOREIGN_TEXTS,
     )
-    verbosity: str = setting("normal", "How much a model should keep: minimal, normal or verbose.", choices=VERBOSITIES)
-    mode: str = setting("code", "What is worth keeping: `code`, `research`, or a file of yours in `modes/`.")
-    language: str = setting("", "Language a model writes memories in, such as `Deutsch`. Empty: English.", high=40)
+    verbosity: str = setting(
+        "normal", "How much detail a provider keeps when it refines: minimal, normal or verbose.", choices=VERBOSITIES
+    )
+    mode: str = setting(
+        "code",
+        "What counts as worth remembering: `code`, `research`, or the name of a `.toml` file of your own in `modes/`.",
+    )
+    language: str = setting(
+        "",
+        "Language in which a provider writes observations and summaries, such as `Deutsch`. Empty: English.",
+        high=40,
+    )
     greeting: bool = setting(
-        True, "Once a day, at a session's start, one line for you: how much is remembered here, and what is new."
+        True,
+        "Show one line to the user at the first session start of the day: how much is remembered for the project, and"
+        " what is new.",
     )
     keep_events_days: int = setting(
         7,
-        "So long raw events are kept after memories were made of them. 0: they go at once, and then no model can"
-        " put them in better words later.",
+        "Days to keep raw events after they were summarized. 0: delete them immediately; refining them later is then"
+        " impossible.",
         low=0,
         high=3650,
     )
     keep_dead_days: int = setting(
-        30, "So long events and jobs that failed are kept, to be looked at or tried again.", low=1, high=3650
+        30, "Days to keep events that were set aside and jobs that failed, for inspection or retry.", low=1, high=3650
     )
-    keep_log_days: int = setting(14, "So long the lines of the worker's log are kept.", low=1, high=3650)
+    keep_log_days: int = setting(14, "Days to keep lines of the worker's log.", low=1, high=3650)
     disk_quota_mb: int = setting(
         2048,
-        "The most that all of it may take on the disk, in MB, but for models and exports. Above it the oldest raw"
-        " events go, then the oldest backups; never a memory.",
+        "Maximum disk space for the data directory, in MB, not counting models and exports. Above it the oldest raw"
+        " events are deleted, then the oldest backups; observations and summaries are never deleted.",
         low=50,
         high=10_000_000,
     )
-    log_level: str = setting("INFO", "How much the worker's log says: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS)
+    log_level: str = setting(
+        "INFO", "Least severe messages that the worker logs: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS
+    )
     embedding_model: str = setting(
-        "arctic-s", "Model for searching by meaning, once it has been fetched: arctic-s, gte-small or minilm."
+        "arctic-s", "Model for search by meaning, used once it is downloaded: arctic-s, gte-small or minilm."
     )
 
     @property
@@ -199,17 +267,17 @@ class Config:
 
     @property
     def exports(self) -> Path:
-        """Where an export goes that was given no name."""
+        """Default directory for exports."""
         return self.data_dir / "exports"
 
     @property
     def quarantine(self) -> Path:
-        """Where a damaged database is kept."""
+        """Directory for damaged databases."""
         return self.data_dir / "quarantine"
 
     @property
     def ballast(self) -> Path:
-        """Room that is given up when the disk is full, so that forgetting still works."""
+        """Reserve file that is deleted when the disk is full, so that `forget` still works."""
         return self.data_dir / "ballast"
 
     @property
@@ -218,7 +286,7 @@ class Config:
 
     @property
     def observer(self) -> Path:
-        """Where the `claude` program stands while it refines: a folder without anyone's project in it."""
+        """Working directory of the `claude` program while it refines; it contains no project."""
         return self.data_dir / "observer"
 
     @property
@@ -232,7 +300,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, where each came from, and what was wrong with the ones that fell back to their default."""
+    """The settings, the source of each, and the problems with values that were replaced by a default."""
 
     config: Config
     sources: Mapping[str, str]
@@ -240,7 +308,7 @@ class Loaded:
 
 
 def load(env: Mapping[str, str] | None = None) -> Config:
-    """The settings, or `BadSetting` with the file and line."""
+    """Load the settings. Raise `BadSetting`, with file and line, for the first invalid value."""
     loaded = load_forgiving(env)
     if loaded.problems:
         raise loaded.problems[0]
@@ -248,56 +316,65 @@ def load(env: Mapping[str, str] | None = None) -> Config:
 
 
 def load_forgiving(env: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> Loaded:
-    """The same, but a bad value becomes its default: capturing must not stop over a typing error. Whoever has moved to
-    another folder since the start says where the data lies: what the environment says may be relative to the first."""
+    """Load the settings and replace invalid values by their defaults: a typing error must not stop capturing.
+
+    A process that has changed its working directory must pass `data_dir`, because `CLAUDE_MEM_DATA_DIR` may be a
+    relative path.
+    """
     env = os.environ if env is None else env
     data_dir = data_dir or (Path(hook.data_dir()) if env is os.environ else _data_dir(env))
     values: dict[str, Any] = {"data_dir": data_dir}
     sources = dict.fromkeys(names(), "default")
     sources["data_dir"] = "environment" if env.get("CLAUDE_MEM_DATA_DIR") else "default"
     problems: list[BadSetting] = []
-    filed: dict[str, Any] = {}
-    for origin, found in (_from_file(data_dir / "config.toml", problems), _from_env(env)):
-        filed = dict(values)  # at the environment's turn: what the file says
-        for name, (raw, where) in found.items():
+    from_file: dict[str, Any] = {}
+    for origin, entries in (_from_file(data_dir / "config.toml", problems), _from_env(env)):
+        from_file = dict(values)  # in the second round, for the environment: the values of the file
+        for name, (raw, where) in entries.items():
             try:
                 values[name] = check(name, raw, where)
                 sources[name] = origin
             except BadSetting as problem:
                 problem.name = name
                 problems.append(problem)
-                if (cautious := _field(name).metadata["cautious"]) is not None:
-                    values[name] = cautious
-    problems += _kept_together(values, sources, filed)
+                if (if_invalid := _field(name).metadata["if_invalid"]) is not None:
+                    values[name] = if_invalid
+    problems += _separate_file_secrets_from_env(values, sources, from_file)
     return Loaded(Config(**values), sources, tuple(problems))
 
 
-def _kept_together(values: dict[str, Any], sources: dict[str, str], filed: Mapping[str, Any]) -> Iterator[BadSetting]:
-    """A key from the file goes to no address and no program out of the environment, which may be a project's."""
-    for taker, keys in TAKES.items():
-        mine = [key for key in keys if values.get(key) and sources[key] not in ("environment", "default")]
-        said = filed.get(taker, "")  # not always the usual address: the file may name another
-        if mine and sources[taker] == "environment" and values.get(taker, "") != said:
-            values[taker] = said
-            sources[taker] = sources[mine[0]] if taker in filed else "default"
+def _separate_file_secrets_from_env(
+    values: dict[str, Any], sources: dict[str, str], from_file: Mapping[str, Any]
+) -> Iterator[BadSetting]:
+    """Reset receivers that the environment sets while their key comes from the file.
+
+    The environment may belong to a project, which must not be able to redirect the user's keys to its own address or
+    program.
+    """
+    for receiver, keys in TAKES.items():
+        file_keys = [key for key in keys if values.get(key) and sources[key] not in ("environment", "default")]
+        file_value = from_file.get(receiver, "")  # the file may set another address than the default
+        if file_keys and sources[receiver] == "environment" and values.get(receiver, "") != file_value:
+            values[receiver] = file_value
+            sources[receiver] = sources[file_keys[0]] if receiver in from_file else "default"
             yield BadSetting(
-                f"{PREFIX}{taker.upper()} is not used: `{mine[0]}` stands in {sources[mine[0]]}",
-                hint=f"put `{taker}` and `{mine[0]}` in the same place",
-                name=taker,
+                f"{PREFIX}{receiver.upper()} is ignored because `{file_keys[0]}` is set in {sources[file_keys[0]]}",
+                hint=f"set `{receiver}` and `{file_keys[0]}` in the same place",
+                name=receiver,
             )
 
 
 def only_here(env: Mapping[str, str] | None = None) -> list[str]:
-    """What this environment sets and a worker that a hook starts has otherwise, since it takes it from the file."""
+    """Return the settings that this environment changes but a worker started by a hook would not inherit."""
     env = os.environ if env is None else env
-    here = load_forgiving(env).config
-    passed = {name: value for name, value in env.items() if not name.startswith(PREFIX) or is_passed_on(name)}
-    there = load_forgiving(passed, data_dir=here.data_dir).config
-    return [name for name in names() if getattr(here, name) != getattr(there, name)]
+    own_config = load_forgiving(env).config
+    inherited = {name: value for name, value in env.items() if not name.startswith(PREFIX) or is_passed_on(name)}
+    inherited_config = load_forgiving(inherited, data_dir=own_config.data_dir).config
+    return [name for name in names() if getattr(own_config, name) != getattr(inherited_config, name)]
 
 
 def is_passed_on(variable: str) -> bool:
-    """Does a worker that a hook starts take this from the environment, too?"""
+    """Return whether a worker started by a hook inherits this environment variable."""
     return variable.encode("utf-8", "surrogateescape") in hook.HARMLESS
 
 
@@ -306,11 +383,11 @@ def names() -> list[str]:
 
 
 def reason(name: str) -> str:
-    return str(_field(name).metadata["reason"])
+    return str(_field(name).metadata["description"])
 
 
 def kind(name: str) -> str:
-    """What a setting is, in a word, for whoever draws a field for it."""
+    """Return the kind of input field that the viewer shows for a setting."""
     default, meta = getattr(Config(), name), _field(name).metadata
     if meta["secret"]:
         return "secret"
@@ -321,13 +398,13 @@ def kind(name: str) -> str:
 
 
 def limits(name: str) -> tuple[float | None, float | None, tuple[str, ...]]:
-    """The least and the most it may be, and what it may be chosen from."""
+    """Return a setting's lower bound, upper bound and choices."""
     meta = _field(name).metadata
     return meta["low"], meta["high"], meta["choices"]
 
 
 def is_terminal_only(name: str) -> bool:
-    """Whether only the token may change it, never the credential of a browser: see `setting`."""
+    """Return whether changing the setting requires the token, not just a browser's credential; see `setting`."""
     return bool(_field(name).metadata["terminal_only"])
 
 
@@ -336,8 +413,8 @@ def _field(name: str) -> dataclasses.Field[Any]:
 
 
 def _data_dir(env: Mapping[str, str]) -> Path:
-    named = env.get("CLAUDE_MEM_DATA_DIR")
-    return Path(named).absolute() if named else Path(env.get("HOME") or hook.home_dir()) / ".claude-mem"
+    path = env.get("CLAUDE_MEM_DATA_DIR")
+    return Path(path).absolute() if path else Path(env.get("HOME") or hook.home_dir()) / ".claude-mem"
 
 
 def _from_file(path: Path, problems: list[BadSetting]) -> tuple[str, dict[str, tuple[Any, str]]]:
@@ -348,16 +425,16 @@ def _from_file(path: Path, problems: list[BadSetting]) -> tuple[str, dict[str, t
     except (FileNotFoundError, NotADirectoryError):
         return origin, {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        problems.append(BadSetting(f"{path}: {error}", hint="mend the file, or move it away"))
+        problems.append(BadSetting(f"{path}: {error}", hint="correct the file, or move it away"))
         return origin, {}
-    found = {}
+    entries = {}
     for name, raw in table.items():
         where = f"{path}, line {_line_of(text, name)}"
         if name not in names() or name == "data_dir":
             problems.append(BadSetting(f"{where}: there is no setting `{name}`", hint="`claude-mem config` lists them"))
         else:
-            found[name] = (raw, where)
-    return origin, found
+            entries[name] = (raw, where)
+    return origin, entries
 
 
 def _line_of(text: str, name: str) -> int:
@@ -366,16 +443,16 @@ def _line_of(text: str, name: str) -> int:
 
 
 def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[Any, str]]]:
-    found = {}
+    entries = {}
     for name in names():
         variable = PREFIX + name.upper()
         if name != "data_dir" and variable in env:
-            found[name] = (parse(name, env[variable]), f"the environment variable {variable}")
-    return "environment", found
+            entries[name] = (parse(name, env[variable]), f"the environment variable {variable}")
+    return "environment", entries
 
 
 def parse(name: str, text: str) -> Any:
-    """What comes as text, in the shape the setting has."""
+    """Convert text to the setting's type. Text that cannot be converted is returned as is, for `check` to reject."""
     default = getattr(Config(), name)
     if isinstance(default, bool):
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower(), text)
@@ -389,8 +466,9 @@ def parse(name: str, text: str) -> Any:
 
 
 def check(name: str, raw: Any, where: str) -> Any:
+    """Return the validated value of a setting, or raise `BadSetting` naming `where` the value comes from."""
     default, meta = getattr(Config(), name), _field(name).metadata
-    wanted, value = _wanted(default), raw
+    expected_type, value = _expected_type(default), raw
     if isinstance(default, tuple):
         fits = isinstance(raw, list) and all(isinstance(item, str) for item in raw)
         value = tuple(raw) if fits else raw
@@ -405,9 +483,13 @@ def check(name: str, raw: Any, where: str) -> Any:
         fits = isinstance(raw, str)
     if not fits:
         raw = HIDDEN if meta["secret"] else raw
-        raise BadSetting(f"{where}: {name} = {raw!r} is not {wanted}", hint=f"for example: {name} = {as_toml(default)}")
+        raise BadSetting(
+            f"{where}: {name} = {raw!r} is not {expected_type}", hint=f"for example: {name} = {as_toml(default)}"
+        )
     if meta["choices"] and value not in meta["choices"]:
-        raise BadSetting(f"{where}: {name} = {raw!r} is not known", hint="use one of " + ", ".join(meta["choices"]))
+        raise BadSetting(
+            f"{where}: {name} = {raw!r} is not a valid choice", hint="use one of " + ", ".join(meta["choices"])
+        )
     if name == "provider":
         check_providers(value, where)
     for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
@@ -417,11 +499,11 @@ def check(name: str, raw: Any, where: str) -> Any:
 
 def _check_text(name: str, value: str, where: str, *, most: float) -> None:
     if storable(value) != value:
-        raise BadSetting(f"{where}: {name} is not text in UTF-8", hint="type it again")
+        raise BadSetting(f"{where}: {name} is not valid UTF-8 text", hint="enter the value again")
     if len(value) > most:
         raise BadSetting(f"{where}: {name} is too long", hint=f"use at most {most:g} characters")
     if name in URLS and value and not _is_address(value):
-        raise BadSetting(f"{where}: {name} is no address", hint="for example: http://127.0.0.1:8080")
+        raise BadSetting(f"{where}: {name} is not a valid URL", hint="for example: http://127.0.0.1:8080")
 
 
 def _is_address(value: str) -> bool:
@@ -432,31 +514,31 @@ def _is_address(value: str) -> bool:
 
 
 def check_providers(value: str, where: str) -> None:
-    """Every name in the list is one we know."""
+    """Raise `BadSetting` if the comma-separated list contains an unknown provider."""
     for part in value.split(","):
-        given = part.partition(":")[0].strip().lower()
-        if given not in PROVIDERS:
-            raise BadSetting(f"{where}: there is no provider {given!r}", hint="use one of " + ", ".join(PROVIDERS))
+        provider = part.partition(":")[0].strip().lower()
+        if provider not in PROVIDERS:
+            raise BadSetting(f"{where}: there is no provider {provider!r}", hint="use one of " + ", ".join(PROVIDERS))
 
 
 def _within(value: float, low: float | None, high: float | None) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
 
 
-def _wanted(default: Any) -> str:
+def _expected_type(default: Any) -> str:
     if isinstance(default, tuple):
-        return "a list of texts"
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a text")
+        return "a list of strings"
+    return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a string")
 
 
 def shown(config: Config, name: str) -> str:
-    """A setting as people may see it."""
+    """Return a setting's value as TOML, with secrets masked."""
     value = showable(config, name)
     return HIDDEN if value == HIDDEN else as_toml(value)
 
 
 def showable(config: Config, name: str) -> Any:
-    """Its value without what no one may see: a secret is only said to be there, and so is a password in an address."""
+    """Return a setting's value with secrets, and passwords in URLs, masked."""
     value = getattr(config, name)
     if _field(name).metadata["secret"] and value and not value.startswith("file:"):
         return HIDDEN
@@ -464,7 +546,7 @@ def showable(config: Config, name: str) -> Any:
 
 
 def as_toml(value: Any) -> str:
-    """A value as it would stand in config.toml."""
+    """Format a value as in `config.toml`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

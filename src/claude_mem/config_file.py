@@ -1,6 +1,6 @@
-"""`config.toml` is the person's: what we write into it leaves comments, order and ends of lines as they were.
+"""Writes settings into the user's `config.toml` without touching its comments, order and line endings.
 
-Changes are made altogether or not at all. What would not read back as it was meant is not written.
+A set of changes is written completely or not at all, and only if the result parses back to the intended values.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from claude_mem.spool import write_private
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-_one_at_a_time = threading.Lock()
+_write_lock = threading.Lock()
 
 
 def store(path: Path, name: str, value: Any) -> None:
-    """Write one value into the file, which stays as it is otherwise."""
+    """Set one value in the file and leave the rest unchanged."""
     change(path, {name: value})
 
 
 def unset(path: Path, name: str) -> bool:
-    """Take a setting out of the file; False if it was not in there."""
+    """Remove a setting from the file; return False if the file did not contain it."""
     return change(path, {name: None})
 
 
 def change(path: Path, values: Mapping[str, Any]) -> bool:
-    """Set these, take out those that are None. False if the file says all that already."""
-    with _one_at_a_time:
+    """Set these values and remove those that are None. Return False if the file needs no change."""
+    with _write_lock:
         document = _read(path)
         before = document.unwrap()
         for name, value in values.items():
             if value is None:
                 document.pop(name, None)
-            elif repr(plain := _plain(value)) != repr(before.get(name)):  # 1 is equal to true, and not the same
+            elif repr(plain := _plain(value)) != repr(before.get(name)):  # `repr`, because 1 == True
                 document[name] = plain
-        wanted = document.unwrap()
-        if repr(wanted) == repr(before):
+        after = document.unwrap()
+        if repr(after) == repr(before):
             return False
-        _write(path, document, wanted)
+        _write(path, document, after)
         return True
 
 
@@ -58,23 +58,29 @@ def _read(path: Path) -> TOMLDocument:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        return tomlkit.parse(untrusted_files.read_settings(path).decode("utf-8"))  # with their ends of lines
+        return tomlkit.parse(
+            untrusted_files.read_settings(path).decode("utf-8")
+        )  # decoded here, which keeps the line endings
     except (FileNotFoundError, NotADirectoryError):
         return tomlkit.document()
     except (UnicodeDecodeError, TOMLKitError) as error:
-        raise CannotDo(f"{path} is not TOML: {error}", hint="`claude-mem config edit` opens it") from error
+        raise CannotDo(f"{path} is not valid TOML: {error}", hint="correct it with `claude-mem config edit`") from error
     except OSError as error:
-        raise CannotDo(f"{path} can't be read: {error}", hint="look at its permissions") from error
+        raise CannotDo(f"{path} cannot be read: {error}", hint="check its permissions") from error
 
 
-def _write(path: Path, document: TOMLDocument, wanted: Mapping[str, Any]) -> None:
+def _write(path: Path, document: TOMLDocument, expected: Mapping[str, Any]) -> None:
     import tomlkit
 
     text = tomlkit.dumps(document)
-    if tomllib.loads(text) != wanted:
-        raise CannotDo(f"{path} can't be changed without changing more of it", hint="`claude-mem config edit` opens it")
+    if tomllib.loads(text) != expected:
+        raise CannotDo(
+            f"{path} cannot be changed without altering other settings", hint="edit it with `claude-mem config edit`"
+        )
     try:
         hook.make_private(str(path.parent))
-        write_private(Path(os.path.realpath(path)), text.encode())  # theirs may be a link
+        write_private(Path(os.path.realpath(path)), text.encode())  # the user's file may be a symlink
     except OSError as error:
-        raise CannotDo(f"{path} can't be written: {error}", hint="look at its permissions and at the disk") from error
+        raise CannotDo(
+            f"{path} cannot be written: {error}", hint="check its permissions and the free disk space"
+        ) from error

@@ -1,25 +1,25 @@
-"""Every error we raise on purpose.
+"""Every exception the package raises deliberately.
 
 MemError
-├── Misuse          the caller asked for something that makes no sense (exit 2, HTTP 400)
-│   ├── BadSetting  a setting has a value it cannot have
-│   └── TooLarge    more than we take at once (HTTP 413)
-├── CannotDo        the request is fine, the world is not (exit 1, HTTP 409)
-│   ├── WorkerDown  nothing answers
-│   ├── WorkerHeld  another worker owns this data directory
+├── Misuse          the request itself is invalid (exit 2, HTTP 400)
+│   ├── BadSetting  a setting has an invalid value
+│   └── TooLarge    the request exceeds a size limit (HTTP 413)
+├── CannotDo        the request is valid but cannot be carried out now (exit 1, HTTP 409)
+│   ├── WorkerDown  no worker answers
+│   ├── WorkerHeld  another worker holds the lock of this data directory
 │   ├── TooNew      the database was written by a newer version
-│   └── Damaged     the database is not what it was: the worker sets it aside and puts a backup in its place
+│   └── Damaged     the database is corrupt; the worker moves it to quarantine and restores a backup
 ├── NotFound        no such row (exit 1, HTTP 404)
-├── BadRecord       a spool file that can't be taken in: it is set aside and counted
-│   └── Noise       one that tells nothing: it is filtered and counted
-└── LeaseLost       the job was given to someone else meanwhile; write nothing
+├── BadRecord       a spool file that cannot be ingested; it is set aside and counted
+│   └── Noise       a spool file without content worth storing; it is filtered and counted
+└── LeaseLost       another worker has claimed the job in the meantime; the caller must write nothing
 """
 
 from __future__ import annotations
 
 
 class MemError(Exception):
-    """`str(error)` says what is wrong; `hint` says what to do next."""
+    """Base class. `str(error)` says what happened; `hint` says what to do next."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Misuse(MemError):
 
 
 class BadSetting(Misuse):
-    """`name` is the setting's, where it is about one."""
+    """`name` is the setting concerned, or empty if the problem is the file as a whole."""
 
     def __init__(self, message: str, *, hint: str = "", name: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -67,7 +67,7 @@ class NotFound(MemError):
 
 
 class BadRecord(MemError):
-    """`reason` is one of a few fixed words, so that they can be counted."""
+    """`reason` is one of a few fixed words, so that occurrences can be counted by reason."""
 
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
