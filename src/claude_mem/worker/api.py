@@ -79,8 +79,8 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
             if damage.is_trouble(error):
-                said = {"error": f"the disk does not take it: {error}", "hint": "make room, then try again"}
-                return _json(said, status=503)
+                problem = {"error": f"the disk does not take it: {error}", "hint": "make room, then try again"}
+                return _json(problem, status=503)
             return _json({"error": "something went wrong", "hint": "`claude-mem logs` has the details"}, status=500)
 
     return endpoint
@@ -174,14 +174,14 @@ async def compress_turn(service: Service, request: Request) -> Any:
     """Try a provider on one turn: `{session or path, turn?, provider?, dry_run?}` → what would be sent, what came
     back, and the local draft beside it. Nothing is stored but the entry in the ledger."""
     body = await body_of(request)
-    wanted = tryout.Wanted(
+    selection = tryout.Wanted(
         session=text_in(body, "session", limit=200),
         path=text_in(body, "path", limit=4096),
         number=body["turn"] if is_id(body.get("turn")) else 0,
         provider=text_in(body, "provider", limit=200),
         dry_run=body.get("dry_run") is True,
     )
-    return await tryout.tried(wanted, refiner=service.refiner)
+    return await tryout.tried(selection, refiner=service.refiner)
 
 
 async def list_projects(service: Service, request: Request) -> Any:
@@ -225,16 +225,16 @@ async def _place(service: Service, cwd: str) -> projects.Project | None:
 def _line_counts(conn: Connection, project: projects.Project | None) -> Row:
     midnight = milliseconds(date.today().isoformat()) or 0
     project_id = project_rows.find(conn, project) if project else None
-    known, today = observations.count_since(conn, project_id, midnight) if project_id else (0, 0)
-    return {"known": known, "today": today, "all": observations.count(conn)}
+    in_project, today = observations.count_since(conn, project_id, midnight) if project_id else (0, 0)
+    return {"known": in_project, "today": today, "all": observations.count(conn)}
 
 
 async def show_index(service: Service, _: Request) -> Any:
     """How far the index is: `stale` rows without words, `vectors` of about `embeddable`, `busy` until all is made."""
     waiting = await service.db.read(is_stale)  # first: what has its words by now is counted as owed below
-    found = await service.indexer.counts()
+    counts = await service.indexer.counts()
     embeddable = await service.db.read(size, Filter(kinds=("observation", "turn")))
-    return {**found, "embeddable": max(embeddable, found["vectors"]), "busy": waiting or found["owed"]}
+    return {**counts, "embeddable": max(embeddable, counts["vectors"]), "busy": waiting or counts["owed"]}
 
 
 async def reindex(service: Service, request: Request) -> Any:

@@ -16,14 +16,14 @@ from claude_mem.worker.service import Service
 
 async def show(service: Service, _: Request) -> Any:
     """Everything that can be checked, now: `{ok, items: [{name, ok, found, hint}]}`."""
-    found = await watch.thorough(service.db, service.config, service.spool)
-    return {"at": ids.now(), "ok": all(item.ok for item in found), "items": [asdict(item) for item in found]}
+    findings = await watch.thorough(service.db, service.config, service.spool)
+    return {"at": ids.now(), "ok": all(item.ok for item in findings), "items": [asdict(item) for item in findings]}
 
 
 async def show_log(service: Service, request: Request) -> Any:
     """The last `limit` lines of the audit log, and whether the whole chain holds → `{items, lines, wrong}`."""
     limit = number(request, "limit", 50, high=100_000)
     folder = service.config.data_dir
-    told = await asyncio.to_thread(lambda: [line for _, line in auditlog.lines(folder) if line])
+    entries = await asyncio.to_thread(lambda: [line for _, line in auditlog.lines(folder) if line])
     count, wrong = await watch.verified(service.db, service.config)
-    return {"items": told[-limit:] if limit else [], "lines": count, "wrong": wrong}
+    return {"items": entries[-limit:] if limit else [], "lines": count, "wrong": wrong}

@@ -45,14 +45,14 @@ async def page(service: Service, request: Request) -> Any:
     `refining`, and what is wrong (`concerns`: `{level, text, hint}`, none if all is well)."""
     config, now = service.config, ids.now()
     account = await service.totals()
-    listed = await service.db.read(owed.listing)
-    found = {
+    job_rows = await service.db.read(owed.listing)
+    status = {
         "at": now,
         "process": _process(service, now),
         "account": {**account, "adds_up": _adds_up(account)},
         "spool": len(service.spool.pending()),
         "queue": await service.db.read(owed.counts),
-        "jobs": listed,
+        "jobs": job_rows,
         "aside": await _aside(service),
         "backup": {
             **await asyncio.to_thread(_backups, config.backups),
@@ -69,7 +69,7 @@ async def page(service: Service, request: Request) -> Any:
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
         "secret_rules": list(secret_rules.own_rules().problems),
     }
-    return {**found, "concerns": list(concerns(found))}
+    return {**status, "concerns": list(concerns(status))}
 
 
 async def _loaded(config: Config) -> Any:
@@ -99,12 +99,15 @@ def _memory() -> int:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _times(service: Service) -> list[Row]:
-    measured = {"hook": list(service.spool.delays), **{name: list(found) for name, found in service.answered.items()}}
+    measured = {
+        "hook": list(service.spool.delays),
+        **{name: list(samples) for name, samples in service.answered.items()},
+    }
     return [{"name": name, "what": what, **percentiles(measured.get(name, ()))} for name, what in _MEASURES.items()]
 
 
@@ -113,11 +116,11 @@ def _times(service: Service) -> list[Row]:
 
 async def _aside(service: Service) -> Row:
     """Events that could not be read: how many files, and of the newest when they came and why."""
-    found = await asyncio.to_thread(_entries, service.spool.aside)
-    newest = sorted(found, reverse=True)[:MOST_ASIDE]
+    entries = await asyncio.to_thread(_entries, service.spool.aside)
+    newest = sorted(entries, reverse=True)[:MOST_ASIDE]
     reasons = await service.db.read(events.rules, [name for name, _ in newest])
     return {
-        "count": len(found),
+        "count": len(entries),
         "folder": str(service.spool.aside),
         "newest": [
             {"name": name, "at": ids.at(name), "size": size, "reason": reasons.get(name, "")} for name, size in newest
@@ -131,11 +134,11 @@ def _entries(folder: Path) -> list[tuple[str, int]]:
 
 def _backups(folder: Path) -> Row:
     """How many copies there are, and the newest of them."""
-    found = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OURS)]
-    newest = max(found, key=lambda item: item[1].st_mtime, default=None)
+    files = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OURS)]
+    newest = max(files, key=lambda item: item[1].st_mtime, default=None)
     return {
-        "count": len(found),
-        "size": sum(stat.st_size for _, stat in found),
+        "count": len(files),
+        "size": sum(stat.st_size for _, stat in files),
         "newest": newest
         and {"name": newest[0].name, "made_at": int(newest[1].st_mtime * 1000), "size": newest[1].st_size},
     }
@@ -143,10 +146,10 @@ def _backups(folder: Path) -> Row:
 
 def disk(config: Config, database: Path) -> Row:
     """What each part takes, in bytes, and what is free on its disk."""
-    log = database.with_name(f"{database.name}-wal")
+    wal = database.with_name(f"{database.name}-wal")
     parts = {
         "database": _size(database),
-        "write-ahead log": _size(log),
+        "write-ahead log": _size(wal),
         "spool": _tree(config.spool),
         "set aside": _tree(config.aside),
         "backups": _tree(config.backups),
@@ -154,8 +157,8 @@ def disk(config: Config, database: Path) -> Row:
         "models": _tree(config.models),
         "logs": _tree(config.log_file.parent),
     }
-    room = shutil.disk_usage(config.data_dir)
-    return {"parts": parts, "all": sum(parts.values()), "free": room.free, "total": room.total}
+    usage = shutil.disk_usage(config.data_dir)
+    return {"parts": parts, "all": sum(parts.values()), "free": usage.free, "total": usage.total}
 
 
 def _size(path: Path) -> int:
@@ -197,48 +200,50 @@ def _damage(config: Config) -> list[str]:
     return [repair.said(each) for each in repair.listing(config.quarantine)] + files
 
 
-def concerns(found: Row) -> Iterator[Row]:
+def concerns(status: Row) -> Iterator[Row]:
     """In words, the worst first."""
-    account, queue = found["account"], found["queue"]
+    account, queue = status["account"], status["queue"]
     if not account["adds_up"]:
         yield _concern("bad", "The account does not add up: events were lost or doubled.", "Please report this.")
-    yield from _checked_itself(found["audit"]["wrong"])
-    yield from (_concern("bad", said, "It is said here until the worker ends.") for said in found.get("door", ()))
+    yield from _checked_itself(status["audit"]["wrong"])
+    yield from (
+        _concern("bad", message, "It is said here until the worker ends.") for message in status.get("door", ())
+    )
     if queue["dead"]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."
         yield _concern("bad", text, "See why below, mend the cause, and try again.")
-    yield from _outdated(found.get("process", {}))
-    for said in found.get("damage", ()):
-        yield _concern("warn", said, "Delete that folder when you need it no more.")
-    if (last := found["backup"].get("last")) and not last["ok"]:
+    yield from _outdated(status.get("process", {}))
+    for message in status.get("damage", ()):
+        yield _concern("warn", message, "Delete that folder when you need it no more.")
+    if (last := status["backup"].get("last")) and not last["ok"]:
         yield _concern("bad", f"The daily backup failed: {last['text']}", "It is tried again every hour.")
-    if (stray := found.get("checks", {}).get("stray")) and not stray["ok"]:
+    if (stray := status.get("checks", {}).get("stray")) and not stray["ok"]:
         yield _concern("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
-    if found["disk"]["free"] < LITTLE_ROOM:
+    if status["disk"]["free"] < LITTLE_ROOM:
         yield _concern("bad", "The disk is nearly full.", "Events wait in the spool when nothing can be written.")
-    lately = [row for row in found["aside"]["newest"] if (row["at"] or 0) > found["at"] - LATELY_MS]
+    lately = [row for row in status["aside"]["newest"] if (row["at"] or 0) > status["at"] - LATELY_MS]
     if lately:
         reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
         text = f"{_events(len(lately), MOST_ASIDE)} could not be read this week: set aside ({reasons})."
-        yield _concern("warn", text, f"Whatever it was lies in {found['aside']['folder']}.")
-    yield from _not_used(found)
-    if found["refining"]["problem"]:
-        text = f"No model writes the memories: {found['refining']['problem']}."
+        yield _concern("warn", text, f"Whatever it was lies in {status['aside']['folder']}.")
+    yield from _not_used(status)
+    if status["refining"]["problem"]:
+        text = f"No model writes the memories: {status['refining']['problem']}."
         yield _concern("warn", text, "They are written by rules meanwhile.")
-    for row in found["refining"]["paused"]:
-        if row["until"] > found["at"]:
+    for row in status["refining"]["paused"]:
+        if row["until"] > status["at"]:
             text = f"{row['provider']} rests: {row['verdict']}: {row['message']}"
             yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
-    if found["refining"]["prices_problem"]:
-        yield _concern("warn", found["refining"]["prices_problem"], "Our own prices are used.")
+    if status["refining"]["prices_problem"]:
+        yield _concern("warn", status["refining"]["prices_problem"], "Our own prices are used.")
 
 
-def _not_used(found: Row) -> Iterator[Row]:
+def _not_used(status: Row) -> Iterator[Row]:
     """Settings, and a user's own rules for secrets, that have something wrong with them."""
-    for problem in found["settings"]:
+    for problem in status["settings"]:
         yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
-    for problem in found.get("secret_rules", ()):
+    for problem in status.get("secret_rules", ()):
         text = f"A rule for secrets is not used: {problem}"
         yield _concern("warn", text, "See docs/secrets.md, then restart the worker.")
 
@@ -287,7 +292,7 @@ async def drop_job(service: Service, request: Request) -> Any:
 async def check_backup(service: Service, request: Request) -> Any:
     """Look at every page, reference and observation of a copy in our own `backups/`: `{name}` → what is in it."""
     name = text_in(await body_of(request), "name", required=True, limit=200)
-    known = {path.name: path for path in service.config.backups.glob("*.db")}
-    if name not in known:  # never a path of the request's making
+    paths = {path.name: path for path in service.config.backups.glob("*.db")}
+    if name not in paths:  # never a path of the request's making
         raise NotFound(f"there is no backup {name!r}", hint="`claude-mem backup --list` shows what there is")
-    return asdict(await asyncio.to_thread(backup.check, known[name]))
+    return asdict(await asyncio.to_thread(backup.check, paths[name]))

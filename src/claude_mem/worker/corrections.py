@@ -36,17 +36,17 @@ _SHAPES: dict[str, type] = {
 async def change(service: Service, request: Request) -> Any:
     """PATCH corrects type, title, subtitle, narrative, facts or concepts."""
     fields = _corrections(await body_of(request), types=service.icons)
-    return await _done(service, await service.db.write(_change, row_id(request), fields, speaker(request)))
+    return await _publish_change(service, await service.db.write(_change, row_id(request), fields, speaker(request)))
 
 
-def _change(conn: Connection, wanted: int, fields: Row, by: str) -> Row:
+def _change(conn: Connection, observation_id: int, fields: Row, by: str) -> Row:
     """An agent's words are weighed as what it saves is: where it has read, nobody knows here."""
     now, words = ids.now(), "\n".join(strings(list(fields.values())))
-    types = (fields.get("type"), observations.get(conn, "observation", wanted)["type"])
+    types = (fields.get("type"), observations.get(conn, "observation", observation_id)["type"])
     if by != corrections.PERSON and Type.RULE in types:
         raise CannotDo("only a person states a rule or changes one", hint="`claude-mem open` shows where")
     trust, why = (by, "") if by == corrections.PERSON else whose(conn, None, words, by, now=now)
-    return corrections.change(conn, wanted, fields, now=now, by=by, trust=trust, why=why)
+    return corrections.change(conn, observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 
 def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
@@ -57,27 +57,27 @@ def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
             raise Misuse(f"`{name}` must be a list of texts")
     if "type" in body and body["type"] not in types:
         raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(types))
-    cleaned = {name: keepable_lines(item) if isinstance(item, list) else item for name, item in body.items()}
-    cleaned = dict(map_strings(cleaned, keepable))
-    if "title" in cleaned and not cleaned["title"].strip():
+    fields = {name: keepable_lines(item) if isinstance(item, list) else item for name, item in body.items()}
+    fields = dict(map_strings(fields, keepable))
+    if "title" in fields and not fields["title"].strip():
         raise Misuse("the title is empty", hint="what is told of it at a session's start is its title")
-    return cleaned
+    return fields
 
 
 async def pin(service: Service, request: Request) -> Any:
     """POST pins it, DELETE unpins it: pinned ones are told first at every session's start."""
     pinned = request.method == "POST"
-    found = await service.db.write(corrections.pin, row_id(request), pinned=pinned, now=ids.now(), by=speaker(request))
-    return await _done(service, found)
+    row = await service.db.write(corrections.pin, row_id(request), pinned=pinned, now=ids.now(), by=speaker(request))
+    return await _publish_change(service, row)
 
 
 def judge(kind: str, verdict: str) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
         persons_only(request)
-        given = "right" if request.method == "DELETE" else verdict
-        found = await service.db.write(corrections.judge, kind, row_id(request), given, now=ids.now())
-        await service.record("judged", kind=kind, id=found["id"], verdict=given)
-        return await _done(service, found)
+        new_verdict = "right" if request.method == "DELETE" else verdict
+        row = await service.db.write(corrections.judge, kind, row_id(request), new_verdict, now=ids.now())
+        await service.record("judged", kind=kind, id=row["id"], verdict=new_verdict)
+        return await _publish_change(service, row)
 
     handler.__doc__ = {
         "wrong": "POST: it is wrong, and no longer told or found. DELETE: it is right after all.",
@@ -89,25 +89,27 @@ def judge(kind: str, verdict: str) -> Handler:
 async def merge(service: Service, request: Request) -> Any:
     """Put others of the same project into this one: `{ids}`. They are forgotten; undoing brings all of them back."""
     persons_only(request)
-    others = (await body_of(request)).get("ids")
-    if not isinstance(others, list) or not all(is_id(item) for item in others):
+    merged_ids = (await body_of(request)).get("ids")
+    if not isinstance(merged_ids, list) or not all(is_id(item) for item in merged_ids):
         raise Misuse("`ids` must be a list of whole numbers")
-    return await _done(service, await service.db.write(corrections.merge, row_id(request), others, now=ids.now()))
+    return await _publish_change(
+        service, await service.db.write(corrections.merge, row_id(request), merged_ids, now=ids.now())
+    )
 
 
 async def undo(service: Service, request: Request) -> Any:
     """Take back the last edit, merge, verdict or forgetting: `{undone, ids, observation}`. For 30 days."""
-    wanted = row_id(request)
-    back = await service.forgetter.undo_one(wanted, by=speaker(request))
-    await service.record("undone", deed=back["undone"], ids=back["ids"])
-    found = await service.db.read(observations.get, "observation", wanted)
-    return {**back, "observation": await _done(service, found)}
+    observation_id = row_id(request)
+    result = await service.forgetter.undo_one(observation_id, by=speaker(request))
+    await service.record("undone", deed=result["undone"], ids=result["ids"])
+    row = await service.db.read(observations.get, "observation", observation_id)
+    return {**result, "observation": await _publish_change(service, row)}
 
 
-async def _done(service: Service, found: Row) -> Row:
+async def _publish_change(service: Service, row: Row) -> Row:
     """What lies ready to be told is made again, and whoever is looking hears of it."""
-    await service.corrected(found["project_id"], kind=found["kind"], row_id=found["id"])
-    return found
+    await service.corrected(row["project_id"], kind=row["kind"], row_id=row["id"])
+    return row
 
 
 # --- forgetting ------------------------------------------------------------------------------------------------------
@@ -115,38 +117,44 @@ async def _done(service: Service, found: Row) -> Row:
 
 async def forget(service: Service, request: Request) -> Any:
     """DELETE forgets it, and that can be undone for 30 days; with `now=1` it is erased at once, with every copy."""
-    wanted = row_id(request)
+    observation_id = row_id(request)
     if number(request, "now", 0, high=1):
-        return {"status": "erased", "id": wanted, "ids": await service.erase(wanted)}
-    return {"status": "forgotten", "id": wanted, "undo_until": await service.forget(wanted, by=speaker(request))}
+        return {"status": "erased", "id": observation_id, "ids": await service.erase(observation_id)}
+    return {
+        "status": "forgotten",
+        "id": observation_id,
+        "undo_until": await service.forget(observation_id, by=speaker(request)),
+    }
 
 
 async def show_forgetting(service: Service, request: Request) -> Any:
     """What exactly goes if it is forgotten, and which rows that tell about the same stay."""
-    wanted = row_id(request)
-    found = await service.db.read(_forgetting, wanted)
-    told = await _starts_with(service, wanted, found["project_id"])
+    observation_id = row_id(request)
+    preview = await service.db.read(_deletion_preview, observation_id)
+    folders = await _folders_injecting(service, observation_id, preview["project_id"])
     backups = len(list(service.config.backups.glob("*.db")))
-    return {**found, "goes": {**found["goes"], "starts": told}, "backups": backups}
+    return {**preview, "goes": {**preview["goes"], "starts": folders}, "backups": backups}
 
 
-def _forgetting(conn: Connection, wanted: int) -> Row:
-    away = corrections.forgotten(conn, wanted)
-    row = provenance.kept(conn, wanted) if away else None
+def _deletion_preview(conn: Connection, observation_id: int) -> Row:
+    deleted = corrections.forgotten(conn, observation_id)
+    row = provenance.kept(conn, observation_id) if deleted else None
     if row is None:
-        row = observations.get(conn, "observation", wanted)
-    merged = corrections.merged_into(conn, wanted)
-    found = {"id": wanted, "title": row["title"], "forgotten": away is not None, **_dates(away or row)}
+        row = observations.get(conn, "observation", observation_id)
+    merged = corrections.merged_into(conn, observation_id)
+    summary = {"id": observation_id, "title": row["title"], "forgotten": deleted is not None, **_dates(deleted or row)}
     return {
-        **found,
-        "project_id": provenance.project_of(conn, wanted),
-        "into": away["into_id"] if away else None,
+        **summary,
+        "project_id": provenance.project_of(conn, observation_id),
+        "into": deleted["into_id"] if deleted else None,
         "goes": {
-            "index": provenance.index_entries(conn, wanted),
-            "history": len(corrections.history(conn, wanted)),
+            "index": provenance.index_entries(conn, observation_id),
+            "history": len(corrections.history(conn, observation_id)),
             "merged": merged,
         },
-        "stays": provenance.copies(conn, row, turn_id=provenance.turn_of(conn, wanted), but=[wanted, *merged]),
+        "stays": provenance.copies(
+            conn, row, turn_id=provenance.turn_of(conn, observation_id), but=[observation_id, *merged]
+        ),
     }
 
 
@@ -154,14 +162,14 @@ def _dates(row: Row) -> Row:
     return {"type": row["type"], "created_at": row["created_at"], "undo_until": row.get("undo_until")}
 
 
-async def _starts_with(service: Service, wanted: int, project_id: int) -> list[str]:
+async def _folders_injecting(service: Service, observation_id: int, project_id: int) -> list[str]:
     """The folders whose start context names it."""
     limit, budget = service.config.context_observations, service.config.context_tokens
-    known = await service.db.read(context.gather, [project_id], limit=limit)
-    if known is None:
+    memory = await service.db.read(context.gather, [project_id], limit=limit)
+    if memory is None:
         return []
-    told = (await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=service.icons)).told
-    return await service.db.read(projects.folders, project_id) if f"o{wanted}" in told else []
+    injected_ids = (await asyncio.to_thread(context.compose, memory, budget_tokens=budget, icons=service.icons)).told
+    return await service.db.read(projects.folders, project_id) if f"o{observation_id}" in injected_ids else []
 
 
 # --- its page --------------------------------------------------------------------------------------------------------
@@ -174,40 +182,40 @@ async def show_history(service: Service, request: Request) -> Any:
 
 async def page(service: Service, request: Request) -> Any:
     """Everything about one observation: where it comes from and what was done to it."""
-    found = await service.db.read(_page, row_id(request))
-    return {**found, "types": list(service.icons)}
+    details = await service.db.read(_page, row_id(request))
+    return {**details, "types": list(service.icons)}
 
 
 async def related(service: Service, request: Request) -> Any:
     """Others that are about the same, `{items}`: a question of its own, since a search takes longer than the rest of
     the page."""
-    known = await service.db.read(observations.get, "observation", row_id(request))
+    observation = await service.db.read(observations.get, "observation", row_id(request))
     await service.indexer.catch_up()
-    return {"items": await _related(service, known)}
+    return {"items": await _related(service, observation)}
 
 
-def _page(conn: Connection, wanted: int) -> Row:
-    away = corrections.forgotten(conn, wanted)
-    row = away or observations.get(conn, "observation", wanted)
+def _page(conn: Connection, observation_id: int) -> Row:
+    deleted = corrections.forgotten(conn, observation_id)
+    row = deleted or observations.get(conn, "observation", observation_id)
     return {
         "observation": row,
-        "told": away is None and observations.may_tell(row),
-        "held": "" if away or observations.is_believed(row) else quarantine.why(row["trust"], row["why"]),
-        "origin": provenance.origin(conn, wanted),
-        "history": corrections.history(conn, wanted),
+        "told": deleted is None and observations.may_tell(row),
+        "held": "" if deleted or observations.is_believed(row) else quarantine.why(row["trust"], row["why"]),
+        "origin": provenance.origin(conn, observation_id),
+        "history": corrections.history(conn, observation_id),
     }
 
 
-async def _related(service: Service, known: Row) -> list[Row]:
+async def _related(service: Service, observation: Row) -> list[Row]:
     """What a search for its title finds, and what is about the same files."""
-    where = Filter(project_ids=(known["project_id"],), kinds=("observation",))
-    question = recall.Question(text=known["title"] or "", where=where, limit=MOST_RELATED + 1)
+    where = Filter(project_ids=(observation["project_id"],), kinds=("observation",))
+    question = recall.Question(text=observation["title"] or "", where=where, limit=MOST_RELATED + 1)
     hits = await recall.find(service.db, service.indexer, question) if question.text.strip() else []
-    alike = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != known["id"]]
-    shared = await service.db.read(provenance.sharing_files, known["id"], limit=MOST_RELATED)
-    beside = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in alike}]
+    similar = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
+    shared = await service.db.read(provenance.sharing_files, observation["id"], limit=MOST_RELATED)
+    sharing_files = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in similar}]
     half = MOST_RELATED // 2
-    return [*alike[: MOST_RELATED - min(half, len(beside))], *beside][:MOST_RELATED]
+    return [*similar[: MOST_RELATED - min(half, len(sharing_files))], *sharing_files][:MOST_RELATED]
 
 
 # --- what waits for a person's word ----------------------------------------------------------------------------------
@@ -216,11 +224,11 @@ async def _related(service: Service, known: Row) -> list[Row]:
 async def show_held(service: Service, request: Request) -> Any:
     """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, total, …}`."""
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=100_000)
-    found = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
+    rows = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
     sources = await service.db.read(corrections.held_by_source)
     return {
-        "items": [{**row, "why": quarantine.why(row["trust"], row["why"]), **_sources(row)} for row in found[:limit]],
-        "hasMore": len(found) > limit,
+        "items": [{**row, "why": quarantine.why(row["trust"], row["why"]), **_sources(row)} for row in rows[:limit]],
+        "hasMore": len(rows) > limit,
         "offset": offset,
         "limit": limit,
         "total": sum(source["count"] for source in sources),
@@ -242,14 +250,14 @@ async def settle_source(service: Service, request: Request) -> Any:
         raise Misuse("`trust`, `project_id` or `verdict` is missing", hint="as in `sources` of GET /api/quarantine")
     find = partial(corrections.held_ids, trust=trust, project_id=project_id, limit=AT_ONCE)
     count = 0
-    while some := await service.db.read(find):
-        await service.db.write(_judge_all, some, verdict)
-        count += len(some)
+    while batch := await service.db.read(find):
+        await service.db.write(_judge_all, batch, verdict)
+        count += len(batch)
     await service.record("judged", kind="source", trust=trust, project=project_id, verdict=verdict, count=count)
     await service.corrected(project_id)
     return {"count": count}
 
 
-def _judge_all(conn: Connection, some: Sequence[tuple[str, int]], verdict: str) -> None:
-    for kind, wanted in some:
-        corrections.judge(conn, kind, wanted, verdict, now=ids.now())
+def _judge_all(conn: Connection, batch: Sequence[tuple[str, int]], verdict: str) -> None:
+    for kind, item_id in batch:
+        corrections.judge(conn, kind, item_id, verdict, now=ids.now())

@@ -48,15 +48,15 @@ async def _scope(service: Service, body: dict[str, Any]) -> Scope:
     ids = body.get("ids", [])
     if not isinstance(ids, list) or not all(is_id(item) for item in ids):
         raise Misuse("`ids` must be a list of whole numbers")
-    given = {name: str(body[name]) for name in ("before", "after") if body.get(name) not in (None, "")}
-    named = partial(
+    dates = {name: str(body[name]) for name in ("before", "after") if body.get(name) not in (None, "")}
+    resolve = partial(
         scopes.named,
         session=text_in(body, "session", limit=400),
         project=text_in(body, "project", limit=400),
         source=text_in(body, "source", limit=4096),
         matching=text_in(body, "matching", limit=4096),
         ids=tuple(dict.fromkeys(ids)),
-        before=date_of(given, "before"),
-        after=date_of(given, "after"),
+        before=date_of(dates, "before"),
+        after=date_of(dates, "after"),
     )
-    return await service.db.read(named)
+    return await service.db.read(resolve)

@@ -146,8 +146,8 @@ def credential_of(headers: Headers) -> str:
 
 def _is_json(headers: Headers) -> bool:
     """A form or a plain text that a page sends must never be read as JSON, not even when it is our own page's."""
-    given = headers.getlist("content-type")
-    return len(given) == 1 and given[0].partition(";")[0].strip().lower() == "application/json"
+    content_types = headers.getlist("content-type")
+    return len(content_types) == 1 and content_types[0].partition(";")[0].strip().lower() == "application/json"
 
 
 def refused(headers: Headers, status: int, error: str, hint: str = "") -> Response:

@@ -80,14 +80,14 @@ async def _add_tool_use(service: Service, body: dict[str, Any], session_id: str,
     return {"status": "queued", "queueLength": len(service.spool.pending())}
 
 
-def _maybe_json(given: Any) -> Any:
+def _maybe_json(value: Any) -> Any:
     """Older clients send JSON as text."""
-    if isinstance(given, str) and given[:1] in "{[":
+    if isinstance(value, str) and value[:1] in "{[":
         try:
-            return msgspec.json.decode(given)
+            return msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError):
-            return given
-    return given
+            return value
+    return value
 
 
 async def summarize(service: Service, request: Request) -> Any:
@@ -141,15 +141,15 @@ async def summarize_by_id(service: Service, request: Request) -> Any:
 
 async def session_status(service: Service, request: Request) -> Any:
     """Where a session stands and how much of it still waits."""
-    found = await service.db.read(sessions.show, row_id(request))
-    pending = await service.db.read(turns.undigested, found["id"])
+    session = await service.db.read(sessions.show, row_id(request))
+    pending = await service.db.read(turns.undigested, session["id"])
     waiting = len(service.spool.pending())
     return {
-        **found,
-        "sessionDbId": found["id"],
-        "contentSessionId": found["content_session_id"],
-        "memorySessionId": found["memory_session_id"],
-        "promptNumber": found["prompt_counter"],
+        **session,
+        "sessionDbId": session["id"],
+        "contentSessionId": session["content_session_id"],
+        "memorySessionId": session["memory_session_id"],
+        "promptNumber": session["prompt_counter"],
         "queueLength": waiting + len(pending),
     }
 

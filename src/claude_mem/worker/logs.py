@@ -58,25 +58,25 @@ def _rank(level: str) -> int:
 async def show(service: Service, request: Request) -> Any:
     """The last `lines` (1–10,000) as text, and as entries with their tracebacks, newest first. `level` (or worse),
     `text`, `before` (milliseconds) → `{lines, items: [{at, level, logger, message}], hasMore}`."""
-    given = request.query_params
-    level = given.get("level", "").upper()
+    params = request.query_params
+    level = params.get("level", "").upper()
     if level and level not in LEVELS:
         raise Misuse(f"there is no level {level!r}", hint="use one of " + ", ".join(LEVELS))
-    wanted = Wanted(
+    log_filter = Wanted(
         level=level,
-        text=given.get("text", "").casefold(),
-        before=date_of(given, "before"),
+        text=params.get("text", "").casefold(),
+        before=date_of(params, "before"),
     )
     count = number(request, "lines", 200, low=1, high=10_000)
-    return await asyncio.to_thread(read, service.config.log_file, wanted, count)
+    return await asyncio.to_thread(read, service.config.log_file, log_filter, count)
 
 
-def read(file: Path, wanted: Wanted, count: int) -> dict[str, Any]:
+def read(file: Path, log_filter: Wanted, count: int) -> dict[str, Any]:
     """As many entries as asked for, and those of the same instant as the last: the next page is `before` its time."""
     items: list[Entry] = []
     more = False
-    for entry in _newest_first(file, wanted):
-        if not wanted.fits(entry):
+    for entry in _newest_first(file, log_filter):
+        if not log_filter.fits(entry):
             continue
         if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MOST_AT_ONCE):
             more = True
@@ -86,14 +86,14 @@ def read(file: Path, wanted: Wanted, count: int) -> dict[str, Any]:
     return {"lines": lines, "items": [asdict(entry) for entry in items], "hasMore": more}
 
 
-def _newest_first(file: Path, wanted: Wanted) -> Iterator[Entry]:
+def _newest_first(file: Path, log_filter: Wanted) -> Iterator[Entry]:
     """The present file, then `.1`, `.2` …; what is older is only read if it is needed."""
     for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_age)):
         try:
             text = path.read_text("utf-8", "replace")
         except OSError:
             continue  # it was rotated away this moment, or there is none
-        if wanted.may_be_in(text):
+        if log_filter.may_be_in(text):
             yield from parse(text)
 
 
@@ -104,15 +104,15 @@ def _age(path: Path) -> int:
 
 def parse(text: str) -> Iterator[Entry]:
     """Newest first. A line that begins no entry belongs to the one before it."""
-    rest: list[str] = []
+    continuation: list[str] = []
     for line in reversed(text.split("\n")):
-        head = _HEAD.fullmatch(line)
-        if head is None:
-            rest.append(line)
+        match = _HEAD.fullmatch(line)
+        if match is None:
+            continuation.append(line)
             continue
-        said = "\n".join((head["message"], *reversed(rest))).rstrip()
-        yield Entry(_milliseconds(head["at"]), head["level"], head["logger"], said[:MOST_CHARS])
-        rest.clear()
+        message = "\n".join((match["message"], *reversed(continuation))).rstrip()
+        yield Entry(_milliseconds(match["at"]), match["level"], match["logger"], message[:MOST_CHARS])
+        continuation.clear()
 
 
 def _milliseconds(at: str) -> int:

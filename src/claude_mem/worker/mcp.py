@@ -86,23 +86,23 @@ def _server(tools: Tools) -> Server[Any]:
     from mcp import types
     from mcp.server.lowlevel import Server
 
-    listed = [
+    tool_list = [
         types.Tool(
             name=name,
-            description=about.says,
+            description=tool.says,
             input_schema=schema(name),
             annotations=types.ToolAnnotations(
-                read_only_hint=about.reads_only, destructive_hint=name == "forget", open_world_hint=False
+                read_only_hint=tool.reads_only, destructive_hint=name == "forget", open_world_hint=False
             ),
         )
-        for name, about in TOOLS.items()
+        for name, tool in TOOLS.items()
     ]
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=listed)
+        return types.ListToolsResult(tools=tool_list)
 
     async def call_tool(_: Any, params: types.CallToolRequestParams) -> CallToolResult:
-        text, failed = await _called(tools, params.name, params.arguments or {})
+        text, failed = await _call_tool(tools, params.name, params.arguments or {})
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
 
     server: Server[Any] = Server(
@@ -112,7 +112,7 @@ def _server(tools: Tools) -> Server[Any]:
     return server
 
 
-async def _called(tools: Tools, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+async def _call_tool(tools: Tools, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
     """The tool's answer, or its error, in words."""
     try:
         return await tools.call(name, arguments), False

@@ -24,7 +24,7 @@ from claude_mem.worker.service import Service
 def listing(select: Callable[..., list[Row]]) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
         """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`, newest first."""
-        return await _listed(service, request, select)
+        return await _list_page(service, request, select)
 
     return handler
 
@@ -34,14 +34,14 @@ async def list_observations(service: Service, request: Request) -> Any:
     kind = request.query_params.get("type", "")
     if kind and kind not in service.icons:
         raise Misuse(f"there is no type {kind!r}", hint="use one of " + ", ".join(service.icons))
-    return await _listed(service, request, partial(observations.listing, kind="observation", type_=kind))
+    return await _list_page(service, request, partial(observations.listing, kind="observation", type_=kind))
 
 
-async def _listed(service: Service, request: Request, select: Callable[..., list[Row]]) -> Any:
+async def _list_page(service: Service, request: Request, select: Callable[..., list[Row]]) -> Any:
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0)
     project = request.query_params.get("project", "")
-    found = await service.db.read(select, limit=limit + 1, offset=offset, project=project)
-    return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
+    rows = await service.db.read(select, limit=limit + 1, offset=offset, project=project)
+    return {"items": rows[:limit], "hasMore": len(rows) > limit, "offset": offset, "limit": limit}
 
 
 def single(kind: str) -> Handler:
@@ -58,9 +58,9 @@ async def show_session(service: Service, request: Request) -> Any:
 
 
 def _whole_session(conn: Connection, session_id: int) -> Row:
-    found = sessions.show(conn, session_id)
+    session = sessions.show(conn, session_id)
     return {
-        **found,
+        **session,
         "turns": turns.listing(conn, session_id),
         "events": events.listing(conn, session_id),
         "prompts": observations.of_session(conn, "prompt", session_id),
@@ -71,24 +71,28 @@ def _whole_session(conn: Connection, session_id: int) -> Row:
 
 async def batch(service: Service, request: Request) -> Any:
     """Observations in full, in the order asked for: `{ids}`."""
-    wanted = (await body_of(request)).get("ids")
-    if not isinstance(wanted, list) or len(wanted) > 200 or not all(is_id(item) for item in wanted):
+    observation_ids = (await body_of(request)).get("ids")
+    if (
+        not isinstance(observation_ids, list)
+        or len(observation_ids) > 200
+        or not all(is_id(item) for item in observation_ids)
+    ):
         raise Misuse("`ids` must be a list of at most 200 whole numbers")
-    return {"items": await service.db.read(observations.get_many, wanted)}
+    return {"items": await service.db.read(observations.get_many, observation_ids)}
 
 
 async def by_file(service: Service, request: Request) -> Any:
     """What is known about a file: `path`, `project` or `project_id`, `limit`."""
     path, name = request.query_params.get("path", ""), request.query_params.get("project", "")
-    own = number(request, "project_id", 0)
-    if not path or not (name or own):
+    own_id = number(request, "project_id", 0)
+    if not path or not (name or own_id):
         raise Misuse("`path` or `project` is missing", hint="/api/observations/by-file?project=NAME&path=src/x.py")
     limit = number(request, "limit", 20, low=1, high=100)
     await service.indexer.catch_up()
-    found: list[Row] = []
-    for project_id in [own] if own else await service.db.read(project_rows.by_name, name):
-        found += await service.db.read(observations.by_file, project_id, storable(path), limit=limit)
-    return {"items": found[:limit]}
+    rows: list[Row] = []
+    for project_id in [own_id] if own_id else await service.db.read(project_rows.by_name, name):
+        rows += await service.db.read(observations.by_file, project_id, storable(path), limit=limit)
+    return {"items": rows[:limit]}
 
 
 async def save_memory(service: Service, request: Request) -> Any:
@@ -112,10 +116,10 @@ async def save_memory(service: Service, request: Request) -> Any:
     return {"success": True, "id": row_id, "type": kind, "title": title, "project": project.name, "held": why}
 
 
-def _saved_type(request: Request, wanted: str) -> str:
+def _saved_type(request: Request, type_name: str) -> str:
     """Return the type that was asked for: `rule`, or none."""
-    if wanted not in ("", Type.RULE):
-        raise Misuse(f"{wanted!r} can't be saved", hint="`rule`, or leave `type` out")
-    if wanted:
+    if type_name not in ("", Type.RULE):
+        raise Misuse(f"{type_name!r} can't be saved", hint="`rule`, or leave `type` out")
+    if type_name:
         persons_only(request)
-    return wanted
+    return type_name

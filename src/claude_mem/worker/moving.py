@@ -43,8 +43,8 @@ async def drop_backfill(service: Service, _: Request) -> Any:
 
 async def look_backfill(service: Service, request: Request) -> Any:
     """Which of these files (`{paths}`) were read before and have not changed since."""
-    found = list(backfills.look(_paths(await body_of(request))))
-    return {"unchanged": await service.db.read(backfills.unchanged, found)}
+    files = list(backfills.look(_paths(await body_of(request))))
+    return {"unchanged": await service.db.read(backfills.unchanged, files)}
 
 
 async def refine_backfill(service: Service, request: Request) -> Any:
@@ -54,16 +54,16 @@ async def refine_backfill(service: Service, request: Request) -> Any:
     paths = [str(path) for path in _paths(body)]
     if body.get("dry_run") is True:
         return await hindsight.estimate(service.refiner, paths)
-    asked = await hindsight.ask(service.refiner, paths)
+    result = await hindsight.ask(service.refiner, paths)
     service.refining.wake.set()
-    return asked
+    return result
 
 
 def _paths(body: dict[str, Any]) -> list[Path]:
-    given = body.get("paths")
-    if not isinstance(given, list) or not all(isinstance(path, str) and path.startswith("/") for path in given):
+    paths = body.get("paths")
+    if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
         raise Misuse("`paths` must be a list of whole paths")
-    return [Path(storable(path)[:4096]) for path in given]
+    return [Path(storable(path)[:4096]) for path in paths]
 
 
 # --- memories of earlier versions -------------------------------------------------------------------------------------
@@ -73,36 +73,36 @@ async def ask_reprocess(service: Service, request: Request) -> Any:
     """Write memories of earlier versions again: `{project? or cwd?, since?, dry_run?}` → how many turns are
     `rewritable`, how many stay as they are (`events_gone`, `a_persons`, `a_models`), and how many jobs were `asked`."""
     body = await body_of(request)
-    wanted = await _rewritten(service, body)
+    selection = await _reprocess_selection(service, body)
     if body.get("dry_run") is True:
-        return {**await service.rewritable(wanted), "asked": 0}
-    return await service.reprocess(wanted)
+        return {**await service.rewritable(selection), "asked": 0}
+    return await service.reprocess(selection)
 
 
-async def _rewritten(service: Service, given: dict[str, Any]) -> rewrites.Wanted:
-    since = date_of({"since": text_in(given, "since", limit=40)}, "since")
-    return rewrites.Wanted(project_ids=await _projects(service, given), since=since)
+async def _reprocess_selection(service: Service, params: dict[str, Any]) -> rewrites.Wanted:
+    since = date_of({"since": text_in(params, "since", limit=40)}, "since")
+    return rewrites.Wanted(project_ids=await _project_ids(service, params), since=since)
 
 
-async def _projects(service: Service, body: dict[str, Any]) -> tuple[int, ...] | None:
+async def _project_ids(service: Service, body: dict[str, Any]) -> tuple[int, ...] | None:
     """The projects that are named, by name or by a folder; None if none is."""
     name, cwd = text_in(body, "project", limit=200), text_in(body, "cwd", limit=4096)
     if not name and not cwd:
         return None
     if name:
-        found = await service.db.read(project_rows.by_name, name)
+        project_ids = await service.db.read(project_rows.by_name, name)
     else:
         place = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
-        known = await service.db.read(project_rows.find, place)
-        found = [known] if known else []
-    if not found:
+        project_id = await service.db.read(project_rows.find, place)
+        project_ids = [project_id] if project_id else []
+    if not project_ids:
         raise NotFound(f"there is no project {name or cwd!r}", hint="`claude-mem list projects` shows what there is")
-    return tuple(found)
+    return tuple(project_ids)
 
 
 async def show_reprocess(service: Service, request: Request) -> Any:
     """How far that is, for the same `project` or `cwd` and `since`: turns that are `left`, and that `failed`."""
-    return await service.db.read(rewrites.progress, await _rewritten(service, dict(request.query_params)))
+    return await service.db.read(rewrites.progress, await _reprocess_selection(service, dict(request.query_params)))
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
@@ -110,17 +110,17 @@ async def show_reprocess(service: Service, request: Request) -> Any:
 
 async def export_memories(service: Service, request: Request) -> Any:
     """Everything that is remembered, as JSON Lines: `project`, `query`, `since`, `until` narrow it down."""
-    given = request.query_params
-    wanted = await carry.scope(
+    params = request.query_params
+    scope = await carry.scope(
         service.db,
         service.indexer,
-        project=storable(given.get("project", "")),
-        query=storable(given.get("query", "")),
-        since=date_of(dict(given), "since"),
-        until=date_of(dict(given), "until", end=True),
+        project=storable(params.get("project", "")),
+        query=storable(params.get("query", "")),
+        since=date_of(dict(params), "since"),
+        until=date_of(dict(params), "until", end=True),
     )
-    await service.record("exported", whole=wanted.whole)
-    return StreamingResponse(carry.lines(service.db, wanted), media_type="application/x-ndjson")
+    await service.record("exported", whole=scope.whole)
+    return StreamingResponse(carry.lines(service.db, scope), media_type="application/x-ndjson")
 
 
 async def ask_import(service: Service, request: Request) -> Any:
@@ -146,16 +146,16 @@ async def ask_import(service: Service, request: Request) -> Any:
 
 async def show_import(service: Service, request: Request) -> Any:
     """How far an import is, and what came of it."""
-    found = await service.db.read(imports.get, row_id(request))
-    gone = await service.db.read(imports.given_up, found.id) if found.ended_at is None else None
-    return {**asdict(found), "error": found.error or gone}
+    import_ = await service.db.read(imports.get, row_id(request))
+    failure = await service.db.read(imports.given_up, import_.id) if import_.ended_at is None else None
+    return {**asdict(import_), "error": import_.error or failure}
 
 
 async def list_backups(service: Service, _: Request) -> Any:
     """The backups there are, newest first, each with its `drill`: when it was restored for a try, and how that went."""
     drills = await service.db.read(checks.drills)
-    found = await asyncio.to_thread(backup.listing, service.config.backups)
-    return [{**row, "drill": drills.get(row["name"])} for row in found]
+    backups = await asyncio.to_thread(backup.listing, service.config.backups)
+    return [{**row, "drill": drills.get(row["name"])} for row in backups]
 
 
 async def make_backup(service: Service, request: Request) -> Any:
@@ -163,6 +163,6 @@ async def make_backup(service: Service, request: Request) -> Any:
     digest = (await body_of(request)).get("digest") is True
     folder = service.config.backups
     async with service.forgetter.lock:  # a copy that was begun before would have what is erased meanwhile
-        made = await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest)
-    await service.record("copied", bytes=made.size)
-    return asdict(made)
+        copy = await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest)
+    await service.record("copied", bytes=copy.size)
+    return asdict(copy)

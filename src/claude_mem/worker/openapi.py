@@ -137,23 +137,23 @@ def document(routes: Mapping[str, Mapping[str, Handler]]) -> Row:
 
 def _operation(method: str, path: str, handler: Handler) -> Row:
     name = f"{method} {path}"
-    taken = [_taken(word) for word in TAKES.get(name, "").split()]
-    in_address = [item for item in taken if item["in_address"] or method in ("GET", "DELETE")]
-    in_body = [item for item in taken if item not in in_address]
-    says = inspect.cleandoc(handler.__doc__ or "")
-    found: Row = {
+    params = [_parse_param(word) for word in TAKES.get(name, "").split()]
+    in_query = [item for item in params if item["in_address"] or method in ("GET", "DELETE")]
+    in_body = [item for item in params if item not in in_query]
+    doc = inspect.cleandoc(handler.__doc__ or "")
+    operation: Row = {
         "operationId": re.sub(r"\W+", "_", name).strip("_"),
-        "summary": says.partition("\n")[0],
-        "description": says,
-        "parameters": [*_in_path(path), *(_parameter(item) for item in in_address)],
+        "summary": doc.partition("\n")[0],
+        "description": doc,
+        "parameters": [*_in_path(path), *(_parameter(item) for item in in_query)],
         "responses": {"200": _answer(name), "4XX": _refusal(name)},
     }
     if method in ("POST", "PATCH"):
-        found["requestBody"] = {"content": _body(name, in_body)}
-    return found
+        operation["requestBody"] = {"content": _body(name, in_body)}
+    return operation
 
 
-def _taken(word: str) -> Row:
+def _parse_param(word: str) -> Row:
     name, _, shape = word.partition(":")
     return {
         "name": name.strip("?!"),
@@ -200,5 +200,5 @@ def _answer(name: str) -> Row:
 def _refusal(name: str) -> Row:
     if name == "POST /mcp":
         return {"description": "why not, as that protocol says it"}
-    found = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {"description": "why not, and what to do", "content": found}
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {"description": "why not, and what to do", "content": content}

@@ -33,7 +33,7 @@ def opened(config: Config) -> Service:
         return Service(config)
 
 
-def _check_often(times: Sequence[int], problem: str) -> None:
+def _check_frequency(times: Sequence[int], problem: str) -> None:
     if sum(ids.now() - at < WITHIN_MS for at in times) >= MOST:
         raise CannotDo(
             f"the database was damaged {MOST} times within an hour: {problem}",
@@ -43,18 +43,18 @@ def _check_often(times: Sequence[int], problem: str) -> None:
 
 def mend(config: Config, problem: str) -> None:
     # By what lies there, not by what this process has seen: a hook would start the next one.
-    _check_often([done.ended_at for done in repair.listing(config.quarantine)], problem)
+    _check_frequency([result.ended_at for result in repair.listing(config.quarantine)], problem)
     log.error("the database is damaged and set aside: %s", problem)
-    done = repair.mend(ours(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem)
-    log.error("%s", repair.said(done))
-    _record(config, done)
+    result = repair.mend(ours(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem)
+    log.error("%s", repair.said(result))
+    _record_repair(config, result)
     for start in config.starts.glob("*"):  # of another state of the database; the worker writes them again
         start.unlink(missing_ok=True)
 
 
-def _record(config: Config, done: Repair) -> None:
+def _record_repair(config: Config, result: Repair) -> None:
     """On the audit log. It is done by then: what can't be noted is only complained about."""
-    facts: dict[str, Fact] = {"gone": done.gone, "backup": done.backup, "saved": done.taken, "lost": done.lost}
+    facts: dict[str, Fact] = {"gone": result.gone, "backup": result.backup, "saved": result.taken, "lost": result.lost}
     try:
         AuditLog(config.data_dir).append("repaired", **facts)
     except (MemError, OSError) as problem:
@@ -63,10 +63,10 @@ def _record(config: Config, done: Repair) -> None:
 
 def look_again(config: Config, problem: str) -> None:
     """Something met damage, or thought so. What can't be confirmed is only noted."""
-    found = examine.closely(ours(config.database))
-    if found:
-        mend(config, found[0])
+    problems = examine.closely(ours(config.database))
+    if problems:
+        mend(config, problems[0])
     else:
-        _check_often(_alarms, problem)
+        _check_frequency(_alarms, problem)
         _alarms.append(ids.now())
         log.error("damage was met, and a close look finds none: %s", problem)

@@ -24,13 +24,13 @@ class Recorder:
         """Before a request leaves. If this raises, it does not leave."""
         await self._write("transfer", **facts, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
 
-    async def note(self, what: str, **facts: Fact) -> None:
+    async def note(self, action: str, **facts: Fact) -> None:
         """After something was done. It is done by then: what can't be noted is only complained about."""
         try:
-            await self._write(what, **facts)
+            await self._write(action, **facts)
         except (MemError, OSError) as problem:
-            log.error("not on the audit log: %s (%s)", what, problem)
+            log.error("not on the audit log: %s (%s)", action, problem)
 
-    async def _write(self, what: str, **facts: Fact) -> None:
-        head = await asyncio.to_thread(lambda: self.log.append(what, **facts))
+    async def _write(self, action: str, **facts: Fact) -> None:
+        head = await asyncio.to_thread(lambda: self.log.append(action, **facts))
         await self.db.write(audit.set_head, head)

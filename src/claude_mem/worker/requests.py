@@ -29,12 +29,12 @@ async def raw(request: Request) -> bytes:
 
 async def body_of(request: Request) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(await raw(request) or b"{}")
+        body = msgspec.json.decode(await raw(request) or b"{}")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Misuse(f"the body is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise Misuse("the body is not a JSON object")
-    return found
+    return body
 
 
 def speaker(request: Request) -> str:
@@ -48,38 +48,38 @@ def persons_only(request: Request) -> None:
 
 
 def number(request: Request, name: str, default: int, *, low: int = 0, high: int = 1_000_000_000) -> int:
-    given = request.query_params.get(name, str(default))
-    if not given.isdigit() or not given.isascii() or len(given) > 10 or not low <= int(given) <= high:
+    text = request.query_params.get(name, str(default))
+    if not text.isdigit() or not text.isascii() or len(text) > 10 or not low <= int(text) <= high:
         raise Misuse(f"{name} must be a whole number from {low} to {high}")
-    return int(given)
+    return int(text)
 
 
-def whole(given: Mapping[str, str], name: str) -> int:
+def whole(params: Mapping[str, str], name: str) -> int:
     """A number of a row, or 0 where none is given."""
-    text = given.get(name, "")
+    text = params.get(name, "")
     if text and (not text.isdigit() or not text.isascii() or len(text) > 15):
         raise Misuse(f"{name} must be a whole number")
     return int(text or 0)
 
 
-def yes(given: Mapping[str, str], name: str) -> bool:
-    return given.get(name, "").lower() in ("1", "true", "yes")
+def yes(params: Mapping[str, str], name: str) -> bool:
+    return params.get(name, "").lower() in ("1", "true", "yes")
 
 
 def row_id(request: Request) -> int:
-    given = request.path_params["id"]
-    if not given.isdigit() or not given.isascii() or len(given) > 18:
+    text = request.path_params["id"]
+    if not text.isdigit() or not text.isascii() or len(text) > 18:
         raise Misuse("an id is a whole number")
-    return int(given)
+    return int(text)
 
 
-def text_in(body: dict[str, Any], *given: str, required: bool = False, limit: int = 1_000_000) -> str:
+def text_in(body: dict[str, Any], *names: str, required: bool = False, limit: int = 1_000_000) -> str:
     """A text under the first of these names that is there."""
-    for name in given:
-        if isinstance(found := body.get(name), str) and found.strip():
-            return storable(found[:limit])
+    for name in names:
+        if isinstance(value := body.get(name), str) and value.strip():
+            return storable(value[:limit])
     if required:
-        raise Misuse(f"`{given[0]}` is missing", hint="it must be a text that is not empty")
+        raise Misuse(f"`{names[0]}` is missing", hint="it must be a text that is not empty")
     return ""
 
 
@@ -87,13 +87,13 @@ def is_id(item: Any) -> bool:
     return isinstance(item, int) and not isinstance(item, bool) and 0 < item < 1 << 62
 
 
-def listed(given: dict[str, str], *names_: str) -> tuple[str, ...]:
-    found = next((given[name] for name in names_ if given.get(name)), "")
-    return tuple(part.strip() for part in storable(found).split(",") if part.strip())
+def listed(params: dict[str, str], *names: str) -> tuple[str, ...]:
+    text = next((params[name] for name in names if params.get(name)), "")
+    return tuple(part.strip() for part in storable(text).split(",") if part.strip())
 
 
-def date_of(given: Mapping[str, str], name: str, *, end: bool = False) -> int | None:
+def date_of(params: Mapping[str, str], name: str, *, end: bool = False) -> int | None:
     try:
-        return milliseconds(given.get(name, ""), end=end)
+        return milliseconds(params.get(name, ""), end=end)
     except ValueError as error:
         raise Misuse(f"{name} is no date", hint="2026-01-31, or milliseconds since 1970") from error

@@ -44,20 +44,20 @@ def save(
 ) -> Saved:
     """`place` is where whoever says it works, if that is known: not always the project it is for."""
     now = ids.now()
-    known = [] if project.root else projects.by_name(conn, project.name)
-    project_id = known[0] if known else projects.know(conn, project, "", now=now)
+    project_ids = [] if project.root else projects.by_name(conn, project.name)
+    project_id = project_ids[0] if project_ids else projects.know(conn, project, "", now=now)
     key = f"saved:{ids.new()}"
-    trust, why = whose(conn, _reads(conn, project_id, place), f"{title}\n{text}", by, now=now)
+    trust, why = whose(conn, _read_project_ids(conn, project_id, place), f"{title}\n{text}", by, now=now)
     words = {"title": title, "text": text, "key": key, "type_": type_}
-    saved = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
+    observation_id = observations.save(conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now)
     if type_ == Type.RULE:
         rules.link(conn, project_id)
-    changed = observations.hold_saved(conn, since=now - BURST_MS) if why == "burst" else set()
-    held = quarantine.why(trust, why) if trust not in TRUSTED else ""
-    return Saved(saved, held, frozenset({project_id, *changed}))
+    held_project_ids = observations.hold_saved(conn, since=now - BURST_MS) if why == "burst" else set()
+    pending_reason = quarantine.why(trust, why) if trust not in TRUSTED else ""
+    return Saved(observation_id, pending_reason, frozenset({project_id, *held_project_ids}))
 
 
-def _reads(conn: Connection, project_id: int, place: Project | None) -> list[int] | None:
+def _read_project_ids(conn: Connection, project_id: int, place: Project | None) -> list[int] | None:
     """Where whoever says it may have read something: in the project it is for and in their own; None: anywhere."""
     own = projects.find(conn, place) if place else None
     return [project_id, own] if own else None

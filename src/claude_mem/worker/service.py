@@ -81,9 +81,9 @@ REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
-PAST_REST_SECONDS = 0.5
+BACKFILL_REST_SECONDS = 0.5
 REWRITE_REST_SECONDS = 0.02
-OTHERS_SECONDS, OTHERS_POLL_SECONDS = 2.0, 0.005
+YIELD_SECONDS, YIELD_POLL_SECONDS = 2.0, 0.005
 TROUBLE_SECONDS = 2.0
 FILES_AT_ONCE = 500
 
@@ -114,7 +114,7 @@ class Service:
         backup.sweep(config.backups)
         traces.drop_unfinished(config)
         self.db = Database(ours(config.database), backups=config.backups)
-        self.db.write_now(_settle_files, config.data_dir)
+        self.db.write_now(_repair_own_files, config.data_dir)
         self.keeper = Keeper(
             self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
         )
@@ -163,11 +163,11 @@ class Service:
                 (jobs.PAST, partial(digest, past=True)),
             )
         )
-        again = partial(rewrite, db=self.db, compressor=compressor, transcripts=Transcripts(self.config))
+        reprocess = partial(rewrite, db=self.db, compressor=compressor, transcripts=Transcripts(self.config))
         # Not while something is forgotten: the rows that go must be those that were found.
         self.rewriting = Runner(
             self.db,
-            {jobs.REWRITE: again},
+            {jobs.REWRITE: reprocess},
             self._tell_past,
             order=Order.SUBJECT,
             gate=self._everyone_first,
@@ -213,16 +213,16 @@ class Service:
 
     async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
         """A disk that is full, busy or out of order is waited for: what could not be written is still there to do."""
-        said = ""
+        last_error = ""
         while True:
             try:
                 return await work()
             except Exception as error:
                 if not damage.is_trouble(error):
                     raise
-                if str(error) != said:
+                if str(error) != last_error:
                     log.error("the disk does not take it (%s); it is tried again", error)
-                said = str(error)
+                last_error = str(error)
                 if self.stop.is_set():
                     return None
                 await wait_any(self.stop, seconds=TROUBLE_SECONDS)
@@ -270,16 +270,16 @@ class Service:
 
     async def _others_first(self) -> None:
         """Whoever is at work now goes before what is long past; but not for ever."""
-        deadline = time.monotonic() + OTHERS_SECONDS
+        deadline = time.monotonic() + YIELD_SECONDS
         while time.monotonic() < deadline:
             if not self.spool.pending(1) and not await self.db.read(jobs.waiting):
                 return
-            await asyncio.sleep(OTHERS_POLL_SECONDS)
+            await asyncio.sleep(YIELD_POLL_SECONDS)
 
     async def _everyone_first(self) -> None:
         """Nobody waits for an old memory to be rewritten: whatever else there is to do goes before, back-fill too, and
         between two turns there is a rest. But it goes on, however long the others take."""
-        deadline = time.monotonic() + OTHERS_SECONDS
+        deadline = time.monotonic() + YIELD_SECONDS
         await self._others_first()
         while time.monotonic() < deadline and any(lane.busy for lane in self.past):
             await asyncio.sleep(REWRITE_REST_SECONDS)
@@ -292,7 +292,7 @@ class Service:
             self.index_wake.clear()
             while not self.stop.is_set() and await self.indexer.step():
                 busy = any(lane.busy for lane in (*self.past, self.rewriting))
-                await wait_any(self.stop, seconds=PAST_REST_SECONDS if busy else INDEX_REST_SECONDS)
+                await wait_any(self.stop, seconds=BACKFILL_REST_SECONDS if busy else INDEX_REST_SECONDS)
             await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
 
     async def _drain_loop(self) -> None:
@@ -346,8 +346,12 @@ class Service:
 
     async def sweep_gone(self) -> int:
         """Turns whose agent has died: they need not wait for the silence."""
-        left = [session for session in await self.db.read(sessions.unfinished) if sweeps.is_gone(session)]
-        closed = await self.db.write(sweeps.close_gone, [session.id for session in left], now=ids.now()) if left else 0
+        dead_sessions = [session for session in await self.db.read(sessions.unfinished) if sweeps.is_gone(session)]
+        closed = (
+            await self.db.write(sweeps.close_gone, [session.id for session in dead_sessions], now=ids.now())
+            if dead_sessions
+            else 0
+        )
         if closed:
             self.runner.wake.set()
         return closed
@@ -429,10 +433,10 @@ class Service:
 
     async def erase(self, row_id: int) -> list[int]:
         """For good, in every file; which observations that took with it."""
-        gone = await self.db.read(corrections.erasing, row_id)
-        await self.forgetter.forget(Scope(ids=tuple(gone)), Progress(erased=True))
+        erased_ids = await self.db.read(corrections.erasing, row_id)
+        await self.forgetter.forget(Scope(ids=tuple(erased_ids)), Progress(erased=True))
         await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
-        return gone
+        return erased_ids
 
     async def _forgotten(self, project_ids: Sequence[int]) -> None:
         """Something was forgotten, or came back: what is told and found is made again."""
@@ -446,9 +450,9 @@ class Service:
             pass
         await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.refiner.runtime))
 
-    async def record(self, what: str, **facts: Fact) -> None:
+    async def record(self, action: str, **facts: Fact) -> None:
         """On the audit log, after the deed: names and numbers, never content."""
-        await self.recorder.note(what, **facts)
+        await self.recorder.note(action, **facts)
 
     async def corrected(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
         """A person has changed what is remembered."""
@@ -472,34 +476,38 @@ class Service:
 
     async def backfill(self, paths: Sequence[Path]) -> Row:
         """Have old transcripts read; those that were read before and have not changed are not."""
-        found = await asyncio.to_thread(lambda: list(backfills.look(paths)))
-        told: Row = {"backfill": None, "unchanged": 0}
-        for begin in range(0, len(found), FILES_AT_ONCE):
-            some = found[begin : begin + FILES_AT_ONCE]
-            asked = await self.db.write(backfills.ask, some, now=ids.now())
-            told = {**asked, "unchanged": told["unchanged"] + asked["unchanged"]}
+        files = await asyncio.to_thread(lambda: list(backfills.look(paths)))
+        result: Row = {"backfill": None, "unchanged": 0}
+        for begin in range(0, len(files), FILES_AT_ONCE):
+            batch = files[begin : begin + FILES_AT_ONCE]
+            enqueued = await self.db.write(backfills.ask, batch, now=ids.now())
+            result = {**enqueued, "unchanged": result["unchanged"] + enqueued["unchanged"]}
         for lane in self.past:
             lane.wake.set()
-        return told
+        return result
 
-    async def rewritable(self, wanted: rewrites.Wanted) -> Row:
+    async def rewritable(self, selection: rewrites.Wanted) -> Row:
         """How many turns can be rewritten, from their events or from a transcript, and how many stay as they are."""
-        found = await self.db.read(rewrites.counts, wanted)
-        sources = await self.db.read(rewrites.sources, wanted)
-        told = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_there(source)))
-        return {**found, "rewritable": found["rewritable"] + told, "events_gone": found["events_gone"] - told}
+        counts = await self.db.read(rewrites.counts, selection)
+        sources = await self.db.read(rewrites.sources, selection)
+        from_transcripts = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_there(source)))
+        return {
+            **counts,
+            "rewritable": counts["rewritable"] + from_transcripts,
+            "events_gone": counts["events_gone"] - from_transcripts,
+        }
 
-    async def reprocess(self, wanted: rewrites.Wanted) -> Row:
+    async def reprocess(self, selection: rewrites.Wanted) -> Row:
         """Have memories of earlier versions written again; how many can be, how many stay as they are, and why."""
-        found = await self.rewritable(wanted)
-        asked = await self.db.write(rewrites.ask, wanted, now=ids.now())
+        counts = await self.rewritable(selection)
+        enqueued = await self.db.write(rewrites.ask, selection, now=ids.now())
         self.rewriting.wake.set()
-        return {**found, "asked": asked}
+        return {**counts, "asked": enqueued}
 
-    async def anchor(self, given: str, query: str, project_ids: list[int] | None) -> Anchor:
+    async def anchor(self, name: str, query: str, project_ids: list[int] | None) -> Anchor:
         """A moment, by its name or as the best hit of a question."""
-        if given.strip():
-            return await self.db.read(timeline.anchor, given)
+        if name.strip():
+            return await self.db.read(timeline.anchor, name)
         await self.indexer.catch_up()
         where = Filter(project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(timeline.MARKS))
         hits = await recall.find(self.db, self.indexer, recall.Question(text=query, where=where, limit=1))
@@ -515,9 +523,9 @@ class Service:
         return await self.db.read(rewrites.left)
 
     def _show_activity(self, news: Sequence[News]) -> None:
-        telling = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
-        if telling:
-            self.show_activity(telling[-1].type == "new_prompt", telling[-1].data["project"])
+        relevant = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
+        if relevant:
+            self.show_activity(relevant[-1].type == "new_prompt", relevant[-1].data["project"])
 
     def show_activity(self, active: bool, project: str) -> None:
         """For status lines, which read a file and ask no one."""
@@ -526,15 +534,15 @@ class Service:
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
 
 
-def _settle_files(conn: Connection, folder: Path) -> None:
+def _repair_own_files(conn: Connection, folder: Path) -> None:
     """Mend what protects a person's wishes, and have them told what was wrong with our files."""
     now = ids.now()
-    if said := stones.complete(conn, folder):
-        log.error("%s", said)
-        notices.put(conn, f"file:{now}", f"claude-mem: {said}.", now=now)
+    if problem := stones.complete(conn, folder):
+        log.error("%s", problem)
+        notices.put(conn, f"file:{now}", f"claude-mem: {problem}.", now=now)
     stones.replace_key(folder)
-    if said := stones.put_lost(conn, folder, now=now):
-        notices.put(conn, f"file:{said}", f"claude-mem: {said}.", now=now)
+    if problem := stones.put_lost(conn, folder, now=now):
+        notices.put(conn, f"file:{problem}", f"claude-mem: {problem}.", now=now)
     for moved in own_files.recent(folder, now=now):
         text = f"claude-mem: its file {moved}. Another was made where one is needed."
         notices.put(conn, f"file:{moved.at}:{moved.name}", text, now=now)

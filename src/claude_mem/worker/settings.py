@@ -49,12 +49,12 @@ async def show(service: Service, request: Request) -> Any:
     """Every setting: its `value` as it would stand in config.toml, `current` as JSON (of a secret only whether it is
     `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
     with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
-    found = await loaded(service)
+    current = await loaded(service)
     by_token = request.scope[CREDENTIAL] == "token"
-    described = {name: _described(found, service.config, name, by_token=by_token) for name in names()}
+    settings = {name: _describe(current, service.config, name, by_token=by_token) for name in names()}
     if problem := service.mode_problem:  # its name may be well and its file not
-        described["mode"] |= {"problem": str(problem), "hint": problem.hint}
-    return described
+        settings["mode"] |= {"problem": str(problem), "hint": problem.hint}
+    return settings
 
 
 async def loaded(service: Service) -> Loaded:
@@ -62,7 +62,7 @@ async def loaded(service: Service) -> Loaded:
     return await asyncio.to_thread(load_forgiving, data_dir=service.config.data_dir)
 
 
-def _described(loaded: Loaded, used: Config, name: str, *, by_token: bool) -> Row:
+def _describe(loaded: Loaded, active: Config, name: str, *, by_token: bool) -> Row:
     low, high, choices = limits(name)
     problem = next((problem for problem in loaded.problems if problem.name == name), None)
     return {
@@ -78,8 +78,8 @@ def _described(loaded: Loaded, used: Config, name: str, *, by_token: bool) -> Ro
         "choices": choices,
         "problem": str(problem) if problem else "",
         "hint": problem.hint if problem else "",
-        "fixed": _fixed(loaded, name, by_token=by_token),
-        "waits": getattr(loaded.config, name) != getattr(used, name),
+        "fixed": _fixed_reason(loaded, name, by_token=by_token),
+        "waits": getattr(loaded.config, name) != getattr(active, name),
     }
 
 
@@ -88,11 +88,11 @@ def _json(value: Any) -> Any:
 
 
 def _source(loaded: Loaded, name: str) -> str:
-    found = loaded.sources[name]
-    return found if found in ("default", "environment") else "file"
+    source = loaded.sources[name]
+    return source if source in ("default", "environment") else "file"
 
 
-def _fixed(loaded: Loaded, name: str, *, by_token: bool) -> str:
+def _fixed_reason(loaded: Loaded, name: str, *, by_token: bool) -> str:
     """Why it can't be changed here; "" if it can."""
     if name == "data_dir":
         return "the hook reads no file; CLAUDE_MEM_DATA_DIR moves it"
@@ -106,8 +106,8 @@ def _fixed(loaded: Loaded, name: str, *, by_token: bool) -> str:
 
 
 def _in_environment(loaded: Loaded, name: str) -> bool:
-    spoilt = any(problem.name == name and PREFIX in str(problem) for problem in loaded.problems)
-    return loaded.sources[name] == "environment" or spoilt
+    is_invalid = any(problem.name == name and PREFIX in str(problem) for problem in loaded.problems)
+    return loaded.sources[name] == "environment" or is_invalid
 
 
 async def change(service: Service, request: Request) -> Any:
@@ -117,16 +117,16 @@ async def change(service: Service, request: Request) -> Any:
     return then_anew(service, answer)
 
 
-async def store(service: Service, given: Row, *, by_token: bool) -> tuple[Row, Config]:
+async def store(service: Service, changes: Row, *, by_token: bool) -> tuple[Row, Config]:
     """Write them into the file: what came of it, and the settings as they are now."""
     before = await loaded(service)
-    wanted = {name: _checked(before, name, raw, by_token=by_token) for name, raw in given.items()}
-    await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", wanted)
+    values = {name: _validated(before, name, raw, by_token=by_token) for name, raw in changes.items()}
+    await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", values)
     after = await loaded(service)
     changed = [name for name in names() if getattr(before.config, name) != getattr(after.config, name)]
     answer = {
         "changed": changed,
-        "restarts": _counts(after.config) != _counts(service.config),
+        "restarts": _effective_values(after.config) != _effective_values(service.config),
         "started_at": service.started_at,
     }
     await service.record("settings", names=changed)
@@ -135,22 +135,22 @@ async def store(service: Service, given: Row, *, by_token: bool) -> tuple[Row, C
 
 def then_anew(service: Service, answer: Row) -> Response:
     """The answer, and after it the worker opens anew if it has to."""
-    then = BackgroundTask(_open_anew, service) if answer["restarts"] else None
+    then = BackgroundTask(_request_restart, service) if answer["restarts"] else None
     return Response(msgspec.json.encode(answer), media_type="application/json", background=then)
 
 
-async def _open_anew(service: Service) -> None:
+async def _request_restart(service: Service) -> None:
     service.open_anew()
 
 
-def _counts(config: Config) -> list[Any]:
+def _effective_values(config: Config) -> list[Any]:
     return [getattr(config, item.name) for item in fields(config) if item.name not in AT_A_START]
 
 
-def _checked(loaded: Loaded, name: str, raw: Any, *, by_token: bool) -> Any:
+def _validated(loaded: Loaded, name: str, raw: Any, *, by_token: bool) -> Any:
     if name not in names():
         raise Misuse(f"there is no setting `{name}`", hint="GET /api/settings lists them")
-    if why := _fixed(loaded, name, by_token=by_token):
+    if why := _fixed_reason(loaded, name, by_token=by_token):
         raise Misuse(f"`{name}` can't be changed here: {why}", hint="change it there")
     if raw is None:
         return None

@@ -20,17 +20,17 @@ MOST_TURNS, MOST_EVENTS = 50, 200
 
 async def list_sessions(service: Service, request: Request) -> Any:
     """`limit` (1–100), `offset`, `project` (name), `project_id`, `host` → `{items, hasMore, …}`, newest first."""
-    given = request.query_params
+    params = request.query_params
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0)
-    found = await service.db.read(
+    rows = await service.db.read(
         sessions.listing,
         limit=limit + 1,
         offset=offset,
-        project=storable(given.get("project", "")),
+        project=storable(params.get("project", "")),
         project_id=number(request, "project_id", 0),
-        host=storable(given.get("host", "")),
+        host=storable(params.get("host", "")),
     )
-    return {"items": found[:limit], "hasMore": len(found) > limit, "offset": offset, "limit": limit}
+    return {"items": rows[:limit], "hasMore": len(rows) > limit, "offset": offset, "limit": limit}
 
 
 async def show_story(service: Service, request: Request) -> Any:
@@ -44,14 +44,14 @@ async def show_events(service: Service, request: Request) -> Any:
     start, limit = number(request, "from", 0), number(request, "limit", 50, low=1, high=MOST_EVENTS)
     turn = number(request, "turn", 0, low=1) if "turn" in request.query_params else None
     session = await service.db.read(sessions.get, row_id(request))
-    found = await service.db.read(stories.raw, session.id, number=turn, start=start, limit=limit + 1)
-    return {"items": found[:limit], "hasMore": len(found) > limit, "from": start, "limit": limit}
+    rows = await service.db.read(stories.raw, session.id, number=turn, start=start, limit=limit + 1)
+    return {"items": rows[:limit], "hasMore": len(rows) > limit, "from": start, "limit": limit}
 
 
 async def now(service: Service, _: Request) -> Any:
     """What is happening: sessions at work, jobs that run, wait or failed, the spool, a back-fill under way."""
-    found = await service.db.read(_now, service.at_work, now=ids.now())
-    return {**found, "spool": len(service.spool.pending())}
+    status = await service.db.read(_now, service.at_work, now=ids.now())
+    return {**status, "spool": len(service.spool.pending())}
 
 
 def _now(conn: Connection, claimed: list[Job], *, now: int) -> Row:

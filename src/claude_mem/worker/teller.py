@@ -93,17 +93,17 @@ class Teller:
         notices_told: Sequence[str] = (),
     ) -> None:
         """The session has been told everything up to that observation, some in words; the person these notices."""
-        marks = ["start", *dict.fromkeys((*start.told, *start.repeated))]
-        ears = self.heard.of(host, content_session_id)
+        injection_ids = ["start", *dict.fromkeys((*start.told, *start.repeated))]
+        entry = self.heard.of(host, content_session_id)
         if anew:  # its conversation is empty, or was compacted: what it was told before is gone
-            ears.names, ears.loaded = set(), True
-        ears.names.update(marks)
+            entry.names, entry.loaded = set(), True
+        entry.names.update(injection_ids)
         failpoint("inject.noted")
-        said = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
-        write = partial(_note_start, marks=marks, anew=anew, upto=upto, notices_told=notices_told)
-        await self.db.write(write, (host, content_session_id), said if start.text else None, now=said.at)
+        record = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
+        write = partial(_store_start, injection_ids=injection_ids, anew=anew, upto=upto, notices_told=notices_told)
+        await self.db.write(write, (host, content_session_id), record if start.text else None, now=record.at)
         if start.text:
-            await self._record_telling(host, content_session_id, said)
+            await self._record_telling(host, content_session_id, record)
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -114,13 +114,13 @@ class Teller:
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project)
-        return await self.start_of(project_id, project.name, budget=budget, most=limit)
+        return await self.start_of(project_id, project.name, budget=budget, limit=limit)
 
-    async def start_of(self, project_id: int | None, name: str, *, budget: int, most: int) -> Composed:
+    async def start_of(self, project_id: int | None, name: str, *, budget: int, limit: int) -> Composed:
         """What a new session of this project is told at its start."""
-        known = await self.db.read(context.gather, [project_id], limit=most) if project_id else None
-        known = known or context.Known(name)
-        return await asyncio.to_thread(context.compose, known, budget_tokens=budget, icons=self.icons)
+        memory = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
+        memory = memory or context.Known(name)
+        return await asyncio.to_thread(context.compose, memory, budget_tokens=budget, icons=self.icons)
 
     # --- later -----------------------------------------------------------------------------------------------
 
@@ -132,82 +132,82 @@ class Teller:
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
-        ears = self.heard.of(moment.host, moment.content_session_id)
-        async with ears.lock:
-            speech = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], ears)))
-            ears.names.update(speech.told)
-        return speech
+        entry = self.heard.of(moment.host, moment.content_session_id)
+        async with entry.lock:
+            injection = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], entry)))
+            entry.names.update(injection.told)
+        return injection
 
-    async def _speech(self, moment: Moment, project: Row, known: frozenset[str]) -> Speech:
+    async def _speech(self, moment: Moment, project: Row, seen_ids: frozenset[str]) -> Speech:
         if moment.kind == "file":
-            return await self.db.read(moments.at_file, moment, project, told=known, icons=self.icons)
+            return await self.db.read(moments.at_file, moment, project, told=seen_ids, icons=self.icons)
         session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
         own = session.id if session else 0
         if moment.kind == "failure":
-            at_failure = partial(moments.at_failure, told=known, icons=self.icons, session_id=own)
+            at_failure = partial(moments.at_failure, told=seen_ids, icons=self.icons, session_id=own)
             return await self.db.read(at_failure, moment, project["id"])
-        return await self.at_prompt(moment, project["id"], known, session_id=own)
+        return await self.at_prompt(moment, project["id"], seen_ids, session_id=own)
 
     async def at_prompt(
-        self, moment: Moment, project_id: int, known: frozenset[str] = frozenset(), *, session_id: int = 0
+        self, moment: Moment, project_id: int, seen_ids: frozenset[str] = frozenset(), *, session_id: int = 0
     ) -> Speech:
         return await moments.at_prompt(
             moment,
             project_id,
             db=self.db,
             indexer=self.indexer,
-            told=known,
+            told=seen_ids,
             icons=self.icons,
             session_id=session_id,
         )
 
-    async def _told(self, moment: Moment, project_id: int, ears: Ears) -> set[str]:
+    async def _told(self, moment: Moment, project_id: int, entry: Ears) -> set[str]:
         """What the session has been told. If the hook had to take its start from the disk, it was about this."""
-        if not ears.loaded:
-            ears.names |= await self.db.read(told.of, moment.host, moment.content_session_id)
-            ears.loaded = True
-        if "start" not in ears.names:
+        if not entry.loaded:
+            entry.names |= await self.db.read(told.of, moment.host, moment.content_session_id)
+            entry.loaded = True
+        if "start" not in entry.names:
             limit, budget = self.config.context_observations, self.config.context_tokens
             start = await self.db.read(context.gather, [project_id], limit=limit)
             if start:
-                made = await asyncio.to_thread(context.compose, start, budget_tokens=budget)
-                ears.names.update((*made.told, *made.repeated))
-            ears.names.add("start")
-        return ears.names
+                composed = await asyncio.to_thread(context.compose, start, budget_tokens=budget)
+                entry.names.update((*composed.told, *composed.repeated))
+            entry.names.add("start")
+        return entry.names
 
-    async def spoken(self, moment: Moment, speech: Speech) -> None:
+    async def spoken(self, moment: Moment, injection: Speech) -> None:
         """Noted after the answer: a writer that is busy must not cost the session its memory."""
-        await self.db.write(_note_speech, moment, speech, now=ids.now())
-        said = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(speech.text), names=speech.told)
-        await self._record_telling(moment.host, moment.content_session_id, said)
+        await self.db.write(_store_injection, moment, injection, now=ids.now())
+        record = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(injection.text), names=injection.told)
+        await self._record_telling(moment.host, moment.content_session_id, record)
 
-    async def _record_telling(self, host: str, content_session_id: str, said: Telling) -> None:
+    async def _record_telling(self, host: str, content_session_id: str, record: Telling) -> None:
         """Numbers of what was told. Of a file only that there was one: its name may say something."""
         session = await self.db.read(sessions.find, host, content_session_id)
-        numbers = [name for name in said.names if name[1:].isdigit()]
+        numbers = [name for name in record.names if name[1:].isdigit()]
         await self.recorder.note(
             "injection",
-            moment=said.moment,
+            moment=record.moment,
             session=session.id if session else None,
             names=numbers,
-            others=len(said.names) - len(numbers),
-            tokens=said.tokens,
+            others=len(record.names) - len(numbers),
+            tokens=record.tokens,
         )
 
     # --- for the person --------------------------------------------------------------------------------------
 
     async def notice(self) -> tuple[str, list[str]]:
         """What a person should know, or nothing; and which notices that tells."""
-        untold = await self.db.read(notices.untold)
-        said = list(untold.values())
-        if lost := (await self.db.read(account.totals, in_spool=0))["set_aside_by"].get("dead_job"):
-            said.append(f"claude-mem could not digest {lost} events. `claude-mem doctor` says why.")
-        return " ".join(said), list(untold)
+        pending = await self.db.read(notices.untold)
+        messages = list(pending.values())
+        if dead_count := (await self.db.read(account.totals, in_spool=0))["set_aside_by"].get("dead_job"):
+            messages.append(f"claude-mem could not digest {dead_count} events. `claude-mem doctor` says why.")
+        return " ".join(messages), list(pending)
 
     async def greeting(self, project: Project) -> tuple[str, list[str]]:
         """Likewise, once a day."""
-        said = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
-        return said, [notices.GREETING] if said else []
+        text = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
+        return text, [notices.GREETING] if text else []
 
 
 def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
@@ -217,36 +217,36 @@ def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
 # --- what is noted after an answer ---------------------------------------------------------------------------
 
 
-def _note_start(
+def _store_start(
     conn: Connection,
-    who: tuple[str, str],
-    said: Telling | None,
+    session_key: tuple[str, str],
+    record: Telling | None,
     *,
-    marks: Sequence[str],
+    injection_ids: Sequence[str],
     anew: bool,
     upto: int,
     notices_told: Sequence[str],
     now: int,
 ) -> None:
     if anew:
-        told.forget(conn, *who)
-    told.note(conn, *who, marks, moment="start", now=now)
-    if said:
-        tellings.note(conn, *who, said)
-    if session := sessions.find(conn, *who):
+        told.forget(conn, *session_key)
+    told.note(conn, *session_key, injection_ids, moment="start", now=now)
+    if record:
+        tellings.note(conn, *session_key, record)
+    if session := sessions.find(conn, *session_key):
         sessions.informed(conn, session.id, upto)
     notices.told(conn, notices_told, now=now)
     if notices.GREETING in notices_told:
         notices.greeted(conn, now=now)
 
 
-def _note_speech(conn: Connection, moment: Moment, speech: Speech, *, now: int) -> None:
-    who = (moment.host, moment.content_session_id)
-    told.note(conn, *who, speech.told, moment=moment.kind, now=now)
-    said = Telling(
-        moment=moment.kind, at=now, tokens=tokens(speech.text), names=speech.told, about=moments.about(speech)
+def _store_injection(conn: Connection, moment: Moment, injection: Speech, *, now: int) -> None:
+    session_key = (moment.host, moment.content_session_id)
+    told.note(conn, *session_key, injection.told, moment=moment.kind, now=now)
+    record = Telling(
+        moment=moment.kind, at=now, tokens=tokens(injection.text), names=injection.told, about=moments.about(injection)
     )
-    tellings.note(conn, *who, said)
+    tellings.note(conn, *session_key, record)
 
 
 def _greeting(conn: Connection, project: Project, *, now: int) -> str:
@@ -255,11 +255,11 @@ def _greeting(conn: Connection, project: Project, *, now: int) -> str:
     if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
         return ""
     project_id = projects.find(conn, project)
-    known, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
-    if not known:
+    total, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
+    if not total:
         return "" if before else "claude-mem is on: what is done here will be known to the next session."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
     return (
-        f"claude-mem remembers {known:,} thing{'s' * (known != 1)} about {project.name}{more}. `claude-mem open` shows"
-        f" {'them' if known != 1 else 'it'}."
+        f"claude-mem remembers {total:,} thing{'s' * (total != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if total != 1 else 'it'}."
     )

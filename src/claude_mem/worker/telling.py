@@ -35,19 +35,19 @@ async def inject(service: Service, request: Request) -> Any:
         place = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
         start, _ = await service.teller.start_context(place, host="", content_session_id="", source="startup")
         return PlainTextResponse(start.text)
-    given = request.query_params.get("projects") or request.query_params.get("project") or ""
-    wanted = [name.strip() for name in given.split(",") if name.strip()]
-    if not wanted:
+    names_text = request.query_params.get("projects") or request.query_params.get("project") or ""
+    names = [name.strip() for name in names_text.split(",") if name.strip()]
+    if not names:
         raise Misuse("`project` is missing", hint="/api/context/inject?project=NAME")
-    known = await service.db.read(_gather_named, wanted, limit=service.config.context_observations)
-    known = known or context.Known(wanted[-1])
-    text = context.render(known, budget_tokens=service.config.context_tokens, icons=service.icons)
+    memory = await service.db.read(_gather_named, names, limit=service.config.context_observations)
+    memory = memory or context.Known(names[-1])
+    text = context.render(memory, budget_tokens=service.config.context_tokens, icons=service.icons)
     return PlainTextResponse(text)
 
 
-def _gather_named(conn: Connection, wanted: list[str], *, limit: int) -> context.Known | None:
-    found = [project_id for name in wanted for project_id in project_rows.by_name(conn, name)]
-    return context.gather(conn, found, limit=limit)
+def _gather_named(conn: Connection, names: list[str], *, limit: int) -> context.Known | None:
+    project_ids = [project_id for name in names for project_id in project_rows.by_name(conn, name)]
+    return context.gather(conn, project_ids, limit=limit)
 
 
 async def inject_start(service: Service, request: Request) -> Any:
@@ -58,35 +58,42 @@ async def inject_start(service: Service, request: Request) -> Any:
     project = await projects.resolve_off_loop(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         return Response(answers.nod(event.host), media_type="application/json")
-    who = {"host": event.host, "content_session_id": storable(event.content_session_id)}
-    start, upto = await service.teller.start_context(project, **who, source=event.body.source)
+    session_key = {"host": event.host, "content_session_id": storable(event.content_session_id)}
+    start, upto = await service.teller.start_context(project, **session_key, source=event.body.source)
     greeting, greeted = await service.teller.greeting(project) if of(event.host).greets else ("", [])
     notice, keys = await service.teller.notice()
-    note, anew = None, event.body.source != "resume"
+    background, is_new_conversation = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
-        told = partial(
-            service.teller.informed, **who, upto=upto, anew=anew, start=start, notices_told=[*greeted, *keys]
+        record = partial(
+            service.teller.informed,
+            **session_key,
+            upto=upto,
+            anew=is_new_conversation,
+            start=start,
+            notices_told=[*greeted, *keys],
         )
-        note = BackgroundTask(_after, told)
+        background = BackgroundTask(_record_quietly, record)
     failpoint("inject.composed")
     answer = answers.answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
-    return Response(answer, media_type="application/json", background=note)
+    return Response(answer, media_type="application/json", background=background)
 
 
 async def speak(service: Service, request: Request) -> Any:
     """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
     moment = payload.moment(spool.parse(ids.new(), await raw(request)))
-    speech = await service.teller.speak(moment)
-    heard = speech.told and not await request.is_disconnected()
-    note = BackgroundTask(_after, partial(service.teller.spoken, moment, speech)) if heard else None
-    answer = answers.answer(moment.host, moment.event, speech.text)
-    return Response(answer, media_type="application/json", background=note)
+    injection = await service.teller.speak(moment)
+    is_delivered = injection.told and not await request.is_disconnected()
+    background = (
+        BackgroundTask(_record_quietly, partial(service.teller.spoken, moment, injection)) if is_delivered else None
+    )
+    answer = answers.answer(moment.host, moment.event, injection.text)
+    return Response(answer, media_type="application/json", background=background)
 
 
-async def _after(noted: Callable[[], Awaitable[None]]) -> None:
+async def _record_quietly(record: Callable[[], Awaitable[None]]) -> None:
     """What was told is noted when the answer is out: the session has it by then, whatever becomes of the note."""
     try:
-        await noted()
+        await record()
     except Exception:
         log.exception("what a session was told could not be noted")
 
@@ -103,8 +110,8 @@ async def semantic(service: Service, request: Request) -> Any:
     await service.indexer.catch_up()
     hits = await recall.find(service.db, service.indexer, question)
     moment = payload.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
-    said = [await service.teller.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
-    text = "\n".join(speech.text for speech in said if speech.text)
+    injections = [await service.teller.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
+    text = "\n".join(injection.text for injection in injections if injection.text)
     return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
 
 
@@ -116,61 +123,61 @@ async def search(service: Service, request: Request) -> Any:
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
     `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may not be whole)
     → `{items, hasMore, offset, limit}`, best first."""
-    given = request.query_params
+    params = request.query_params
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=10_000)
-    if (order := _ORDERS.get(given.get("orderBy", ""))) is None:
+    if (order := _ORDERS.get(params.get("orderBy", ""))) is None:
         raise Misuse("orderBy must be relevance, date_desc or date_asc")
     await service.indexer.catch_up()
-    text = storable(given.get("query", given.get("q", ""))[:20_000])
+    text = storable(params.get("query", params.get("q", ""))[:20_000])
     question = recall.Question(
-        text=await service.db.read(completed, text) if yes(given, "typing") else text,
-        where=await service.db.read(_where, dict(given)),
+        text=await service.db.read(completed, text) if yes(params, "typing") else text,
+        where=await service.db.read(_where, dict(params)),
         limit=limit + 1,
         offset=offset,
         order=order,
     )
     hits = await recall.find(service.db, service.indexer, question)
-    if given.get("format") == "text":
+    if params.get("format") == "text":
         return PlainTextResponse(recall.listing(hits[:limit]))
-    items = [hit.as_item(explain=yes(given, "explain")) for hit in hits[:limit]]
+    items = [hit.as_item(explain=yes(params, "explain")) for hit in hits[:limit]]
     return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
 
 
-def _where(conn: Connection, given: dict[str, str]) -> Filter:
+def _where(conn: Connection, params: dict[str, str]) -> Filter:
     """The filters of a request."""
-    kinds = [_PLURALS.get(kind, kind) for kind in listed(given, "kind", "type")]
+    kinds = [_PLURALS.get(kind, kind) for kind in listed(params, "kind", "type")]
     if unknown := set(kinds) - set(KINDS):
         raise Misuse(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(KINDS))
     return Filter(
-        project_ids=_projects(conn, given),
+        project_ids=_project_ids(conn, params),
         kinds=tuple(kinds),
-        types=listed(given, "obs_type"),
-        concepts=listed(given, "concepts"),
-        files=listed(given, "files"),
-        since=date_of(given, "dateStart"),
-        until=date_of(given, "dateEnd", end=True),
-        host=given.get("host", ""),
-        session=given.get("session", ""),
+        types=listed(params, "obs_type"),
+        concepts=listed(params, "concepts"),
+        files=listed(params, "files"),
+        since=date_of(params, "dateStart"),
+        until=date_of(params, "dateEnd", end=True),
+        host=params.get("host", ""),
+        session=params.get("session", ""),
     )
 
 
-def _projects(conn: Connection, given: dict[str, str]) -> tuple[int, ...] | None:
+def _project_ids(conn: Connection, params: dict[str, str]) -> tuple[int, ...] | None:
     """By its number, or all of that name."""
-    if given.get("project_id"):
-        return (whole(given, "project_id"),)
-    return tuple(project_rows.by_name(conn, given["project"])) if given.get("project") else None
+    if params.get("project_id"):
+        return (whole(params, "project_id"),)
+    return tuple(project_rows.by_name(conn, params["project"])) if params.get("project") else None
 
 
 async def show_timeline(service: Service, request: Request) -> Any:
     """What happened around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
     `project`, `format`."""
-    given = request.query_params
+    params = request.query_params
     before, after = number(request, "depth_before", 5, high=50), number(request, "depth_after", 5, high=50)
-    name = given.get("project", "")
-    ids_ = await service.db.read(project_rows.by_name, name) if name else None
-    middle = await service.anchor(storable(given.get("anchor", "")), storable(given.get("query", "")), ids_)
-    found = await service.db.read(timeline.around, middle, before=before, after=after, project_ids=ids_)
-    if given.get("format") == "text":
-        text = context.timeline_text(found, middle, service.icons).rstrip("\n")
-        return PlainTextResponse(context.noted(text, found) + "\n")
-    return {"items": found, "anchor": {"kind": middle.kind, "id": middle.id, "at": middle.at}}
+    name = params.get("project", "")
+    project_ids = await service.db.read(project_rows.by_name, name) if name else None
+    anchor = await service.anchor(storable(params.get("anchor", "")), storable(params.get("query", "")), project_ids)
+    rows = await service.db.read(timeline.around, anchor, before=before, after=after, project_ids=project_ids)
+    if params.get("format") == "text":
+        text = context.timeline_text(rows, anchor, service.icons).rstrip("\n")
+        return PlainTextResponse(context.noted(text, rows) + "\n")
+    return {"items": rows, "anchor": {"kind": anchor.kind, "id": anchor.id, "at": anchor.at}}

@@ -18,9 +18,9 @@ KEPT = 1_000
 
 def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
     """Each is a time that was measured: the least one that so many in a hundred did not exceed."""
-    found = sorted(milliseconds)
-    ranks = {name: -(-len(found) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
-    return {"count": len(found), **{name: round(found[at], 2) if found else None for name, at in ranks.items()}}
+    ordered = sorted(milliseconds)
+    ranks = {name: -(-len(ordered) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
+    return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
 
 
 def measured(moment: str, handler: Handler) -> Handler:
@@ -28,10 +28,10 @@ def measured(moment: str, handler: Handler) -> Handler:
 
     @wraps(handler)
     async def timed(service: Service, request: Request) -> Any:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         answer = await handler(service, request)
-        taken = service.answered.setdefault(moment, deque(maxlen=KEPT))
-        taken.append((time.perf_counter() - begun) * 1000)
+        samples = service.answered.setdefault(moment, deque(maxlen=KEPT))
+        samples.append((time.perf_counter() - started) * 1000)
         return answer
 
     return timed

@@ -116,14 +116,14 @@ TOOLS: Mapping[str, About] = {
 def schema(name: str) -> dict[str, Any]:
     """A tool's input, as JSON Schema: the same definition that checks it, without what only says "nothing"."""
     takes = TOOLS[name].takes
-    _, found = msgspec.json.schema_components([takes])
-    made = found[takes.__name__]
-    for field in made["properties"].values():
+    _, components = msgspec.json.schema_components([takes])
+    definition = components[takes.__name__]
+    for field in definition["properties"].values():
         if field.get("default") in ("", []):
             del field["default"]
         if "enum" in field:
             field["enum"] = [item for item in field["enum"] if item]
-    return {key: made[key] for key in ("type", "properties", "required", "additionalProperties")}
+    return {key: definition[key] for key in ("type", "properties", "required", "additionalProperties")}
 
 
 # --- what each tool does ---------------------------------------------------------------------------------------------
@@ -139,82 +139,82 @@ class Tools:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         if name not in TOOLS:
             raise Misuse(f"there is no tool {name!r}", hint="use " + ", ".join(TOOLS))
-        given = {key: item for key, item in arguments.items() if item is not None}
+        values = {key: item for key, item in arguments.items() if item is not None}
         try:
-            checked = msgspec.convert(given, TOOLS[name].takes, strict=False)
+            args = msgspec.convert(values, TOOLS[name].takes, strict=False)
         except msgspec.ValidationError as error:
             takes = ", ".join(TOOLS[name].takes.__struct_fields__)
             raise Misuse(str(error), hint=f"`{name}` takes {takes}") from error
-        text: str = await getattr(self, name)(checked)
+        text: str = await getattr(self, name)(args)
         return text
 
-    async def search(self, given: Search) -> str:
+    async def search(self, args: Search) -> str:
         read, icons = self.service.db.read, self.service.icons
-        if given.type and given.type not in icons:
-            raise Misuse(f"there is no type {given.type!r}", hint="use " + ", ".join(icons))
+        if args.type and args.type not in icons:
+            raise Misuse(f"there is no type {args.type!r}", hint="use " + ", ".join(icons))
         where = Filter(
-            project_ids=tuple(await read(_named, given.project)) if given.project else None,
-            kinds=(given.kind,) if given.kind else (),
-            types=(given.type,) if given.type else (),
-            concepts=tuple(map(storable, given.concepts)),
-            files=tuple(map(storable, given.files)),
-            since=_date("date_start", given.date_start),
-            until=_date("date_end", given.date_end, end=True),
+            project_ids=tuple(await read(_project_ids_named, args.project)) if args.project else None,
+            kinds=(args.kind,) if args.kind else (),
+            types=(args.type,) if args.type else (),
+            concepts=tuple(map(storable, args.concepts)),
+            files=tuple(map(storable, args.files)),
+            since=_date("date_start", args.date_start),
+            until=_date("date_end", args.date_end, end=True),
         )
         await self.service.indexer.catch_up()
-        question = recall.Question(text=storable(given.query[:20_000]), where=where, limit=given.limit + 1)
+        question = recall.Question(text=storable(args.query[:20_000]), where=where, limit=args.limit + 1)
         hits = await recall.find(self.service.db, self.service.indexer, question)
-        shown = hits[: given.limit]
-        return noted(fenced(_index(shown, icons, more=len(hits) > given.limit)), [hit.row for hit in shown])
+        page = hits[: args.limit]
+        return noted(fenced(_hit_lines(page, icons, more=len(hits) > args.limit)), [hit.row for hit in page])
 
-    async def timeline(self, given: Timeline) -> str:
-        read, anchor = self.service.db.read, storable(str(given.anchor))
-        if not anchor.strip() and not given.query.strip():
+    async def timeline(self, args: Timeline) -> str:
+        read, anchor = self.service.db.read, storable(str(args.anchor))
+        if not anchor.strip() and not args.query.strip():
             raise Misuse("an anchor or a query is needed", hint="use an ID (12), S12, P12, or a date (2026-01-31)")
-        project_ids = await read(_named, given.project) if given.project else None
+        project_ids = await read(_project_ids_named, args.project) if args.project else None
         if turn := re.fullmatch(r"\s*[tT](\d{1,15})\s*", anchor):
-            middle = await read(_in_turn, int(turn[1]))
+            center = await read(_turn_anchor, int(turn[1]))
         else:
-            middle = await self.service.anchor(anchor, storable(given.query[:20_000]), project_ids)
-        depth = {"before": given.depth_before, "after": given.depth_after}
-        found = await read(timeline.around, middle, **depth, project_ids=project_ids)
-        return noted(fenced([context.timeline_text(found, middle, self.service.icons).rstrip("\n")]), found)
+            center = await self.service.anchor(anchor, storable(args.query[:20_000]), project_ids)
+        depth = {"before": args.depth_before, "after": args.depth_after}
+        rows = await read(timeline.around, center, **depth, project_ids=project_ids)
+        return noted(fenced([context.timeline_text(rows, center, self.service.icons).rstrip("\n")]), rows)
 
-    async def get_observations(self, given: GetObservations) -> str:
-        wanted = [_identity(item) for item in given.ids]
-        rows = await self.service.db.read(_in_full, wanted)
+    async def get_observations(self, args: GetObservations) -> str:
+        identities = [_parse_id(item) for item in args.ids]
+        rows = await self.service.db.read(_read_records, identities)
         if not rows:
             raise NotFound("there is nothing with these IDs", hint="`search` lists what there is")
-        texts = {name: "\n".join(_full(row, self.service.icons)) for name, row in rows.items()}
-        return noted(fenced(_within(texts, [_name(*item) for item in wanted])), list(rows.values()))
+        texts = {name: "\n".join(_record_lines(row, self.service.icons)) for name, row in rows.items()}
+        return noted(fenced(_fit_answer(texts, [_name(*item) for item in identities])), list(rows.values()))
 
-    async def save_memory(self, given: SaveMemory) -> str:
+    async def save_memory(self, args: SaveMemory) -> str:
         place = await self._place()
         if place and not place.enabled:
             raise Misuse("memory is switched off in this folder; nothing was kept")
-        text = keepable(given.text)
+        text = keepable(args.text)
         if not text.strip():
             raise Misuse("all of it is empty or private; nothing was kept")
-        title = keepable(given.title).strip() or first_sentence(text, 100)
-        named = projects.named(storable(given.project).strip() or projects.GENERAL)
-        project = named if given.project.strip() or not place else place
+        title = keepable(args.title).strip() or first_sentence(text, 100)
+        named_project = projects.named(storable(args.project).strip() or projects.GENERAL)
+        project = named_project if args.project.strip() or not place else place
         row_id, why = await self.service.save(project, title, text, by="agent", place=place)
-        held = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
-        return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}{held}"
+        approval_note = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
+        return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}{approval_note}"
 
-    async def forget(self, given: Forget) -> str:
-        until = await self.service.forget(given.id, by="agent")
-        back = f"`claude-mem forget --undo {given.id}` brings it back until {local(until):%Y-%m-%d}"
-        return f"Observation {given.id} is forgotten. {back}."
+    async def forget(self, args: Forget) -> str:
+        until = await self.service.forget(args.id, by="agent")
+        back = f"`claude-mem forget --undo {args.id}` brings it back until {local(until):%Y-%m-%d}"
+        return f"Observation {args.id} is forgotten. {back}."
 
-    async def session_context(self, given: SessionContext) -> str:
+    async def session_context(self, args: SessionContext) -> str:
         config, place = self.service.config, await self._place()
-        if not given.project.strip() and place and not place.enabled:
+        if not args.project.strip() and place and not place.enabled:
             return "Memory is switched off in this folder."
-        project_ids = await self.service.db.read(_meant, given.project.strip(), place)
-        known = await self.service.db.read(context.gather, project_ids, limit=config.context_observations)
-        known = known or context.Known(place.name if place else "this project")
-        return context.render(known, budget_tokens=config.context_tokens, icons=self.service.icons)
+        project_ids = await self.service.db.read(_select_project_ids, args.project.strip(), place)
+        memory = await self.service.db.read(context.gather, project_ids, limit=config.context_observations)
+        memory = memory or context.Known(place.name if place else "this project")
+        return context.render(memory, budget_tokens=config.context_tokens, icons=self.service.icons)
 
     async def _place(self) -> Project | None:
         """What the folder belongs to. One that is not there was misunderstood on the way, and is no one's."""
@@ -223,20 +223,20 @@ class Tools:
         return await projects.resolve_off_loop(self.folder, excluded=self.service.config.excluded_projects)
 
 
-def _named(conn: Connection, name: str) -> list[int]:
-    if found := project_rows.by_name(conn, name.strip()):
-        return found
-    known = ", ".join(safe(shorten(row["name"], 60)) for row in project_rows.listing(conn)[:20])
-    raise NotFound(f"there is no project {name!r}", hint=f"there are {known or 'none yet'}")
+def _project_ids_named(conn: Connection, name: str) -> list[int]:
+    if project_ids := project_rows.by_name(conn, name.strip()):
+        return project_ids
+    names = ", ".join(safe(shorten(row["name"], 60)) for row in project_rows.listing(conn)[:20])
+    raise NotFound(f"there is no project {name!r}", hint=f"there are {names or 'none yet'}")
 
 
-def _meant(conn: Connection, name: str, place: Project | None) -> list[int]:
+def _select_project_ids(conn: Connection, name: str, place: Project | None) -> list[int]:
     """The projects named, else the one of the folder, else the one last worked in."""
     if name:
-        return _named(conn, name)
+        return _project_ids_named(conn, name)
     if place:
-        found = project_rows.find(conn, place)
-        return [found] if found else []
+        project_id = project_rows.find(conn, place)
+        return [project_id] if project_id else []
     return [row["id"] for row in project_rows.listing(conn)[:1]]
 
 
@@ -250,10 +250,10 @@ def _date(name: str, text: str, *, end: bool = False) -> int | None:
 # --- reading by ID ---------------------------------------------------------------------------------------------------
 
 
-def _identity(given: int | str) -> tuple[str, int]:
-    match = re.fullmatch(r"([#SPT]?)(\d{1,15})", str(given).strip().upper())
+def _parse_id(item: int | str) -> tuple[str, int]:
+    match = re.fullmatch(r"([#SPT]?)(\d{1,15})", str(item).strip().upper())
     if not match:
-        raise Misuse(f"{given!r} is no ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
+        raise Misuse(f"{item!r} is no ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
     return _KINDS[match[1]], int(match[2])
 
 
@@ -261,33 +261,33 @@ def _name(kind: str, row_id: int) -> str:
     return f"{MARKS[kind]}{row_id}"
 
 
-def _in_turn(conn: Connection, turn_id: int) -> timeline.Anchor:
+def _turn_anchor(conn: Connection, turn_id: int) -> timeline.Anchor:
     """A turn has no place of its own in the order of things; what was made of it has."""
-    for row in _of_turn(conn, turn_id):
+    for row in _turn_documents(conn, turn_id):
         if row["kind"] in timeline.MARKS:
             return timeline.item(conn, row["kind"], row["id"])
     raise NotFound(f"there is no turn {turn_id}", hint="`search` lists what there is")
 
 
-def _of_turn(conn: Connection, turn_id: int) -> list[Row]:
-    found = documents.siblings(conn, [turn_id], Filter()).get(turn_id, [])
-    return list(documents.show(conn, [document_id for document_id, _ in found]).values())
+def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
+    siblings = documents.siblings(conn, [turn_id], Filter()).get(turn_id, [])
+    return list(documents.show(conn, [document_id for document_id, _ in siblings]).values())
 
 
-def _in_full(conn: Connection, wanted: Sequence[tuple[str, int]]) -> dict[str, Row]:
+def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, Row]:
     """By its ID, each that exists."""
-    found: dict[str, Row] = {}
-    for kind, row_id in wanted:
+    records: dict[str, Row] = {}
+    for kind, row_id in identities:
         try:
             row = _turn(conn, row_id) if kind == "turn" else observations.get(conn, kind, row_id)
         except NotFound:
             continue
-        found[_name(kind, row_id)] = row
-    return found
+        records[_name(kind, row_id)] = row
+    return records
 
 
 def _turn(conn: Connection, turn_id: int) -> Row:
-    row = next((row for row in _of_turn(conn, turn_id) if row["kind"] == "turn"), None)
+    row = next((row for row in _turn_documents(conn, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
     parts = (documents.text_of(conn, row["document_id"], part) for part in range(MOST_PARTS))
@@ -297,7 +297,7 @@ def _turn(conn: Connection, turn_id: int) -> Row:
 # --- saying it: pure -------------------------------------------------------------------------------------------------
 
 
-def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
+def _hit_lines(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
     """One line per hit, in the order of their rank."""
     if not hits:
         yield "Nothing is remembered about that. Other words or fewer filters may find more."
@@ -312,7 +312,7 @@ def _index(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) 
     yield "There is more: narrow the question or raise the limit." if more else "That is all."
 
 
-def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
     kind = row.get("type") or row["kind"]
     title = safe(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
     title = (f": {title}" if title else "") + held_mark(row)
@@ -338,20 +338,20 @@ def _full(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
 def _closing(row: Row) -> Iterator[str]:
     """The agent's closing message, word for word, under a heading that says where its words may come from."""
     if row.get("closing"):
-        held = closing_trust(row)
-        yield f"the agent's closing message{f' ⟨{safe(held)}⟩' if held else ''}:"
+        trust = closing_trust(row)
+        yield f"the agent's closing message{f' ⟨{safe(trust)}⟩' if trust else ''}:"
         yield _lines(clip(row["closing"], MOST_CLOSING))
 
 
 def _origin(row: Row) -> str:
     """Whoever reads it should know what it rests on."""
-    known = {
+    formats = {
         "verdict": "marked {} by the user",
         "trust": "from {}",
         "prompt_number": "prompt {}",
         "content_session_id": "session {}",
     }
-    return "".join(f", {form.format(safe(str(row[name])))}" for name, form in known.items() if row.get(name))
+    return "".join(f", {form.format(safe(str(row[name])))}" for name, form in formats.items() if row.get(name))
 
 
 def _lines(text: str) -> str:
@@ -360,16 +360,16 @@ def _lines(text: str) -> str:
     return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe(line) for line in lines)
 
 
-def _within(texts: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
+def _fit_answer(texts: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
     """As many as a host accepts, the first one in any case; and what that leaves out."""
-    room, left = MOST_CHARS, list[str]()
+    room, omitted = MOST_CHARS, list[str]()
     for name, text in texts.items():
-        if left or (len(text) > room and room < MOST_CHARS):
-            left.append(name)
+        if omitted or (len(text) > room and room < MOST_CHARS):
+            omitted.append(name)
         else:
             room -= len(text)
             yield text[:MOST_CHARS]
-    if left:
-        yield f"Too long for one answer, ask again for: {', '.join(left)}"
-    if missing := [name for name in dict.fromkeys(wanted) if name not in texts]:
+    if omitted:
+        yield f"Too long for one answer, ask again for: {', '.join(omitted)}"
+    if missing := [name for name in dict.fromkeys(names) if name not in texts]:
         yield f"Not there (any more): {', '.join(missing)}"

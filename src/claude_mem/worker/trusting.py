@@ -30,16 +30,16 @@ async def add(service: Service, request: Request) -> Any:
     project_id: int = body.get("project_id", 0)
     if not is_id(project_id):
         raise Misuse("`project_id` is missing", hint="`GET /api/projects` has the numbers")
-    given = text_in(body, "source", required=True, limit=MOST_CHARS).strip()
-    found = await service.db.write(_add, project_id, given)
-    await service.record("trusted", project=project_id, source=found["source"], count=found["approved"])
+    text = text_in(body, "source", required=True, limit=MOST_CHARS).strip()
+    result = await service.db.write(_add, project_id, text)
+    await service.record("trusted", project=project_id, source=result["source"], count=result["approved"])
     await service.corrected(project_id)
-    return found
+    return result
 
 
-def _add(conn: Connection, project_id: int, given: str) -> Row:
+def _add(conn: Connection, project_id: int, text: str) -> Row:
     projects.show(conn, project_id)
-    source, now = _known_as(conn, project_id, origins.source(given)), ids.now()
+    source, now = _canonical_source(conn, project_id, origins.source(text)), ids.now()
     trusted.add(conn, project_id, source, now=now)
     waiting = trusted.approvable(conn, project_id)
     for kind, row_id in waiting:
@@ -47,7 +47,7 @@ def _add(conn: Connection, project_id: int, given: str) -> Row:
     return {"project_id": project_id, "source": source, "approved": len(waiting)}
 
 
-def _known_as(conn: Connection, project_id: int, source: str) -> str:
+def _canonical_source(conn: Connection, project_id: int, source: str) -> str:
     """`linear` is what people call `linear (MCP)`, if something waits that was read there."""
     server = f"{source} (MCP)"
     waiting = trusted.waiting_sources(conn, project_id)

@@ -42,9 +42,9 @@ class Upgrade:
         """Is there another version in our place that can take over? Costs one `stat` as long as nothing changes."""
         if not self._differs():
             return False
-        found, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
-        if found != self._print:
-            self._print, self._settled_from, self._refused_until = found, now, 0.0
+        fingerprint, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
+        if fingerprint != self._print:
+            self._print, self._settled_from, self._refused_until = fingerprint, now, 0.0
         if now - self._settled_from < SETTLED_SECONDS or now < self._refused_until:
             return False
         version = hook.installed_version()
@@ -53,32 +53,32 @@ class Upgrade:
             log.error("version %s is installed and can't be started: %s", version, problem)
             self._refused_until = time.monotonic() + AGAIN_SECONDS
             return False
-        return await asyncio.to_thread(_fingerprint, PACKAGE) == found
+        return await asyncio.to_thread(_fingerprint, PACKAGE) == fingerprint
 
     def _differs(self) -> bool:
         try:
-            seen = (PACKAGE / "__init__.py").stat()
+            info = (PACKAGE / "__init__.py").stat()
         except OSError:
             self._seen, self.pending = None, False
             return False  # removed, and perhaps about to be written again
-        if self._seen is None or _identity(seen) != _identity(self._seen):
-            self._seen = seen
+        if self._seen is None or _identity(info) != _identity(self._seen):
+            self._seen = info
             self.pending = hook.installed_version() != __version__
         return self.pending and bool(hook.installed_version())
 
 
-def _identity(about: os.stat_result) -> tuple[int, int, int]:
-    return about.st_ino, about.st_size, about.st_mtime_ns
+def _identity(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _fingerprint(folder: Path) -> Print:
     """What lies in the package: it stays the same when nobody writes there any more."""
-    found = set()
+    entries = set()
     for path in folder.rglob("*.py"):
         with contextlib.suppress(OSError):  # removed this very moment
-            about = path.stat()
-            found.add((str(path), about.st_ino, about.st_mtime_ns))
-    return frozenset(found)
+            info = path.stat()
+            entries.add((str(path), info.st_ino, info.st_mtime_ns))
+    return frozenset(entries)
 
 
 async def _probe(version: str) -> str:
@@ -86,7 +86,7 @@ async def _probe(version: str) -> str:
     child = await asyncio.create_subprocess_exec(hook.interpreter(), *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            said, wrong = await child.communicate()
+            stdout, stderr = await child.communicate()
     except TimeoutError:
         return f"it did not answer within {PROBE_SECONDS:.0f} seconds"
     finally:
@@ -94,8 +94,8 @@ async def _probe(version: str) -> str:
             child.kill()
             await child.wait()
     if child.returncode:
-        return (wrong.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-    return "" if said.decode("ascii", "replace").strip() == version else "another installation answers"
+        return (stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return "" if stdout.decode("ascii", "replace").strip() == version else "another installation answers"
 
 
 def hand_over(data_dir: Path) -> None:

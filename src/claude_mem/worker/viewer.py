@@ -47,30 +47,30 @@ async def static(_: Service, request: Request) -> Any:
 
 
 def _file(request: Request, name: str) -> Response:
-    known = {path.relative_to(FILES).as_posix(): path for path in FILES.rglob("*") if path.suffix in TYPES}
-    if name not in known:  # never a path of the request's making
+    files = {path.relative_to(FILES).as_posix(): path for path in FILES.rglob("*") if path.suffix in TYPES}
+    if name not in files:  # never a path of the request's making
         raise NotFound(f"there is no file {name[:100]!r}", hint="reload the page")
-    content = known[name].read_bytes()
+    content = files[name].read_bytes()
     headers = {"ETag": f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"', "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=TYPES[known[name].suffix], headers=headers)
+    return Response(content, media_type=TYPES[files[name].suffix], headers=headers)
 
 
 async def show_feed(service: Service, request: Request) -> Any:
     """What was remembered lately, of all kinds, newest first: `limit` (1–100), `before` (the `next` of the page
     before), `project` (its number), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
-    given = request.query_params
-    wanted = feed.Wanted(
-        project_id=whole(given, "project"),
-        **{name: storable(given.get(name, "")) for name in ("kind", "type", "concept", "host")},
-        since=date_of(given, "since"),
-        until=date_of(given, "until", end=True),
+    params = request.query_params
+    feed_filter = feed.Wanted(
+        project_id=whole(params, "project"),
+        **{name: storable(params.get(name, "")) for name in ("kind", "type", "concept", "host")},
+        since=date_of(params, "since"),
+        until=date_of(params, "until", end=True),
     )
-    before = feed.Place.parse(given["before"]) if given.get("before") else None
+    before = feed.Place.parse(params["before"]) if params.get("before") else None
     limit = number(request, "limit", 30, low=1, high=100)
-    items, more = await service.db.read(feed.page, wanted, before=before, limit=limit)
-    return {"items": items, "next": str(more) if more else ""}
+    items, next_cursor = await service.db.read(feed.page, feed_filter, before=before, limit=limit)
+    return {"items": items, "next": str(next_cursor) if next_cursor else ""}
 
 
 async def facets(service: Service, _: Request) -> Any:

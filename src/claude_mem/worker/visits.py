@@ -176,7 +176,7 @@ def _digest(secret: str) -> str:
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _make_room(kept: dict[str, Any], most: int) -> None:
+def _make_room(entries: dict[str, Any], limit: int) -> None:
     """Drop the oldest until one more fits."""
-    while len(kept) >= most:
-        del kept[next(iter(kept))]
+    while len(entries) >= limit:
+        del entries[next(iter(entries))]

@@ -24,27 +24,27 @@ async def verified(db: Database, config: Config) -> tuple[int, list[str]]:
 
 async def thorough(db: Database, config: Config, spool: Spool) -> list[Finding]:
     quick = await db.read(audit.quick, in_spool=len(spool.pending()))
-    count, wrong = await verified(db, config)
-    said = f"{count:,} lines, {'the chain holds' if not wrong else wrong[0]}"
-    chain = Finding("audit log", not wrong, said, "someone or something changed it" if wrong else "")
+    count, problems = await verified(db, config)
+    text = f"{count:,} lines, {'the chain holds' if not problems else problems[0]}"
+    chain = Finding("audit log", not problems, text, "someone or something changed it" if problems else "")
     modes = await asyncio.to_thread(loose, config)
     return [*quick, *await db.read(audit.thorough), await db.write(audit.index), chain, modes]
 
 
 def loose(config: Config) -> Finding:
     """Can anyone else read, or lead astray, what is ours?"""
-    wrong = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_loose(path)]
-    names = [str(path.relative_to(config.data_dir)) or "." for path in wrong]
-    hint = f"chmod -R go= {config.data_dir}" if wrong else ""
-    return Finding("modes", not wrong, f"{len(wrong):,} files that others can read{_some(names)}", hint)
+    paths = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_loose(path)]
+    names = [str(path.relative_to(config.data_dir)) or "." for path in paths]
+    hint = f"chmod -R go= {config.data_dir}" if paths else ""
+    return Finding("modes", not paths, f"{len(paths):,} files that others can read{_some(names)}", hint)
 
 
 def _is_loose(path: Path) -> bool:
     try:
-        about = path.lstat()
+        info = path.lstat()
     except OSError:
         return False
-    return not stat.S_ISLNK(about.st_mode) and bool(about.st_mode & 0o077)
+    return not stat.S_ISLNK(info.st_mode) and bool(info.st_mode & 0o077)
 
 
 def _some(names: list[str]) -> str:
@@ -61,12 +61,12 @@ class Watch:
         self._after = 0  # the last observation that was looked at
 
     async def look(self) -> None:
-        found = await self.db.read(audit.quick, in_spool=len(self.spool.pending()))
+        findings = await self.db.read(audit.quick, in_spool=len(self.spool.pending()))
         self._after, altered = await self.db.read(audit.altered, self._after)
         if altered:
-            said = f"{len(altered):,} observations are not what they were"
-            found.append(Finding("hashes", False, said, "`claude-mem audit` says more"))
-        self.wrong = [item for item in (*found, *self._lost_lines()) if not item.ok]
+            text = f"{len(altered):,} observations are not what they were"
+            findings.append(Finding("hashes", False, text, "`claude-mem audit` says more"))
+        self.wrong = [item for item in (*findings, *self._lost_lines()) if not item.ok]
         self.at = ids.now()
 
     def _lost_lines(self) -> list[Finding]:
