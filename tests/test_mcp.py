@@ -31,7 +31,7 @@ from claude_mem.pipeline import recall
 from claude_mem.worker.api import build_app
 from claude_mem.worker.mcp import INSTRUCTIONS
 from claude_mem.worker.service import Service
-from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, _index, schema
+from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, _hit_lines, schema
 from tests.lab import BRIDGE, Lab
 from tests.waiting import SECONDS
 
@@ -194,7 +194,7 @@ def test_search_keeps_the_order_of_rank_whatever_the_days(order: tuple[int, ...]
         recall.Hit(number, "observation", "A hit", 1 / number, {**same, "created_at": day * day_ms}, {})
         for number, day in enumerate(order, start=1)
     ]
-    lines = list(_index(hits, {}, more=False))[1:-1]
+    lines = list(_hit_lines(hits, {}, more=False))[1:-1]
     assert [line.split()[0] for line in lines] == [str(number) for number in range(1, len(order) + 1)]
     assert [line.split()[1] for line in lines] == [f"1970-01-0{day + 1}" for day in order]
 

@@ -457,7 +457,7 @@ def test_the_command_refuses_what_it_does_not_understand(old: Lab) -> None:
 
 async def ask(service: Service, **given: Any) -> Row:
     """As the route does it, without a worker's loops."""
-    wanted = await moving._rewritten(service, given)
+    wanted = await moving._reprocess_selection(service, given)
     return await service.db.read(rewrites.counts, wanted)
 
 
