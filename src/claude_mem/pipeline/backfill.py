@@ -176,7 +176,7 @@ def _take(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
     session_id, opened = _session(conn, file, part, now=now)
     news = _add(conn, session_id, part, now=now) if session_id else []
     if session_id and not file.agent:
-        sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened=opened)
+        sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened)
         if not part.mark:  # the end of its own file
             _close(conn, session_id, opened=opened)
             if opened and not file.path.endswith(".gz"):  # should it be resumed, there is no need to read it all again

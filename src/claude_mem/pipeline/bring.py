@@ -169,7 +169,14 @@ def _write(conn: Connection, *, found: Import, batch: Batch) -> Sequence[News]:
         for project_id in projects.with_folders(conn):
             jobs.ask(conn, "render", f"{project_id}.import.{found.id}", now=now)
     imports.advance(
-        conn, found, position=batch.position, done=batch.done, total=batch.total, counts=counts, notes=notes, now=now
+        conn,
+        found,
+        position=batch.position,
+        done_count=batch.done,
+        total=batch.total,
+        counts=counts,
+        notes=notes,
+        now=now,
     )
     return ()
 

@@ -83,7 +83,7 @@ def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = F
             said = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
             news.append(News("new_observation", said))
     for why in {draft.why for draft in made.observations if draft.trust == EXTERNAL}:
-        observations.note_burst(conn, turn.project_id, why, since=turn.ended_at - BURST_MS, least=BURST)
+        observations.note_burst(conn, turn.project_id, why, since=turn.ended_at - BURST_MS, min_count=BURST)
     observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
     if states_rules:
         rules.link(conn, turn.project_id)

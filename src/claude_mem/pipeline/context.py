@@ -132,15 +132,15 @@ def gather(
     row = projects.get(conn, project_ids[-1]) if project_ids else None
     if row is None:
         return None
-    which = {"after_id": after_id, "but_session": but_session}
+    which = {"after_id": after_id, "exclude_session_id": but_session}
     return Known(
         row["name"],
         observations.rules(conn, project_ids, limit=RULES, **which),
         observations.pinned(conn, project_ids, limit=PINNED, **which),
         observations.recent(conn, project_ids, limit=RECENT, **which),
         observations.knowledge(conn, project_ids, limit=DECISIONS, **which),
-        observations.last_turns(conn, project_ids, limit=TURNS, but_session=but_session),
-        observations.last_summary(conn, project_ids, but_session=but_session),
+        observations.last_turns(conn, project_ids, limit=TURNS, exclude_session_id=but_session),
+        observations.last_summary(conn, project_ids, exclude_session_id=but_session),
         limit,
     )
 

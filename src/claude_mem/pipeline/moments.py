@@ -130,7 +130,9 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[s
     path = _inside(moment.text, (project["root"], moment.cwd))
     if not path or f"{KNOWN}{path}" in told:
         return SILENCE
-    found = observations.by_file(conn, project["id"], path, but_session=moment.content_session_id, limit=FILE_ITEMS)
+    found = observations.by_file(
+        conn, project["id"], path, exclude_content_session_id=moment.content_session_id, limit=FILE_ITEMS
+    )
     fresh = [row for row in found if mark("observation", row["id"]) not in told]
     if not fresh:
         return SILENCE

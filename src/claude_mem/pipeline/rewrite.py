@@ -49,7 +49,7 @@ async def _reread(turn_id: int, db: Database, transcripts: Transcripts) -> Turn 
 
 
 def _settle(conn: Connection, *, turn_id: int, found: bool = True) -> Sequence[News]:
-    rewrites.settle(conn, turn_id, found=found or bool(rewrites.owner(conn, turn_id)))
+    rewrites.settle(conn, turn_id, has_source=found or bool(rewrites.owner(conn, turn_id)))
     return _and_next(conn, ())
 
 

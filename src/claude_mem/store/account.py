@@ -47,32 +47,32 @@ def _totals(conn: Connection, *, in_spool: int) -> Row:
     places = one(conn, _PLACES)
     assert places is not None
     filtered = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "filtered"}
-    refused = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "set_aside"}
-    gone = one(
+    set_aside = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "set_aside"}
+    purged = one(
         conn,
         "select coalesce(sum(n), 0) as n, coalesce(sum(n) filter (where outcome = 'stored'), 0) as stored from tally",
     )
-    assert gone is not None
+    assert purged is not None
     if places["dead"]:
-        refused["dead_job"] = places["dead"]
+        set_aside["dead_job"] = places["dead"]
     return {
-        "captured": value(conn, "select count(*) from receipts") + gone["n"] + in_spool,
-        "stored": places["stored"] + gone["stored"],
+        "captured": value(conn, "select count(*) from receipts") + purged["n"] + in_spool,
+        "stored": places["stored"] + purged["stored"],
         "queued": places["queued"] + in_spool,
-        "set_aside": sum(refused.values()),
+        "set_aside": sum(set_aside.values()),
         "filtered": sum(filtered.values()),
         "filtered_by": filtered,
-        "set_aside_by": refused,
-        "faded": gone["stored"],
+        "set_aside_by": set_aside,
+        "faded": purged["stored"],
     }
 
 
 def counts(conn: Connection) -> Row:
     """How much there is of everything."""
     tables = ("projects", "sdk_sessions", "turns", "user_prompts", "events", "session_summaries")
-    found = {name: value(conn, f"select count(*) from {name}") for name in tables}
-    found["observations"] = value(conn, "select count(*) from observations where not forgotten")
-    found["jobs"] = value(conn, "select count(*) from jobs where not dead")
-    found["dead_jobs"] = value(conn, "select count(*) from jobs where dead")
-    found["last_event_at"] = value(conn, "select max(last_event_at) from sdk_sessions")
-    return found
+    totals_by_table = {name: value(conn, f"select count(*) from {name}") for name in tables}
+    totals_by_table["observations"] = value(conn, "select count(*) from observations where not forgotten")
+    totals_by_table["jobs"] = value(conn, "select count(*) from jobs where not dead")
+    totals_by_table["dead_jobs"] = value(conn, "select count(*) from jobs where dead")
+    totals_by_table["last_event_at"] = value(conn, "select max(last_event_at) from sdk_sessions")
+    return totals_by_table

@@ -16,7 +16,7 @@ _ABOUT_TURN = ("compress", jobs.PAST, jobs.REFINE, jobs.REWRITE)
 
 def sessions(conn: Connection, *, now: int) -> list[Row]:
     """Those with an open turn, and those in which something happened in the last minutes; the newest first."""
-    found = rows(
+    session_rows = rows(
         conn,
         """
         with busy (id) as (
@@ -29,11 +29,13 @@ def sessions(conn: Connection, *, now: int) -> list[Row]:
         """,
         {"since": now - RECENT_MS, "limit": MOST_SESSIONS},
     )
-    return [{**row, **_turn(conn, row["id"]), "last_event": _last_event(conn, row["id"])} for row in found]
+    return [
+        {**row, **_latest_turn(conn, row["id"]), "last_event": _last_event(conn, row["id"])} for row in session_rows
+    ]
 
 
-def _turn(conn: Connection, session_id: int) -> Row:
-    found = one(
+def _latest_turn(conn: Connection, session_id: int) -> Row:
+    turn = one(
         conn,
         """
         select number, private, opened_at, closed_at from turns where session_id = ?
@@ -41,13 +43,13 @@ def _turn(conn: Connection, session_id: int) -> Row:
         """,
         (session_id,),
     )
-    if found is None:
+    if turn is None:
         return {"turn": None, "private": False, "since": None, "open": False}
     return {
-        "turn": found["number"],
-        "private": bool(found["private"]),
-        "since": found["opened_at"],
-        "open": found["closed_at"] is None,
+        "turn": turn["number"],
+        "private": bool(turn["private"]),
+        "since": turn["opened_at"],
+        "open": turn["closed_at"] is None,
     }
 
 
@@ -62,22 +64,22 @@ def _last_event(conn: Connection, session_id: int) -> Row | None:
     )
 
 
-def work(conn: Connection, claimed: Iterable[Job]) -> list[Row]:
+def work(conn: Connection, claimed_jobs: Iterable[Job]) -> list[Row]:
     """The jobs that are being done, and which session and turn they are about."""
-    return [{"kind": job.kind, "attempts": job.attempts, **_subject(conn, job)} for job in claimed]
+    return [{"kind": job.kind, "attempts": job.attempts, **_subject(conn, job)} for job in claimed_jobs]
 
 
 def _subject(conn: Connection, job: Job) -> Row:
     number = int(head) if (head := job.subject.partition(".")[0]).isdigit() else 0
-    found: Row | None = None
+    subject: Row | None = None
     if job.kind in _ABOUT_TURN:
-        found = one(conn, "select session_id, number as turn from turns where id = ?", (number,))
+        subject = one(conn, "select session_id, number as turn from turns where id = ?", (number,))
     elif job.kind == "reconcile":
-        found = {"session_id": number, "turn": None}
-    if found is None:
+        subject = {"session_id": number, "turn": None}
+    if subject is None:
         return {"session_id": None, "turn": None, "title": None}
-    title = value(conn, "select title from sdk_sessions where id = ?", (found["session_id"],))
-    return {**found, "title": title}
+    title = value(conn, "select title from sdk_sessions where id = ?", (subject["session_id"],))
+    return {**subject, "title": title}
 
 
 def queue(conn: Connection) -> list[Row]:

@@ -15,18 +15,22 @@ from claude_mem.store.database import Row
 COLUMNS = "seq, at, source, iif(json_valid(body), json_extract(body, '$.agent_id'), '') as agent_id"
 
 
-def in_order(found: Iterable[Row]) -> list[Row]:
+def in_order(events: Iterable[Row]) -> list[Row]:
     """Return events in the order in which they happened: those reported live by arrival, the others by time between
     them. Of a session that was only read back, its own transcript is the base, and subagents' events are placed."""
-    rows = sorted(found, key=lambda row: row["seq"])
-    base = [row for row in rows if row["source"] != "transcript"] or [row for row in rows if not row["agent_id"]]
-    known = {row["seq"] for row in base}
+    by_arrival = sorted(events, key=lambda row: row["seq"])
+    base = [row for row in by_arrival if row["source"] != "transcript"] or [
+        row for row in by_arrival if not row["agent_id"]
+    ]
+    base_seqs = {row["seq"] for row in base}
     placed: dict[int, list[Row]] = {}
     epochs = _epochs([row["at"] for row in base])
-    for row in sorted((row for row in rows if row["seq"] not in known), key=lambda row: (row["at"], row["seq"])):
-        placed.setdefault(_place(row["at"], epochs), []).append(row)
+    for row in sorted(
+        (row for row in by_arrival if row["seq"] not in base_seqs), key=lambda row: (row["at"], row["seq"])
+    ):
+        placed.setdefault(_position(row["at"], epochs), []).append(row)
     before = [[*placed.get(number, ()), row] for number, row in enumerate(base)]
-    return [row for some in before for row in some] + placed.get(len(base), [])
+    return [row for group in before for row in group] + placed.get(len(base), [])
 
 
 def _epochs(times: Sequence[int]) -> list[tuple[int, list[int]]]:
@@ -39,11 +43,11 @@ def _epochs(times: Sequence[int]) -> list[tuple[int, list[int]]]:
     return epochs
 
 
-def _place(at: int, epochs: Sequence[tuple[int, list[int]]]) -> int:
+def _position(at: int, epochs: Sequence[tuple[int, list[int]]]) -> int:
     """Return before which event of the base one of this time belongs: after the nearest that is not later."""
-    nearest, place = None, 0
+    nearest_gap, position = None, 0
     for first, times in epochs:
         count = bisect_right(times, at)
-        if count and (nearest is None or at - times[count - 1] <= nearest):
-            nearest, place = at - times[count - 1], first + count
-    return place
+        if count and (nearest_gap is None or at - times[count - 1] <= nearest_gap):
+            nearest_gap, position = at - times[count - 1], first + count
+    return position

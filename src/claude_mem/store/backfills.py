@@ -14,7 +14,12 @@ import msgspec
 from claude_mem.store import jobs
 from claude_mem.store.database import Connection, Row, one, rows, value
 
-_MARKS = {"sessions": "sdk_sessions.id", "turns": "turns.id", "events": "events.seq", "observations": "observations.id"}
+_ID_COLUMNS = {
+    "sessions": "sdk_sessions.id",
+    "turns": "turns.id",
+    "events": "events.seq",
+    "observations": "observations.id",
+}
 MOST_NAMED = 1_000
 
 
@@ -44,60 +49,61 @@ def look(paths: Iterable[Path]) -> Iterator[Asked]:
     """Files as they are now. One that can't be looked at is asked for all the same: reading it says what is wrong."""
     for path in paths:
         try:
-            about = path.stat()
+            status = path.stat()
         except (OSError, ValueError):
             yield Asked(str(path), 0, 0)
         else:
-            yield Asked(str(path), about.st_size, about.st_mtime_ns)
+            yield Asked(str(path), status.st_size, status.st_mtime_ns)
 
 
 def ask(conn: Connection, files: Iterable[Asked], *, now: int) -> Row:
     """Have them read, each once. Which back-fill that is, and how many of the files need no reading."""
-    run, same = 0, 0
-    _revive(conn, now=now)
+    backfill_id, unchanged_count = 0, 0
+    _retry_dead_digests(conn, now=now)
     for file in files:
-        known = one(conn, "select * from backfill_files where path = ?", (file.path,))
-        state = known["state"] if known and _is_same(known, file) else ""
-        if known and state == "read" and not known["problem"]:
-            same += 1
+        file_row = one(conn, "select * from backfill_files where path = ?", (file.path,))
+        state = file_row["state"] if file_row and _is_unchanged(file_row, file) else ""
+        if file_row and state == "read" and not file_row["problem"]:
+            unchanged_count += 1
             continue
-        run = run or _current(conn, now=now)
-        if known and state == "waiting":
-            _go_on(conn, known, run, now=now)
+        backfill_id = backfill_id or _get_or_create_current(conn, now=now)
+        if file_row and state == "waiting":
+            _continue_reading(conn, file_row, backfill_id, now=now)
         else:
-            _begin(conn, file, run, now=now)
-    return {"backfill": run or None, "unchanged": same}
+            _start_reading(conn, file, backfill_id, now=now)
+    return {"backfill": backfill_id or None, "unchanged": unchanged_count}
 
 
-def _is_same(known: Row, file: Asked) -> bool:
-    return (known["size"], known["changed_at"]) == (file.size, file.changed_at)
+def _is_unchanged(file_row: Row, file: Asked) -> bool:
+    return (file_row["size"], file_row["changed_at"]) == (file.size, file.changed_at)
 
 
-def _current(conn: Connection, *, now: int) -> int:
+def _get_or_create_current(conn: Connection, *, now: int) -> int:
     """The one that is under way; a new one, if none is."""
-    latest = value(conn, "select max(id) from backfills")
-    if latest is not None and _is_busy(conn, latest):
-        return int(latest)
-    marks = [
-        value(conn, f"select coalesce(max({column}), 0) from {column.partition('.')[0]}") for column in _MARKS.values()
+    latest_id = value(conn, "select max(id) from backfills")
+    if latest_id is not None and _is_busy(conn, latest_id):
+        return int(latest_id)
+    high_water_marks = [
+        value(conn, f"select coalesce(max({column}), 0) from {column.partition('.')[0]}")
+        for column in _ID_COLUMNS.values()
     ]
     insert = (
         "insert into backfills (asked_at, sessions, turns, events, observations) values (?, ?, ?, ?, ?) returning id"
     )
-    return int(value(conn, insert, (now, *marks)))
+    return int(value(conn, insert, (now, *high_water_marks)))
 
 
-def _is_busy(conn: Connection, run: int) -> bool:
+def _is_busy(conn: Connection, backfill_id: int) -> bool:
     """A file whose job was given up is waited for by nobody."""
-    waiting = (
+    query = (
         "select 1 from backfill_files f join jobs j on j.kind = ? and j.subject = f.id || '.' || f.parts"
         " where f.backfill_id = ? and f.state = 'waiting' and not j.dead limit 1"
     )
-    return bool(value(conn, waiting, (jobs.BACKFILL, run))) or jobs.count(conn, jobs.PAST) > 0
+    return bool(value(conn, query, (jobs.BACKFILL, backfill_id))) or jobs.count(conn, jobs.PAST) > 0
 
 
-def _begin(conn: Connection, file: Asked, run: int, *, now: int) -> None:
-    found = one(
+def _start_reading(conn: Connection, file: Asked, backfill_id: int, *, now: int) -> None:
+    file_row = one(
         conn,
         """
         insert into backfill_files (backfill_id, path, size, changed_at, state) values (?, ?, ?, ?, 'waiting')
@@ -107,22 +113,22 @@ def _begin(conn: Connection, file: Asked, run: int, *, now: int) -> None:
                parts = parts + 1
         returning id, parts
         """,
-        (run, file.path, file.size, file.changed_at),
+        (backfill_id, file.path, file.size, file.changed_at),
     )
-    assert found is not None
-    conn.execute("delete from jobs where kind = ? and subject like ?", (jobs.BACKFILL, f"{found['id']}.%"))
-    jobs.ask(conn, jobs.BACKFILL, _subject(found["id"], found["parts"]), now=now)
+    assert file_row is not None
+    conn.execute("delete from jobs where kind = ? and subject like ?", (jobs.BACKFILL, f"{file_row['id']}.%"))
+    jobs.ask(conn, jobs.BACKFILL, _job_subject(file_row["id"], file_row["parts"]), now=now)
 
 
-def _subject(file_id: int, parts: int) -> str:
+def _job_subject(file_id: int, parts: int) -> str:
     """Each part is a job of its own, so that one that was read need not be read again."""
     return f"{file_id}.{parts}"
 
 
-def _go_on(conn: Connection, known: Row, run: int, *, now: int) -> None:
+def _continue_reading(conn: Connection, file_row: Row, backfill_id: int, *, now: int) -> None:
     """It waits already. If its job was given up, whoever asks again wants another try."""
-    subject = _subject(known["id"], known["parts"])
-    conn.execute("update backfill_files set backfill_id = ? where id = ?", (run, known["id"]))
+    subject = _job_subject(file_row["id"], file_row["parts"])
+    conn.execute("update backfill_files set backfill_id = ? where id = ?", (backfill_id, file_row["id"]))
     conn.execute("delete from jobs where kind = ? and subject = ? and dead", (jobs.BACKFILL, subject))
     jobs.ask(conn, jobs.BACKFILL, subject, now=now)
 
@@ -158,7 +164,7 @@ def next_part(
         """,
         (host, agent, mark, offset, bad_lines, file.id),
     )
-    jobs.ask(conn, jobs.BACKFILL, _subject(file.id, file.parts + 1), now=now)
+    jobs.ask(conn, jobs.BACKFILL, _job_subject(file.id, file.parts + 1), now=now)
 
 
 def end(conn: Connection, file: File, *, host: str, state: str, problem: str, bad_lines: int = 0) -> None:
@@ -197,7 +203,7 @@ def progress(conn: Connection) -> Row:
     """Where the latest one stands: files and bytes, what is new since, what is still owed, and what went wrong."""
     run = one(conn, "select * from backfills order by id desc limit 1")
     if run is None:
-        run = {"id": 0, "asked_at": None, **dict.fromkeys(_MARKS, 0)}
+        run = {"id": 0, "asked_at": None, **dict.fromkeys(_ID_COLUMNS, 0)}
     files = one(
         conn,
         """
@@ -209,7 +215,7 @@ def progress(conn: Connection) -> Row:
         (run["id"],),
     )
     assert files is not None
-    dead = _given_up(conn)
+    dead = _dead_file_jobs(conn)
     waiting = files["files"] - files["read"] - files["skipped"] - sum(row["backfill_id"] == run["id"] for row in dead)
     digesting = jobs.count(conn, jobs.PAST)
     return {
@@ -219,7 +225,7 @@ def progress(conn: Connection) -> Row:
         "waiting": waiting,
         "digesting": digesting,
         "busy": waiting > 0 or digesting > 0,
-        "new": _new(conn, run),
+        "new": _count_new(conn, run),
         "problems": [
             *_problems(conn, run["id"]),
             *({"path": r["path"], "problem": "failed", "error": r["error"]} for r in dead),
@@ -227,19 +233,19 @@ def progress(conn: Connection) -> Row:
     }
 
 
-def _new(conn: Connection, run: Row) -> Row:
+def _count_new(conn: Connection, run: Row) -> Row:
     """What its sessions have that was not there when it was asked for."""
-    of_it = "in (select session_id from backfill_files where backfill_id = :id)"
+    in_sessions = "in (select session_id from backfill_files where backfill_id = :id)"
     tables = {
-        "sessions": f"sdk_sessions where id > :sessions and id {of_it}",
-        "turns": f"turns where id > :turns and session_id {of_it}",
-        "events": f"events where seq > :events and source = 'transcript' and session_id {of_it}",
-        "observations": f"observations where id > :observations and not forgotten and session_id {of_it}",
+        "sessions": f"sdk_sessions where id > :sessions and id {in_sessions}",
+        "turns": f"turns where id > :turns and session_id {in_sessions}",
+        "events": f"events where seq > :events and source = 'transcript' and session_id {in_sessions}",
+        "observations": f"observations where id > :observations and not forgotten and session_id {in_sessions}",
     }
     return {name: value(conn, f"select count(*) from {where}", run) for name, where in tables.items()}
 
 
-def _problems(conn: Connection, run: int) -> list[Row]:
+def _problems(conn: Connection, backfill_id: int) -> list[Row]:
     return rows(
         conn,
         """
@@ -247,11 +253,11 @@ def _problems(conn: Connection, run: int) -> list[Row]:
          where backfill_id = ? and state != 'waiting' and (problem != '' or bad_lines > 0)
          order by problem, path limit ?
         """,
-        (run, MOST_NAMED),
+        (backfill_id, MOST_NAMED),
     )
 
 
-def _given_up(conn: Connection) -> list[Row]:
+def _dead_file_jobs(conn: Connection) -> list[Row]:
     return rows(
         conn,
         """
@@ -264,15 +270,15 @@ def _given_up(conn: Connection) -> list[Row]:
 
 def unchanged(conn: Connection, files: Iterable[Asked]) -> list[str]:
     """Those of them that would not be read again."""
-    found = []
+    paths = []
     for file in files:
         same = "path = ? and size = ? and changed_at = ? and state = 'read' and problem = ''"
         if value(conn, f"select 1 from backfill_files where {same}", (file.path, file.size, file.changed_at)):
-            found.append(file.path)
-    return found
+            paths.append(file.path)
+    return paths
 
 
-def _revive(conn: Connection, *, now: int) -> None:
+def _retry_dead_digests(conn: Connection, *, now: int) -> None:
     """Digests that were given up get another chance when someone asks again."""
     conn.execute(
         "update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead and kind = ?", (now, jobs.PAST)
@@ -281,7 +287,7 @@ def _revive(conn: Connection, *, now: int) -> None:
 
 def unrefined(conn: Connection, paths: Sequence[str]) -> list[tuple[int, int]]:
     """Turns of these files' sessions that no model has put in words yet: each with its newest event."""
-    found = rows(
+    turn_rows = rows(
         conn,
         """
         select t.id, max(e.seq) as seq
@@ -294,4 +300,4 @@ def unrefined(conn: Connection, paths: Sequence[str]) -> list[tuple[int, int]]:
         """,
         (msgspec.json.encode(list(paths)).decode(),),
     )
-    return [(row["id"], row["seq"]) for row in found]
+    return [(row["id"], row["seq"]) for row in turn_rows]

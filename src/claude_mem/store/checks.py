@@ -17,8 +17,8 @@ def get(conn: Connection, name: str) -> Row | None:
 
 def drills(conn: Connection) -> dict[str, Row]:
     """By the backup's name."""
-    found = rows(conn, "select name, at, ok, text from checks where substr(name, 1, ?) = ?", (len(DRILL), DRILL))
-    return {row.pop("name").removeprefix(DRILL): {**row, "ok": bool(row["ok"])} for row in found}
+    drill_rows = rows(conn, "select name, at, ok, text from checks where substr(name, 1, ?) = ?", (len(DRILL), DRILL))
+    return {row.pop("name").removeprefix(DRILL): {**row, "ok": bool(row["ok"])} for row in drill_rows}
 
 
 def proven(conn: Connection) -> set[str]:

@@ -21,8 +21,11 @@ KEEP_MS = 30 * 86_400_000
 MOST_MERGED = 20
 PERSON = "user"
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
-_UNITED = ("facts", "sources", "concepts", "files_read", "files_modified")
-_EMPTY: Row = {**dict.fromkeys(("title", "subtitle", "narrative", "commit_id")), **dict.fromkeys(_UNITED, "[]")}
+_LIST_COLUMNS = ("facts", "sources", "concepts", "files_read", "files_modified")
+_EMPTY_CONTENT: Row = {
+    **dict.fromkeys(("title", "subtitle", "narrative", "commit_id")),
+    **dict.fromkeys(_LIST_COLUMNS, "[]"),
+}
 _UNDOABLE = ("edited", "merged", "wrong", "approved", "forgotten")
 _TABLES = {"observation": "observations", "summary": "session_summaries"}
 
@@ -43,19 +46,19 @@ def change(
     """A person corrects what we thought. From then on it is theirs, and no digest changes it again. An agent's change
     has its own trust or that of what it changes, whichever is lower; a word of approval was not about these words."""
     assert fields.keys() <= set(_EDITABLE), fields
-    old = _row(conn, row_id)
-    new = {name: dump(given) if name in LISTS else given for name, given in fields.items()}
+    old = _get_stored_visible(conn, row_id)
+    new = {name: dump(content) if name in LISTS else content for name, content in fields.items()}
     if "facts" in fields:
         new["sources"] = _sources_for(old, fields["facts"])
     before = {name: old[name] for name in new if (old[name] or "") != (new[name] or "")}
-    weight = {"trust": PERSON} if by == PERSON else _weighed(old, trust, why)
-    if before or any(old[name] != weight[name] for name in weight):
-        _note(conn, row_id, "edited", {**before, **{name: old[name] for name in weight}}, now=now, by=by)
-    _set(conn, row_id, {**new, **weight}, now=now)
+    trust_columns = {"trust": PERSON} if by == PERSON else _lower_trust(old, trust, why)
+    if before or any(old[name] != trust_columns[name] for name in trust_columns):
+        _add_history(conn, row_id, "edited", {**before, **{name: old[name] for name in trust_columns}}, now=now, by=by)
+    _set_content(conn, row_id, {**new, **trust_columns}, now=now)
     return get(conn, "observation", row_id)
 
 
-def _weighed(old: Row, trust: str, why: str) -> Row:
+def _lower_trust(old: Row, trust: str, why: str) -> Row:
     lowest = origins.lowest([old["trust"], trust])
     verdict = "" if old["verdict"] == "approved" else old["verdict"]
     return {"trust": lowest, "why": why if lowest == trust else old["why"], "verdict": verdict}
@@ -63,88 +66,90 @@ def _weighed(old: Row, trust: str, why: str) -> Row:
 
 def _sources_for(old: Row, facts: list[str]) -> str:
     """A fact that stays keeps the events it was taken from; a new one is the person's own."""
-    known = dict(zip(msgspec.json.decode(old["facts"]), msgspec.json.decode(old["sources"]), strict=False))
-    return dump([known.get(fact, []) for fact in facts])
+    sources_by_fact = dict(zip(msgspec.json.decode(old["facts"]), msgspec.json.decode(old["sources"]), strict=False))
+    return dump([sources_by_fact.get(fact, []) for fact in facts])
 
 
 def pin(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str = PERSON) -> Row:
     """Pinned ones are told first, at every start of a session."""
-    if bool(_row(conn, row_id)["pinned"]) != pinned:
-        _note(conn, row_id, "pinned" if pinned else "unpinned", None, now=now, by=by)
-    _set(conn, row_id, {"pinned": int(pinned)}, now=now)
+    if bool(_get_stored_visible(conn, row_id)["pinned"]) != pinned:
+        _add_history(conn, row_id, "pinned" if pinned else "unpinned", None, now=now, by=by)
+    _set_content(conn, row_id, {"pinned": int(pinned)}, now=now)
     return get(conn, "observation", row_id)
 
 
 def judge(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, by: str = PERSON) -> Row:
     """`wrong`: neither told nor found; `approved`: told though it came from outside; `right`: not wrong after all."""
-    found = get(conn, kind, row_id)
-    was, is_now = found["verdict"], _before_wrong(conn, found) if verdict == "right" else verdict
-    if was == is_now or (verdict == "right" and was != "wrong"):
-        return found
+    row = get(conn, kind, row_id)
+    old_verdict, new_verdict = row["verdict"], _verdict_before_wrong(conn, row) if verdict == "right" else verdict
+    if old_verdict == new_verdict or (verdict == "right" and old_verdict != "wrong"):
+        return row
     if kind == "observation":
-        if was == "wrong":  # what was said of it before has been taken back by this
+        if old_verdict == "wrong":  # what was said of it before has been taken back by this
             conn.execute("update history set undone = 1 where observation_id = ? and what = 'wrong'", (row_id,))
-        _note(conn, row_id, verdict, None if verdict == "right" else {"verdict": was}, now=now, by=by)
+        _add_history(conn, row_id, verdict, None if verdict == "right" else {"verdict": old_verdict}, now=now, by=by)
     else:
-        _ask_render(conn, kind, row_id, now=now)
+        _enqueue_render(conn, kind, row_id, now=now)
     if kind == "observation":
-        _update(conn, row_id, {"verdict": is_now, "updated_at": now})
+        _update_columns(conn, row_id, {"verdict": new_verdict, "updated_at": now})
     else:
-        conn.execute("update session_summaries set verdict = ?, updated_at = ? where id = ?", (is_now, now, row_id))
+        conn.execute(
+            "update session_summaries set verdict = ?, updated_at = ? where id = ?", (new_verdict, now, row_id)
+        )
     return get(conn, kind, row_id)
 
 
-def _before_wrong(conn: Connection, found: Row) -> str:
+def _verdict_before_wrong(conn: Connection, row: Row) -> str:
     sql = "select before from history where observation_id = ? and what = 'wrong' and not undone order by id desc"
-    before = value(conn, sql, (found["id"],)) if found["kind"] == "observation" else None
+    before = value(conn, sql, (row["id"],)) if row["kind"] == "observation" else None
     return str(msgspec.json.decode(before)["verdict"]) if before else ""
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
-def merge(conn: Connection, row_id: int, others: list[int], *, now: int, by: str = PERSON) -> Row:
+def merge(conn: Connection, row_id: int, other_ids: list[int], *, now: int, by: str = PERSON) -> Row:
     """One observation of several: what the others know goes into it, and they are forgotten. It is a person's then."""
-    others = list(dict.fromkeys(others))
-    if not others or len(others) > MOST_MERGED or row_id in others:
+    other_ids = list(dict.fromkeys(other_ids))
+    if not other_ids or len(other_ids) > MOST_MERGED or row_id in other_ids:
         raise Misuse(f"merge an observation with one to {MOST_MERGED} others", hint="name others than itself")
-    first, *rest = found = [_row(conn, wanted) for wanted in (row_id, *others)]
+    first, *rest = observations = [_get_stored_visible(conn, observation_id) for observation_id in (row_id, *other_ids)]
     if any(row["project_id"] != first["project_id"] for row in rest):
         raise Misuse("they belong to different projects", hint="only observations of one project can be merged")
-    if wrong := [row["id"] for row in found if row["verdict"] == "wrong"]:
-        raise Misuse(f"{wrong[0]} is marked wrong", hint="mark it right again first, or forget it")
-    new = _united(found)
+    if wrong_ids := [row["id"] for row in observations if row["verdict"] == "wrong"]:
+        raise Misuse(f"{wrong_ids[0]} is marked wrong", hint="mark it right again first, or forget it")
+    new = _combine_content(observations)
     before = {name: first[name] for name in (*new, "trust")}
-    _note(conn, row_id, "merged", {**before, "ids": others}, now=now, by=by)
-    _set(conn, row_id, {**new, "trust": PERSON}, now=now)
+    _add_history(conn, row_id, "merged", {**before, "ids": other_ids}, now=now, by=by)
+    _set_content(conn, row_id, {**new, "trust": PERSON}, now=now)
     for row in rest:
-        _put_away(conn, row, into=row_id, now=now, by=by)
+        _soft_delete(conn, row, into=row_id, now=now, by=by)
     return get(conn, "observation", row_id)
 
 
-def _united(found: list[Row]) -> Row:
+def _combine_content(observations: list[Row]) -> Row:
     facts: dict[str, list[int]] = {}
-    for row in found:
-        known, sources = msgspec.json.decode(row["facts"]), msgspec.json.decode(row["sources"])
-        for number, fact in enumerate(known):
-            own = sources[number] if number < len(sources) else []
-            facts[fact] = sorted({*facts.get(fact, []), *own})
-    lists = {name: _all(found, name) for name in ("concepts", "files_read", "files_modified")}
+    for row in observations:
+        fact_texts, sources = msgspec.json.decode(row["facts"]), msgspec.json.decode(row["sources"])
+        for number, fact in enumerate(fact_texts):
+            fact_sources = sources[number] if number < len(sources) else []
+            facts[fact] = sorted({*facts.get(fact, []), *fact_sources})
+    lists = {name: _unique_items(observations, name) for name in ("concepts", "files_read", "files_modified")}
     edited = set(lists["files_modified"])
     lists["files_read"] = [path for path in lists["files_read"] if path not in edited]
-    told = dict.fromkeys(row["narrative"].strip() for row in found if (row["narrative"] or "").strip())
+    narratives = dict.fromkeys(row["narrative"].strip() for row in observations if (row["narrative"] or "").strip())
     return {
         "facts": dump(list(facts)),
         "sources": dump(list(facts.values())),
         **{name: dump(items) for name, items in lists.items()},
-        "narrative": "\n\n".join(told) or None,
-        "commit_id": next((row["commit_id"] for row in found if row["commit_id"]), None),
-        "pinned": max(row["pinned"] for row in found),
+        "narrative": "\n\n".join(narratives) or None,
+        "commit_id": next((row["commit_id"] for row in observations if row["commit_id"]), None),
+        "pinned": max(row["pinned"] for row in observations),
     }
 
 
-def _all(found: list[Row], name: str) -> list[str]:
-    return list(dict.fromkeys(item for row in found for item in msgspec.json.decode(row[name])))
+def _unique_items(observations: list[Row], name: str) -> list[str]:
+    return list(dict.fromkeys(item for row in observations for item in msgspec.json.decode(row[name])))
 
 
 # --- forgetting ------------------------------------------------------------------------------------------------------
@@ -152,44 +157,44 @@ def _all(found: list[Row], name: str) -> list[str]:
 
 def forget(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> int:
     """Softly: until when it can be undone."""
-    _put_away(conn, _row(conn, row_id), into=None, now=now, by=by)
+    _soft_delete(conn, _get_stored_visible(conn, row_id), into=None, now=now, by=by)
     return now + KEEP_MS
 
 
 def put_away(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
     """With others, by a scope."""
-    row = _any_row(conn, row_id)
+    row = _get_stored(conn, row_id)
     if not row["forgotten"]:
-        _put_away(conn, row, into=None, now=now, by=by)
+        _soft_delete(conn, row, into=None, now=now, by=by)
 
 
 def come_back(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> bool:
     """Likewise. False if it came back by itself, or was erased meanwhile."""
     if not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
         return False
-    _bring_back(conn, row_id, now=now)
+    _restore_content(conn, row_id, now=now)
     _mark_undone(conn, row_id, "forgotten")
-    _note(conn, row_id, "restored", None, now=now, by=by)
+    _add_history(conn, row_id, "restored", None, now=now, by=by)
     return True
 
 
-def _put_away(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
+def _soft_delete(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
     """The empty row stays, so that digesting its turn again does not bring it back."""
-    _note(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
-    content = {name: row[name] for name in (*_EMPTY, "hash")}
+    _add_history(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
+    content = {name: row[name] for name in (*_EMPTY_CONTENT, "hash")}
     conn.execute("insert into attic values (?, ?, ?, ?)", (row["id"], dump(content), into, now))
-    _blank(conn, row["id"], now=now)
+    _clear_content(conn, row["id"], now=now)
     failpoint("forget.put_away")
 
 
-def _blank(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
-    values = {**_EMPTY, "forgotten": 1, "hash": "", "updated_at": now, **more}
-    _update(conn, row_id, values)
+def _clear_content(conn: Connection, row_id: int, *, now: int, **overrides: str) -> None:
+    values = {**_EMPTY_CONTENT, "forgotten": 1, "hash": "", "updated_at": now, **overrides}
+    _update_columns(conn, row_id, values)
 
 
 def erasing(conn: Connection, row_id: int) -> list[int]:
     """Which observations go if it is erased: those that were merged into it have no other copy."""
-    row = _any_row(conn, row_id)
+    row = _get_stored(conn, row_id)
     if row["forgotten"] and not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
         raise NotFound(f"{row_id} is erased already", hint="nothing of it is left but its number")
     return [row_id, *merged_into(conn, row_id)]
@@ -197,21 +202,21 @@ def erasing(conn: Connection, row_id: int) -> list[int]:
 
 def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
     """For good, with every copy in the database: in the attic, in the history, and of those merged into it."""
-    gone = erasing(conn, row_id)
-    for each in gone:
-        wipe(conn, each, now=now, by=by)
-    return gone
+    erased_ids = erasing(conn, row_id)
+    for erased_id in erased_ids:
+        wipe(conn, erased_id, now=now, by=by)
+    return erased_ids
 
 
 def wipe(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
     """For good, and its key too: that may quote what it was made of. What it was, its tombstone knows."""
-    if not _any_row(conn, row_id)["forgotten"]:
-        _note(conn, row_id, "forgotten", None, now=now, by=by)
-    _erase(conn, row_id, now=now, key=f"gone:{row_id}")
+    if not _get_stored(conn, row_id)["forgotten"]:
+        _add_history(conn, row_id, "forgotten", None, now=now, by=by)
+    _erase_content(conn, row_id, now=now, key=f"gone:{row_id}")
 
 
-def _erase(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
-    _blank(conn, row_id, now=now, **more)
+def _erase_content(conn: Connection, row_id: int, *, now: int, **overrides: str) -> None:
+    _clear_content(conn, row_id, now=now, **overrides)
     conn.execute("delete from attic where observation_id = ?", (row_id,))
     conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
     failpoint("forget.erased")
@@ -219,7 +224,7 @@ def _erase(conn: Connection, row_id: int, *, now: int, **more: str) -> None:
 
 def merged_into(conn: Connection, row_id: int) -> list[int]:
     """Those that went into it and are still kept, and those that had gone into those."""
-    found = rows(
+    merged_rows = rows(
         conn,
         """
         with recursive gone (id) as (
@@ -229,22 +234,24 @@ def merged_into(conn: Connection, row_id: int) -> list[int]:
         """,
         (row_id,),
     )
-    return [row["id"] for row in found]
+    return [row["id"] for row in merged_rows]
 
 
 def is_due(conn: Connection, *, now: int) -> bool:
     """Is there something that was kept for its thirty days?"""
-    old = "select 1 from attic where at < ?1 union all select 1 from history where at < ?1 and before is not null"
-    return bool(value(conn, f"{old} limit 1", (now - KEEP_MS,)))
+    expired_sql = (
+        "select 1 from attic where at < ?1 union all select 1 from history where at < ?1 and before is not null"
+    )
+    return bool(value(conn, f"{expired_sql} limit 1", (now - KEEP_MS,)))
 
 
 def sweep(conn: Connection, *, now: int, limit: int = 500) -> int:
     """Erase what was kept long enough; how many rows that changed."""
-    old = rows(conn, "select observation_id from attic where at < ? limit ?", (now - KEEP_MS, limit))
-    for row in old:
-        _erase(conn, row["observation_id"], now=now)
+    expired_rows = rows(conn, "select observation_id from attic where at < ? limit ?", (now - KEEP_MS, limit))
+    for row in expired_rows:
+        _erase_content(conn, row["observation_id"], now=now)
     conn.execute("update history set before = null where at < ? and before is not null", (now - KEEP_MS,))
-    return len(old) + conn.changes()
+    return len(expired_rows) + conn.changes()
 
 
 # --- undoing ---------------------------------------------------------------------------------------------------------
@@ -252,8 +259,8 @@ def sweep(conn: Connection, *, now: int, limit: int = 500) -> int:
 
 def undo(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
     """Take back the last thing that was done to it and can be taken back: `{undone, ids}`, all that came back by it."""
-    row = _any_row(conn, row_id)
-    entry = _last(conn, row_id)
+    row = _get_stored(conn, row_id)
+    entry = _last_undoable(conn, row_id)
     if row["forgotten"] and (entry is None or entry["what"] != "forgotten"):
         raise CannotDo(f"{row_id} was erased; nothing of it is left", hint="only what was forgotten softly comes back")
     if entry is None:
@@ -261,22 +268,22 @@ def undo(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
     if by != PERSON and entry["what"] != "forgotten" and entry["by"] == PERSON:
         raise CannotDo(f"what a person said of {row_id} is theirs to take back", hint="`claude-mem open` shows where")
     before = msgspec.json.decode(entry["before"])
-    back = [row_id]
+    restored_ids = [row_id]
     if entry["what"] == "forgotten":
-        _bring_back(conn, row_id, now=now)
+        _restore_content(conn, row_id, now=now)
     else:
-        back += [other for other in before.pop("ids", []) if _is_away(conn, other, into=row_id)]
-        _set(conn, row_id, before, now=now)
-    for other in back[1:]:
-        _bring_back(conn, other, now=now)
-        _mark_undone(conn, other, "forgotten")
-        _note(conn, other, "restored", None, now=now, by=by)
+        restored_ids += [other_id for other_id in before.pop("ids", []) if _is_merged_into(conn, other_id, into=row_id)]
+        _set_content(conn, row_id, before, now=now)
+    for other_id in restored_ids[1:]:
+        _restore_content(conn, other_id, now=now)
+        _mark_undone(conn, other_id, "forgotten")
+        _add_history(conn, other_id, "restored", None, now=now, by=by)
     conn.execute("update history set undone = 1 where id = ?", (entry["id"],))
-    _note(conn, row_id, "restored", None, now=now, by=by)
-    return {"undone": entry["what"], "ids": back}
+    _add_history(conn, row_id, "restored", None, now=now, by=by)
+    return {"undone": entry["what"], "ids": restored_ids}
 
 
-def _last(conn: Connection, row_id: int) -> Row | None:
+def _last_undoable(conn: Connection, row_id: int) -> Row | None:
     return one(
         conn,
         f"""
@@ -288,19 +295,19 @@ def _last(conn: Connection, row_id: int) -> Row | None:
     )
 
 
-def _is_away(conn: Connection, row_id: int, *, into: int) -> bool:
+def _is_merged_into(conn: Connection, row_id: int, *, into: int) -> bool:
     return bool(value(conn, "select 1 from attic where observation_id = ? and into_id = ?", (row_id, into)))
 
 
-def _bring_back(conn: Connection, row_id: int, *, now: int) -> None:
-    kept = one(conn, "select content from attic where observation_id = ?", (row_id,))
-    assert kept is not None  # the history forgets with the attic
-    _update(conn, row_id, {**msgspec.json.decode(kept["content"]), "forgotten": 0, "updated_at": now})
+def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
+    attic_row = one(conn, "select content from attic where observation_id = ?", (row_id,))
+    assert attic_row is not None  # the history forgets with the attic
+    _update_columns(conn, row_id, {**msgspec.json.decode(attic_row["content"]), "forgotten": 0, "updated_at": now})
     conn.execute("delete from attic where observation_id = ?", (row_id,))
 
 
-def _mark_undone(conn: Connection, row_id: int, what: str) -> None:
-    conn.execute("update history set undone = 1 where observation_id = ? and what = ?", (row_id, what))
+def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
+    conn.execute("update history set undone = 1 where observation_id = ? and what = ?", (row_id, action))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -308,17 +315,17 @@ def _mark_undone(conn: Connection, row_id: int, what: str) -> None:
 
 def history(conn: Connection, row_id: int) -> list[Row]:
     """Newest first; `undo` marks the one that undoing would take back."""
-    _any_row(conn, row_id)
-    last = _last(conn, row_id)
-    found = rows(
+    _get_stored(conn, row_id)
+    last_undoable = _last_undoable(conn, row_id)
+    entries = rows(
         conn,
         "select id, at, what, before, by, undone from history where observation_id = ? order by id desc limit 200",
         (row_id,),
     )
-    for row in found:
+    for row in entries:
         row["before"] = loaded(msgspec.json.decode(row["before"])) if row["before"] else None
-        row["undone"], row["undo"] = bool(row["undone"]), last is not None and last["id"] == row["id"]
-    return found
+        row["undone"], row["undo"] = bool(row["undone"]), last_undoable is not None and last_undoable["id"] == row["id"]
+    return entries
 
 
 def forgotten(conn: Connection, row_id: int) -> Row | None:
@@ -341,12 +348,12 @@ def forgotten(conn: Connection, row_id: int) -> Row | None:
 
 def held(conn: Connection, *, limit: int, offset: int) -> list[Row]:
     """What waits for a person's word before it may be told, newest first, each kind along its own index."""
-    each = [f"select o.created_at, o.id, '{kind}' as kind from {where}" for kind, where in _WAITING.items()]
-    both = f"{' union all '.join(each)} order by 1 desc, 2 desc limit ? offset ?"
-    return [get(conn, row["kind"], row["id"]) for row in rows(conn, both, (limit, offset))]
+    selects = [f"select o.created_at, o.id, '{kind}' as kind from {where}" for kind, where in _PENDING_FROM.items()]
+    query = f"{' union all '.join(selects)} order by 1 desc, 2 desc limit ? offset ?"
+    return [get(conn, row["kind"], row["id"]) for row in rows(conn, query, (limit, offset))]
 
 
-_WAITING = {
+_PENDING_FROM = {
     "observation": f"observations o indexed by observations_held where not o.forgotten and {HELD}",
     "summary": f"session_summaries o indexed by session_summaries_held where {HELD}",
 }
@@ -354,13 +361,13 @@ _WAITING = {
 
 def held_by_source(conn: Connection) -> list[Row]:
     """How many wait, by where they came from and the project they belong to."""
-    counted = "select o.trust, o.project_id, count(*) as n from {} group by o.trust, o.project_id"
-    each = [counted.format(where) for where in _WAITING.values()]
+    count_sql = "select o.trust, o.project_id, count(*) as n from {} group by o.trust, o.project_id"
+    selects = [count_sql.format(where) for where in _PENDING_FROM.values()]
     return rows(
         conn,
         f"""
         select h.trust, h.project_id, p.name as project, sum(n) as count
-          from ({" union all ".join(each)}) h join projects p on p.id = h.project_id
+          from ({" union all ".join(selects)}) h join projects p on p.id = h.project_id
          group by h.trust, h.project_id order by count desc
         """,
     )
@@ -370,7 +377,7 @@ def held_ids(conn: Connection, *, trust: str, project_id: int, limit: int) -> li
     """Those of one source in one project."""
     return [
         (kind, row["id"])
-        for kind, where in _WAITING.items()
+        for kind, where in _PENDING_FROM.items()
         for row in rows(
             conn,
             f"select o.id from {where} and o.trust = ? and o.project_id = ? order by o.created_at desc limit ?",
@@ -382,27 +389,27 @@ def held_ids(conn: Connection, *, trust: str, project_id: int, limit: int) -> li
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def _row(conn: Connection, row_id: int) -> Row:
+def _get_stored_visible(conn: Connection, row_id: int) -> Row:
     """As it is stored, if it is not forgotten."""
     get(conn, "observation", row_id)
-    return _any_row(conn, row_id)
+    return _get_stored(conn, row_id)
 
 
-def _any_row(conn: Connection, row_id: int) -> Row:
+def _get_stored(conn: Connection, row_id: int) -> Row:
     row = one(conn, "select * from observations where id = ?", (row_id,))
     if row is None:
         raise NotFound(f"there is no observation {row_id}", hint="`claude-mem list` shows what there is")
     return row
 
 
-def _set(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
+def _set_content(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
     """Some columns, and what follows from them."""
-    _update(conn, row_id, {**values, "updated_at": now})
-    row = _any_row(conn, row_id)
-    _update(conn, row_id, {"hash": fingerprint(row), "tokens": cost(row)})
+    _update_columns(conn, row_id, {**values, "updated_at": now})
+    row = _get_stored(conn, row_id)
+    _update_columns(conn, row_id, {"hash": fingerprint(row), "tokens": cost(row)})
 
 
-def _update(conn: Connection, row_id: int, values: Row) -> None:
+def _update_columns(conn: Connection, row_id: int, values: Row) -> None:
     """Some columns as they are given. Which rules stand may follow from them."""
     names = ", ".join(f"{name} = :{name}" for name in values)
     conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
@@ -410,14 +417,14 @@ def _update(conn: Connection, row_id: int, values: Row) -> None:
         rules.link_project_of(conn, row_id)
 
 
-def _note(conn: Connection, row_id: int, what: str, before: Row | None, *, now: int, by: str) -> None:
-    kept = None if before is None else dump(before)
+def _add_history(conn: Connection, row_id: int, action: str, before: Row | None, *, now: int, by: str) -> None:
+    before_json = None if before is None else dump(before)
     sql = "insert into history (observation_id, at, what, before, by) values (?, ?, ?, ?, ?)"
-    conn.execute(sql, (row_id, now, what, kept, by))
-    _ask_render(conn, "observation", row_id, now=now)
+    conn.execute(sql, (row_id, now, action, before_json, by))
+    _enqueue_render(conn, "observation", row_id, now=now)
 
 
-def _ask_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
+def _enqueue_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
     """In the same transaction: else, killed in between, the contexts that lie ready on disk would go on telling it."""
     project_id = int(value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,)))
     jobs.enqueue_render(conn, project_id, now=now)

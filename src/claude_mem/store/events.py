@@ -17,19 +17,19 @@ _DECODE = msgspec.json.Decoder(Body)
 
 def receipt(conn: Connection, event_id: str) -> Outcome | None:
     """What became of an event, if it was seen before; of one that is past keeping only that it was."""
-    found = rows(conn, "select outcome, rule from receipts where event_id = ?", (event_id,))
-    if found:
-        return Outcome(found[0]["outcome"], found[0]["rule"])
+    receipts = rows(conn, "select outcome, rule from receipts where event_id = ?", (event_id,))
+    if receipts:
+        return Outcome(receipts[0]["outcome"], receipts[0]["rule"])
     return STORED if retention.was_seen(conn, event_id) else None
 
 
 def rules(conn: Connection, event_ids: Sequence[str]) -> dict[str, str]:
     """By which rule each of these was filtered, or why it was set aside."""
-    asked = msgspec.json.encode(event_ids).decode()
-    found = rows(
-        conn, "select event_id, rule from receipts where event_id in (select value from json_each(?))", (asked,)
+    ids_json = msgspec.json.encode(event_ids).decode()
+    receipts = rows(
+        conn, "select event_id, rule from receipts where event_id in (select value from json_each(?))", (ids_json,)
     )
-    return {row["event_id"]: row["rule"] for row in found}
+    return {row["event_id"]: row["rule"] for row in receipts}
 
 
 def acknowledge(conn: Connection, event_id: str, outcome: Outcome, *, at: int) -> None:
@@ -75,7 +75,7 @@ def has_tool_use(conn: Connection, session_id: int, event: Event) -> bool:
     does not tell, since some models just count their calls: a copy has the same tool, and the same input or (as far
     as a hook can tell) the same time."""
     assert isinstance(event.body, ToolUsed)
-    found = value(
+    match = value(
         conn,
         """
         select 1 from events e join sdk_sessions s on s.id = e.session_id
@@ -93,7 +93,7 @@ def has_tool_use(conn: Connection, session_id: int, event: Event) -> bool:
         ),
     )
     call = retention.Call(event.host, event.tool_use_id, event.body.name)
-    return bool(found) or retention.was_called(conn, call, event.body.input, at=event.at)
+    return bool(match) or retention.was_called(conn, call, event.body.input, at=event.at)
 
 
 def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bool:
@@ -109,32 +109,34 @@ def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
     )
 
 
-def has_kind(conn: Connection, turn_id: int, wanted: str) -> bool:
+def has_kind(conn: Connection, turn_id: int, event_kind: str) -> bool:
     """Or may have been there: of a turn whose events are past keeping, nothing is missing."""
-    found = "select 1 from events where turn_id = ?1 and kind = ?2"
-    return bool(value(conn, f"{found} union all select 1 from turns where id = ?1 and events_gone", (turn_id, wanted)))
+    query = "select 1 from events where turn_id = ?1 and kind = ?2"
+    return bool(
+        value(conn, f"{query} union all select 1 from turns where id = ?1 and events_gone", (turn_id, event_kind))
+    )
 
 
 def was_read(conn: Connection, turn_id: int, message: str) -> bool:
     """Did a transcript tell that these were a turn's last words?"""
-    found = (
+    query = (
         "select body ->> 'message' as said from events where turn_id = ? and kind = 'stop' and source = 'transcript'"
     )
-    return any(row["said"] == message for row in rows(conn, found, (turn_id,)))
+    return any(row["said"] == message for row in rows(conn, query, (turn_id,)))
 
 
 def first_heard(conn: Connection, session_id: int) -> int | None:
     """When a hook or a client first told of the session; None if it was only ever read back."""
-    first = "select min(at) from events where session_id = ?1 and source != 'transcript'"
-    gone = "select heard_at from sdk_sessions where id = ?1"
-    known = [found for sql in (first, gone) if (found := value(conn, sql, (session_id,))) is not None]
-    return min(known, default=None)
+    first_stored = "select min(at) from events where session_id = ?1 and source != 'transcript'"
+    first_purged = "select heard_at from sdk_sessions where id = ?1"
+    times = [at for sql in (first_stored, first_purged) if (at := value(conn, sql, (session_id,))) is not None]
+    return min(times, default=None)
 
 
 def has_last_words(conn: Connection, turn_id: int) -> bool:
     """A Stop that says them: not every host's does. If its events are past keeping, it had them."""
-    text = "select 1 from events where turn_id = ?1 and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
-    return bool(value(conn, f"{text} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
+    query = "select 1 from events where turn_id = ?1 and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
+    return bool(value(conn, f"{query} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
 def reported_stops(conn: Connection, session_id: int) -> list[Row]:
@@ -161,7 +163,7 @@ def reword_stop(conn: Connection, seq: int, message: str) -> None:
 
 def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
     """Has something from outside been read since then, in a session, in one of these projects, or (None) anywhere?"""
-    found = conn.execute(
+    external_rows = conn.execute(
         """
         select s.project_id, e.body from sdk_sessions s join events e on e.session_id = s.id
          where (s.id = ?1 or ?2 is null or s.project_id in (select value from json_each(?2)))
@@ -169,12 +171,12 @@ def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_i
         """,
         (session_id, None if project_ids is None else msgspec.json.encode(project_ids).decode(), since),
     )
-    believed: dict[int, frozenset[str]] = {}
-    for row in found:
+    trusted_by_project: dict[int, frozenset[str]] = {}
+    for row in external_rows:
         project_id = row["project_id"]
-        if project_id not in believed:
-            believed[project_id] = trusted.names(conn, project_id)
-        names = believed[project_id]
+        if project_id not in trusted_by_project:
+            trusted_by_project[project_id] = trusted.names(conn, project_id)
+        names = trusted_by_project[project_id]
         if not names or not trusted.is_from(_DECODE.decode(row["body"]), names, trusted.place(conn, project_id)):
             return True
     return False
@@ -185,7 +187,7 @@ def newest(conn: Connection, session_id: int) -> int:
 
 
 def listing(conn: Connection, session_id: int) -> list[Row]:
-    found = rows(
+    event_rows = rows(
         conn,
         f"""
         select {arrival.COLUMNS}, event_id, turn_id, kind, tool_use_id, origin, json_extract(body, '$.name') as tool,
@@ -194,4 +196,4 @@ def listing(conn: Connection, session_id: int) -> list[Row]:
         """,
         (session_id,),
     )
-    return [{name: row[name] for name in row if name != "agent_id"} for row in arrival.in_order(found)]
+    return [{name: row[name] for name in row if name != "agent_id"} for row in arrival.in_order(event_rows)]

@@ -33,8 +33,8 @@ class Place:
     id: int
 
     @classmethod
-    def parse(cls, given: str) -> Place:
-        at, _, rest = given.partition(".")
+    def parse(cls, text: str) -> Place:
+        at, _, rest = text.partition(".")
         kind, _, row_id = rest.partition(".")
         if not (at.isascii() and at.isdigit() and len(at) < 16 and row_id.isascii() and row_id.isdigit()):
             raise Misuse("`before` is no place in the feed", hint="use the `next` of the page before")
@@ -44,39 +44,41 @@ class Place:
         return f"{self.at}.{self.kind}.{self.id}"
 
 
-def page(conn: Connection, wanted: Wanted, *, before: Place | None, limit: int) -> tuple[list[Row], Place | None]:
+def page(conn: Connection, feed_filter: Wanted, *, before: Place | None, limit: int) -> tuple[list[Row], Place | None]:
     """One page, and where the next one begins. One query a kind, each along its index."""
-    found = [row for kind in _kinds(wanted) for row in _of_kind(conn, kind, wanted, before, limit + 1)]
-    ordered = sorted(found, key=_key, reverse=True)
-    shown, more = ordered[:limit], len(ordered) > limit
-    return [loaded(row) for row in shown], Place(*_key(shown[-1])) if more else None
+    candidates = [
+        row for kind in _kinds(feed_filter) for row in _fetch_kind(conn, kind, feed_filter, before, limit + 1)
+    ]
+    ordered = sorted(candidates, key=_sort_key, reverse=True)
+    items, has_more = ordered[:limit], len(ordered) > limit
+    return [loaded(row) for row in items], Place(*_sort_key(items[-1])) if has_more else None
 
 
-def _kinds(wanted: Wanted) -> list[str]:
-    only = "observation" if wanted.type or wanted.concept else wanted.kind
-    if wanted.kind and only != wanted.kind:
+def _kinds(feed_filter: Wanted) -> list[str]:
+    only = "observation" if feed_filter.type or feed_filter.concept else feed_filter.kind
+    if feed_filter.kind and only != feed_filter.kind:
         return []
     return [kind for kind in QUERIES if only in ("", kind)]
 
 
-def _key(row: Row) -> tuple[int, str, int]:
+def _sort_key(row: Row) -> tuple[int, str, int]:
     return row["created_at"], row["kind"], row["id"]
 
 
-def _of_kind(conn: Connection, kind: str, wanted: Wanted, before: Place | None, limit: int) -> list[Row]:
+def _fetch_kind(conn: Connection, kind: str, feed_filter: Wanted, before: Place | None, limit: int) -> list[Row]:
     project = "s.project_id" if kind == "prompt" else "o.project_id"
     # One that is of the very same moment comes after, if its kind and number do.
-    place = "(o.created_at, :kind, o.id) < (:at, :at_kind, :at_id) and o.created_at <= :at" if before else ""
+    before_cursor = "(o.created_at, :kind, o.id) < (:at, :at_kind, :at_id) and o.created_at <= :at" if before else ""
     conditions = {
-        place: before,
-        f"{project} = :project": wanted.project_id,
-        "o.type = :type": wanted.type,
-        "instr(o.concepts, :concept)": wanted.concept,
-        "s.host = :host": wanted.host,
-        "o.created_at >= :since": wanted.since is not None,
-        "o.created_at < :until": wanted.until is not None,
+        before_cursor: before,
+        f"{project} = :project": feed_filter.project_id,
+        "o.type = :type": feed_filter.type,
+        "instr(o.concepts, :concept)": feed_filter.concept,
+        "s.host = :host": feed_filter.host,
+        "o.created_at >= :since": feed_filter.since is not None,
+        "o.created_at < :until": feed_filter.until is not None,
     }
-    where = " and ".join(["", *(text for text, given in conditions.items() if text and given)])
+    where = " and ".join(["", *(text for text, is_set in conditions.items() if text and is_set)])
     return rows(
         conn,
         f"{QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit",
@@ -85,12 +87,12 @@ def _of_kind(conn: Connection, kind: str, wanted: Wanted, before: Place | None, 
             "at": before.at if before else None,
             "at_kind": before.kind if before else None,
             "at_id": before.id if before else None,
-            "project": wanted.project_id,
-            "type": wanted.type,
-            "concept": msgspec.json.encode(wanted.concept).decode(),  # as it stands in the list, quotes and all
-            "host": wanted.host,
-            "since": wanted.since,
-            "until": wanted.until,
+            "project": feed_filter.project_id,
+            "type": feed_filter.type,
+            "concept": msgspec.json.encode(feed_filter.concept).decode(),  # as it stands in the list, quotes and all
+            "host": feed_filter.host,
+            "since": feed_filter.since,
+            "until": feed_filter.until,
             "limit": limit,
         },
     )

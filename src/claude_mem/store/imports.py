@@ -39,8 +39,8 @@ class Import:
 
 
 def mark(path: Path) -> str:
-    about = path.stat()
-    return f"{about.st_size}.{about.st_mtime_ns}"
+    status = path.stat()
+    return f"{status.st_size}.{status.st_mtime_ns}"
 
 
 def start(conn: Connection, path: Path, *, source: str, project: str, untrusted: bool, dry_run: bool, now: int) -> int:
@@ -65,8 +65,8 @@ def get(conn: Connection, import_id: int) -> Import:
     row = one(conn, "select * from imports where id = ?", (import_id,))
     if row is None:
         raise NotFound(f"there is no import {import_id}")
-    loaded: dict[str, Any] = {name: msgspec.json.decode(row[name]) for name in ("counts", "notes")}
-    return Import(**{**row, **loaded, "untrusted": bool(row["untrusted"]), "dry_run": bool(row["dry_run"])})
+    lists: dict[str, Any] = {name: msgspec.json.decode(row[name]) for name in ("counts", "notes")}
+    return Import(**{**row, **lists, "untrusted": bool(row["untrusted"]), "dry_run": bool(row["dry_run"])})
 
 
 def given_up(conn: Connection, import_id: int) -> str | None:
@@ -81,17 +81,17 @@ def given_up(conn: Connection, import_id: int) -> str | None:
 
 def advance(
     conn: Connection,
-    found: Import,
+    import_: Import,
     *,
     position: str | None,
-    done: int,
+    done_count: int,
     total: int,
     counts: Counter[tuple[str, str]],
     notes: Iterable[str],
     now: int,
 ) -> None:
     """A batch is written. `position` None: it was the last."""
-    merged: Counts = {outcome: dict(kinds) for outcome, kinds in found.counts.items()}
+    merged: Counts = {outcome: dict(kinds) for outcome, kinds in import_.counts.items()}
     for (outcome, kind), count in counts.items():
         kinds = merged.setdefault(outcome, {})
         kinds[kind] = kinds.get(kind, 0) + count
@@ -101,16 +101,16 @@ def advance(
         """,
         (
             position or "",
-            done,
+            done_count,
             total,
             msgspec.json.encode(merged).decode(),
-            msgspec.json.encode([*found.notes, *notes][:MOST_NOTES]).decode(),
+            msgspec.json.encode([*import_.notes, *notes][:MOST_NOTES]).decode(),
             now if position is None else None,
-            found.id,
+            import_.id,
         ),
     )
     if position is not None:
-        ask(conn, found.id, position, now=now)
+        ask(conn, import_.id, position, now=now)
 
 
 def fail(conn: Connection, import_id: int, error: str, *, now: int) -> None:

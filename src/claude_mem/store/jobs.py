@@ -83,12 +83,12 @@ def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, order
 
 
 def next_due(conn: Connection, kinds: Sequence[str]) -> int | None:
-    found = value(
+    due_at = value(
         conn,
         "select min(due_at) from jobs where not dead and kind in (select value from json_each(?))",
         (msgspec.json.encode(kinds).decode(),),
     )
-    return None if found is None else int(found)
+    return None if due_at is None else int(due_at)
 
 
 def finish(conn: Connection, job: Job) -> None:
@@ -102,10 +102,10 @@ def finish(conn: Connection, job: Job) -> None:
 def give_back(conn: Connection, job: Job, *, error: str, now: int) -> bool:
     """Try again later, or bury it with its reason. True if it was buried."""
     dead = job.attempts >= MAX_ATTEMPTS
-    wait = 1000 * 4**job.attempts
+    delay_ms = 1000 * 4**job.attempts
     conn.execute(
         "update jobs set due_at = ?, dead = ?, error = ? where id = ? and attempts = ?",
-        (now + wait, int(dead), error[:2000], job.id, job.attempts),
+        (now + delay_ms, int(dead), error[:2000], job.id, job.attempts),
     )
     return dead
 
@@ -143,8 +143,8 @@ def retry_dead(conn: Connection, *, now: int) -> int:
 
 def waiting(conn: Connection) -> int:
     """Jobs that will be done in a moment; those that failed before, and what is long past, are in no hurry."""
-    soon = f"select count(*) from jobs where not dead and error is null and kind not in {IN_NO_HURRY}"
-    return int(value(conn, soon))
+    query = f"select count(*) from jobs where not dead and error is null and kind not in {IN_NO_HURRY}"
+    return int(value(conn, query))
 
 
 def count(conn: Connection, kind: str) -> int:

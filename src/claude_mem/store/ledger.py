@@ -106,27 +106,27 @@ class Tries:
     @property
     def left(self) -> bool:
         """Three ever; one that was too long is made smaller once, one that was refused stays refused."""
-        found = self.verdicts
-        return len(found) < MAX_TRIES and found.count("too_long") < 2 and "refused" not in found
+        verdicts = self.verdicts
+        return len(verdicts) < MAX_TRIES and verdicts.count("too_long") < 2 and "refused" not in verdicts
 
 
 def tries(conn: Connection, turn_id: int) -> Tries:
-    found = rows(
+    attempt_rows = rows(
         conn,
         "select provider, coalesce(verdict, '') as verdict, input_tokens from ledger"
         " where turn_id = ? and purpose = 'refine' order by id",
         (turn_id,),
     )
     # A request that never left the machine has no tokens; one that was refused unseen has none either.
-    seen = [
+    verdicts = [
         row["verdict"]
-        for row in found
+        for row in attempt_rows
         if row["verdict"] not in UNSEEN and (row["input_tokens"] or row["verdict"] != "transient")
     ]
-    return Tries(tuple(seen), found[-1]["provider"] if found else "")
+    return Tries(tuple(verdicts), attempt_rows[-1]["provider"] if attempt_rows else "")
 
 
-_BY = {
+_GROUP_SQL = {
     "day": "strftime('%Y-%m-%d', l.at / 1000, 'unixepoch', 'localtime')",
     "month": "strftime('%Y-%m', l.at / 1000, 'unixepoch', 'localtime')",
     "project": "coalesce(p.name, '(gone)')",
@@ -134,14 +134,14 @@ _BY = {
     "session": "coalesce(l.session_id, 0)",
     "verdict": "coalesce(l.verdict, 'no answer')",
 }
-BY = tuple(_BY)
+BY = tuple(_GROUP_SQL)
 
 
 def table(conn: Connection, *, by: str, since: int) -> list[Row]:
     return rows(
         conn,
         f"""
-        select {_BY[by]} as name, count(*) as requests, sum(l.input_tokens) as input_tokens,
+        select {_GROUP_SQL[by]} as name, count(*) as requests, sum(l.input_tokens) as input_tokens,
                sum(l.cached_tokens) as cached_tokens, sum(l.output_tokens) as output_tokens, sum(l.cost) as cost,
                count(*) filter (where l.verdict not in ('ok', 'empty') or l.verdict is null) as failed
           from ledger l left join projects p on p.id = l.project_id
@@ -161,7 +161,7 @@ def series(conn: Connection, *, by: str, since: int) -> list[Row]:
     return rows(
         conn,
         f"""
-        select {_BY["day"]} as day, {name} as name, coalesce({key}, 0) as id, count(*) as requests,
+        select {_GROUP_SQL["day"]} as day, {name} as name, coalesce({key}, 0) as id, count(*) as requests,
                sum(l.input_tokens) as input_tokens, sum(l.cached_tokens) as cached_tokens,
                sum(l.output_tokens) as output_tokens, sum(l.cost) as cost,
                count(*) filter (where l.verdict not in ('ok', 'empty') or l.verdict is null) as failed

@@ -13,8 +13,8 @@ def put(conn: Connection, key: str, text: str, *, now: int) -> None:
 
 
 def untold(conn: Connection) -> dict[str, str]:
-    found = rows(conn, "select key, text from notices where told_at is null order by at, key")
-    return {row["key"]: row["text"] for row in found}
+    notice_rows = rows(conn, "select key, text from notices where told_at is null order by at, key")
+    return {row["key"]: row["text"] for row in notice_rows}
 
 
 def told(conn: Connection, keys: Iterable[str], *, now: int) -> None:
@@ -27,9 +27,9 @@ def clear(conn: Connection, prefix: str) -> None:
     conn.execute("delete from notices where substr(key, 1, length(?1)) = ?1", (prefix,))
 
 
-def merge_key(project_id: int, other: int) -> str:
+def merge_key(project_id: int, other_id: int) -> str:
     """The key of the offer to make two projects one."""
-    return f"merge:{min(project_id, other)}:{max(project_id, other)}"
+    return f"merge:{min(project_id, other_id)}:{max(project_id, other_id)}"
 
 
 def drop_merges(conn: Connection, project_id: int) -> None:

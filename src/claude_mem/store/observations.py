@@ -25,7 +25,9 @@ HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's wo
 NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # a program's, and no person has said anything of it
 CURRENT = "o.superseded_by is null"  # no later rule has taken its place
 _KNOWLEDGE = """(o.type = 'decision' or o.concepts like '%"gotcha"%')"""  # what to know before touching something
-_SCANNED = 2_000  # observations among which decisions and traps are looked for: a start must not wait for more
+_KNOWLEDGE_SCAN_LIMIT = (
+    2_000  # observations among which decisions and traps are looked for: a start must not wait for more
+)
 LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
@@ -160,26 +162,26 @@ def save(
     return int(row["id"])
 
 
-_SAVED = "created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
+_RECENTLY_SAVED_BY_AGENTS = "created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
 
 
 def count_saved(conn: Connection, *, since: int) -> int:
     """By agents, in whatever projects: who floods memory would only have to name another each time."""
-    return int(value(conn, f"select count(*) from observations where {_SAVED}", (since,)))
+    return int(value(conn, f"select count(*) from observations where {_RECENTLY_SAVED_BY_AGENTS}", (since,)))
 
 
 def hold_saved(conn: Connection, *, since: int) -> set[int]:
     """They came too fast, one after the other: all of them wait for a person's word. Whose projects they are of."""
-    held = f"update observations set trust = 'suspect', why = 'burst' where {_SAVED} and {NOBODYS}"
-    return {row["project_id"] for row in rows(conn, f"{held} returning project_id", (since,))}
+    sql = f"update observations set trust = 'suspect', why = 'burst' where {_RECENTLY_SAVED_BY_AGENTS} and {NOBODYS}"
+    return {row["project_id"] for row in rows(conn, f"{sql} returning project_id", (since,))}
 
 
-def note_burst(conn: Connection, project_id: int, why: str, *, since: int, least: int) -> None:
+def note_burst(conn: Connection, project_id: int, why: str, *, since: int, min_count: int) -> None:
     """So many held ones of one source in so short a time: a person should know when deciding about them."""
-    same = f"project_id = ? and created_at > ? and trust = 'external' and why = ? and {NOBODYS}"
-    given = (project_id, since, why)
-    if value(conn, f"select count(*) from observations where {same}", given) >= least:
-        conn.execute(f"update observations set why = 'burst, ' || why where {same}", given)
+    same_source = f"project_id = ? and created_at > ? and trust = 'external' and why = ? and {NOBODYS}"
+    params = (project_id, since, why)
+    if value(conn, f"select count(*) from observations where {same_source}", params) >= min_count:
+        conn.execute(f"update observations set why = 'burst, ' || why where {same_source}", params)
 
 
 def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
@@ -280,42 +282,42 @@ _PROMPTS = """
 """
 QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
 # One row in full. The closing message is long, may rest on something from outside, and is in no list.
-_IN_FULL = {**QUERIES, "summary": _SUMMARIES.replace("o.outcome,", "o.outcome, o.closing, o.closing_trust,")}
+_FULL_QUERIES = {**QUERIES, "summary": _SUMMARIES.replace("o.outcome,", "o.outcome, o.closing, o.closing_trust,")}
 
 
 def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = "") -> list[Row]:
     """Newest first. Only observations have a type."""
     where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
-    found = rows(
+    items = rows(
         conn,
         f"{QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
         {"project": project, "type": type_, "limit": limit, "offset": offset},
     )
-    return [loaded(row) for row in found]
+    return [loaded(row) for row in items]
 
 
 def get(conn: Connection, kind: str, row_id: int) -> Row:
-    row = one(conn, f"{_IN_FULL[kind]} and o.id = ?", (row_id,))
+    row = one(conn, f"{_FULL_QUERIES[kind]} and o.id = ?", (row_id,))
     if row is None:
-        raise NotFound(f"there is no {kind} {row_id}", hint=_where_it_went(conn, kind, row_id))
-    return _with_summary(conn, [loaded(row)])[0] if kind == "observation" else loaded(row)
+        raise NotFound(f"there is no {kind} {row_id}", hint=_not_found_hint(conn, kind, row_id))
+    return _add_summary_ids(conn, [loaded(row)])[0] if kind == "observation" else loaded(row)
 
 
-def _where_it_went(conn: Connection, kind: str, row_id: int) -> str:
+def _not_found_hint(conn: Connection, kind: str, row_id: int) -> str:
     """A forgotten one is as good as not there, but whoever asks for it by its number may want it back."""
-    kept = kind == "observation" and value(conn, "select 1 from attic where observation_id = ?", (row_id,))
-    undo = f"it was forgotten: `claude-mem forget --undo {row_id}` brings it back"
-    return undo if kept else "`claude-mem list` shows what there is"
+    is_restorable = kind == "observation" and value(conn, "select 1 from attic where observation_id = ?", (row_id,))
+    undo_hint = f"it was forgotten: `claude-mem forget --undo {row_id}` brings it back"
+    return undo_hint if is_restorable else "`claude-mem list` shows what there is"
 
 
 def get_many(conn: Connection, ids: list[int]) -> list[Row]:
     """In the order asked for; what does not exist is left out."""
-    found = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (dump(ids),))
-    by_id = {row["id"]: row for row in _with_summary(conn, [loaded(row) for row in found])}
-    return [by_id[wanted] for wanted in ids if wanted in by_id]
+    observation_rows = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (dump(ids),))
+    by_id = {row["id"]: row for row in _add_summary_ids(conn, [loaded(row) for row in observation_rows])}
+    return [by_id[observation_id] for observation_id in ids if observation_id in by_id]
 
 
-def _with_summary(conn: Connection, found: list[Row]) -> list[Row]:
+def _add_summary_ids(conn: Connection, observations: list[Row]) -> list[Row]:
     """Return observations, each with the id of the summary that holds its turn's closing message, if one does."""
     summaries = rows(
         conn,
@@ -323,72 +325,88 @@ def _with_summary(conn: Connection, found: list[Row]) -> list[Row]:
         select o.id, y.id as summary_id from observations o join session_summaries y on y.turn_id = o.turn_id
          where o.id in (select value from json_each(?)) and y.closing != ''
         """,
-        (dump([row["id"] for row in found]),),
+        (dump([row["id"] for row in observations]),),
     )
-    ids = {row["id"]: row["summary_id"] for row in summaries}
-    return [{**row, "summary_id": ids.get(row["id"])} for row in found]
+    summary_ids = {row["id"]: row["summary_id"] for row in summaries}
+    return [{**row, "summary_id": summary_ids.get(row["id"])} for row in observations]
 
 
 def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
-    found = rows(conn, f"{_IN_FULL[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
-    return [loaded(row) for row in found]
+    items = rows(conn, f"{_FULL_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
+    return [loaded(row) for row in items]
 
 
 def recent(
-    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
     """Return the newest observations of these projects that may be shown unasked, pinned ones and rules apart."""
-    return _newest(
-        conn, project_ids, "not o.pinned and o.type != 'rule'", limit=limit, after_id=after_id, but_session=but_session
+    return _newest_injectable(
+        conn,
+        project_ids,
+        "not o.pinned and o.type != 'rule'",
+        limit=limit,
+        after_id=after_id,
+        exclude_session_id=exclude_session_id,
     )
 
 
 def pinned(
-    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
     """Return the newest pinned observations that may be shown unasked, rules apart."""
-    return _newest(
-        conn, project_ids, "o.pinned and o.type != 'rule'", limit=limit, after_id=after_id, but_session=but_session
+    return _newest_injectable(
+        conn,
+        project_ids,
+        "o.pinned and o.type != 'rule'",
+        limit=limit,
+        after_id=after_id,
+        exclude_session_id=exclude_session_id,
     )
 
 
 def rules(
-    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
     """Return the rules that hold and may be shown unasked: pinned ones, then the newest."""
-    found = _newest(conn, project_ids, "o.type = 'rule'", limit=limit, after_id=after_id, but_session=but_session)
-    return sorted(found, key=lambda row: -row["pinned"])
+    rule_rows = _newest_injectable(
+        conn, project_ids, "o.type = 'rule'", limit=limit, after_id=after_id, exclude_session_id=exclude_session_id
+    )
+    return sorted(rule_rows, key=lambda row: -row["pinned"])
 
 
 def knowledge(
-    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, but_session: int = 0
+    conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
     """Return the newest decisions and traps that may be shown unasked, pinned ones apart."""
-    among = f"""not o.pinned and {_KNOWLEDGE} and o.created_at >= coalesce(
+    condition = f"""not o.pinned and {_KNOWLEDGE} and o.created_at >= coalesce(
         (select created_at from observations where project_id = o.project_id and not forgotten
-          order by created_at desc limit 1 offset {_SCANNED}), 0)"""
-    return _newest(conn, project_ids, among, limit=limit, after_id=after_id, but_session=but_session)
+          order by created_at desc limit 1 offset {_KNOWLEDGE_SCAN_LIMIT}), 0)"""
+    return _newest_injectable(
+        conn, project_ids, condition, limit=limit, after_id=after_id, exclude_session_id=exclude_session_id
+    )
 
 
-def _newest(
-    conn: Connection, project_ids: list[int], which: str, *, limit: int, after_id: int, but_session: int
+def _newest_injectable(
+    conn: Connection, project_ids: list[int], condition: str, *, limit: int, after_id: int, exclude_session_id: int
 ) -> list[Row]:
     """Return observations that may be shown unasked, newest first; each project along its own index."""
-    found: list[Row] = []
+    candidates: list[Row] = []
     for project_id in project_ids:
-        found += rows(
+        candidates += rows(
             conn,
             f"""{_WITH_KEY} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
-                and {which} and {CURRENT} and {TELLABLE}
+                and {condition} and {CURRENT} and {TELLABLE}
                 order by o.created_at desc, o.id desc limit ?""",
-            (project_id, after_id, but_session, limit),
+            (project_id, after_id, exclude_session_id, limit),
         )
-    return [loaded(row) for row in sorted(found, key=_age, reverse=True)[:limit]]
+    return [loaded(row) for row in sorted(candidates, key=_age_key, reverse=True)[:limit]]
 
 
-def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = "", limit: int) -> list[Row]:
+def by_file(
+    conn: Connection, project_id: int, path: str, *, exclude_content_session_id: str = "", limit: int
+) -> list[Row]:
     """What is known about a file: first what changed it, then what only read it; the newest first."""
-    found = rows(
+    observations = rows(
         conn,
         f"""{_OBSERVATIONS} and {TELLABLE} and o.superseded_by is null
             and coalesce(s.content_session_id, '') != :but
@@ -397,14 +415,14 @@ def by_file(conn: Connection, project_id: int, path: str, *, but_session: str = 
                             and d.kind = 'observation' and d.project_id = :project)
             order by exists (select 1 from json_each(o.files_modified) where value = :path) desc,
                      o.created_at desc, o.id desc limit :limit""",
-        {"project": project_id, "but": but_session or "\0", "path": path, "limit": limit},
+        {"project": project_id, "but": exclude_content_session_id or "\0", "path": path, "limit": limit},
     )
-    return [loaded(row) for row in found]
+    return [loaded(row) for row in observations]
 
 
 def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
     """Of turns that met an error: what tells how it was solved, the newest first."""
-    found = rows(
+    observations = rows(
         conn,
         f"""{_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
             and {TELLABLE}
@@ -413,30 +431,30 @@ def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
             order by o.key like 'fix:%' desc, o.created_at desc, o.id desc""",
         (dump(turn_ids),),
     )
-    return [loaded(row) for row in found]
+    return [loaded(row) for row in observations]
 
 
-def last_summary(conn: Connection, project_ids: list[int], *, but_session: int = 0) -> Row | None:
-    found: list[Row] = []
+def last_summary(conn: Connection, project_ids: list[int], *, exclude_session_id: int = 0) -> Row | None:
+    summaries: list[Row] = []
     for project_id in project_ids:  # one at a time: only with an equals sign does the index give them in order
-        found += rows(
+        summaries += rows(
             conn,
             f"""{_SUMMARIES} and o.project_id = ? and o.session_id != ?
                 and {TELLABLE} order by o.created_at desc, o.id desc limit 1""",
-            (project_id, but_session),
+            (project_id, exclude_session_id),
         )
-    return loaded(max(found, key=_age)) if found else None
+    return loaded(max(summaries, key=_age_key)) if summaries else None
 
 
-def _age(row: Row) -> tuple[int, int]:
+def _age_key(row: Row) -> tuple[int, int]:
     return row["created_at"], row["id"]
 
 
 def settled(conn: Connection, turn_id: int) -> frozenset[str]:
     """The keys in a turn that are a person's: corrected, judged or forgotten. Nothing may speak for them again."""
-    theirs = "forgotten or trust = 'user' or verdict != ''"
-    found = rows(conn, f"select key from observations where turn_id = ? and ({theirs})", (turn_id,))
-    return frozenset(row["key"] for row in found)
+    owned_by_user = "forgotten or trust = 'user' or verdict != ''"
+    key_rows = rows(conn, f"select key from observations where turn_id = ? and ({owned_by_user})", (turn_id,))
+    return frozenset(row["key"] for row in key_rows)
 
 
 def is_refined(conn: Connection, turn_id: int) -> bool:
@@ -453,7 +471,7 @@ def is_refined(conn: Connection, turn_id: int) -> bool:
 
 def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
     """What is remembered already and may be told, newest first: of this session, and of others in the project."""
-    found = rows(
+    title_rows = rows(
         conn,
         f"""
         select title from observations o
@@ -463,14 +481,14 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
         """,
         (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),
     )
-    return [row["title"] for row in found]
+    return [row["title"] for row in title_rows]
 
 
-def last_turns(conn: Connection, project_ids: list[int], *, limit: int, but_session: int = 0) -> list[Row]:
+def last_turns(conn: Connection, project_ids: list[int], *, limit: int, exclude_session_id: int = 0) -> list[Row]:
     """Return what the newest summaries of these projects asked, reached and left open, the newest first."""
-    found: list[Row] = []
+    summaries: list[Row] = []
     for project_id in project_ids:
-        found += rows(
+        summaries += rows(
             conn,
             f"""
             select o.id, o.session_id, o.prompt_number, o.request, o.completed, o.next_steps, o.notes, o.outcome,
@@ -479,9 +497,9 @@ def last_turns(conn: Connection, project_ids: list[int], *, limit: int, but_sess
              where o.project_id = ? and o.session_id != ? and {TELLABLE}
              order by o.created_at desc, o.id desc limit ?
             """,
-            (project_id, but_session, limit),
+            (project_id, exclude_session_id, limit),
         )
-    return [loaded(row) for row in sorted(found, key=_age, reverse=True)[:limit]]
+    return [loaded(row) for row in sorted(summaries, key=_age_key, reverse=True)[:limit]]
 
 
 def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:
@@ -499,8 +517,8 @@ def count_since(conn: Connection, project_id: int, at: int) -> tuple[int, int]:
     sql = (
         "select count(*) as known, sum(created_at > ?) as new from observations where project_id = ? and not forgotten"
     )
-    found = one(conn, sql, (at, project_id))
-    return (found["known"], found["new"] or 0) if found else (0, 0)
+    counts = one(conn, sql, (at, project_id))
+    return (counts["known"], counts["new"] or 0) if counts else (0, 0)
 
 
 def newest_id(conn: Connection) -> int:
@@ -539,5 +557,5 @@ def dump(items: Any) -> str:
 
 def loaded(row: Row) -> Row:
     """Return a row as it is shown: lists decoded, and without the labels that version 0.1.0 stored with a summary."""
-    told = {name: unlabelled(name, row[name]) or None for name in SUMMARY_FIELDS if row.get(name)}
-    return {name: msgspec.json.decode(item) if name in LISTS else item for name, item in row.items()} | told
+    summary_texts = {name: unlabelled(name, row[name]) or None for name in SUMMARY_FIELDS if row.get(name)}
+    return {name: msgspec.json.decode(item) if name in LISTS else item for name, item in row.items()} | summary_texts

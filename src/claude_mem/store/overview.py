@@ -44,7 +44,7 @@ _OBSERVATIONS = "from observations where project_id = ? and not forgotten"
 
 def _span(conn: Connection, project_id: int) -> Row:
     """The first and the last that is known of it. What is saved by hand belongs to no session."""
-    found = one(
+    bounds = one(
         conn,
         f"""
         select (select min(started_at) from sdk_sessions where project_id = ?1) as began,
@@ -54,7 +54,7 @@ def _span(conn: Connection, project_id: int) -> Row:
         """,
         (project_id,),
     )
-    times = [at for at in (found or {}).values() if at is not None]
+    times = [at for at in (bounds or {}).values() if at is not None]
     return {"first_at": min(times, default=None), "last_at": max(times, default=None)}
 
 
@@ -63,7 +63,7 @@ def _span(conn: Connection, project_id: int) -> Row:
 
 def files(conn: Connection, project_id: int, under: str) -> list[Row]:
     """One level of the tree of files that something is known about: folders first, each with what lies below it."""
-    found = rows(
+    level_rows = rows(
         conn,
         """
         select substr(path, :skip, instr(substr(path, :skip) || '/', '/')) as part,
@@ -71,18 +71,20 @@ def files(conn: Connection, project_id: int, under: str) -> list[Row]:
                max(newest_at) as newest_at
           from known_files where project_id = :project and path >= :under and path < :beyond group by part
         """,
-        {"project": project_id, "under": under, "skip": len(under) + 1, "beyond": _beyond(under)},
+        {"project": project_id, "under": under, "skip": len(under) + 1, "beyond": _prefix_end(under)},
     )
-    shown = [_entry(row, under) for row in found]
-    return sorted(shown, key=lambda row: (row["kind"] == "file", row["path"].startswith(OUTSIDE), row["name"].lower()))
+    entries = [_tree_entry(row, under) for row in level_rows]
+    return sorted(
+        entries, key=lambda row: (row["kind"] == "file", row["path"].startswith(OUTSIDE), row["name"].lower())
+    )
 
 
-def _beyond(under: str) -> str:
+def _prefix_end(under: str) -> str:
     """The first text after everything that begins so."""
     return under[:-1] + chr(ord(under[-1]) + 1) if under else "\U0010ffff"
 
 
-def _entry(row: Row, under: str) -> Row:
+def _tree_entry(row: Row, under: str) -> Row:
     """A folder in which there is only one other is shown together with it."""
     counts = {name: row[name] for name in ("edited", "read", "newest_at")}
     if not row["part"].endswith("/"):
@@ -97,17 +99,17 @@ def _entry(row: Row, under: str) -> Row:
 
 def days(conn: Connection, project_id: int, year: int) -> list[Row]:
     """What was done on each day of a year, where we are; days without anything are left out."""
-    starts = _midnights(year)
-    whole = {"project": project_id, "begin": starts[0], "end": starts[-1]}
-    then = "s.project_id = :project and s.last_event_at >= :begin and s.started_at < :end"
-    begun = _times(conn, f"select s.started_at from sdk_sessions s where {then}", whole)
-    opened = _times(
-        conn, f"select t.opened_at from sdk_sessions s join turns t on t.session_id = s.id where {then}", whole
+    midnights = _midnights(year)
+    params = {"project": project_id, "begin": midnights[0], "end": midnights[-1]}
+    in_year = "s.project_id = :project and s.last_event_at >= :begin and s.started_at < :end"
+    session_starts = _fetch_times(conn, f"select s.started_at from sdk_sessions s where {in_year}", params)
+    turn_starts = _fetch_times(
+        conn, f"select t.opened_at from sdk_sessions s join turns t on t.session_id = s.id where {in_year}", params
     )
     counts = {
-        "observations": _counted(conn, project_id, starts),
-        "sessions": _by_day(begun, starts),
-        "turns": _by_day(opened, starts),
+        "observations": _count_observations_by_day(conn, project_id, midnights),
+        "sessions": _count_by_day(session_starts, midnights),
+        "turns": _count_by_day(turn_starts, midnights),
     }
     first = date(year, 1, 1)
     return [
@@ -123,28 +125,28 @@ def _midnights(year: int) -> list[int]:
     return [int(datetime(day.year, day.month, day.day).timestamp() * 1000) for day in every]
 
 
-def _times(conn: Connection, sql: str, values: Row) -> Iterable[int]:
+def _fetch_times(conn: Connection, sql: str, values: Row) -> Iterable[int]:
     cursor = conn.cursor()
     cursor.row_trace = None  # thousands of numbers: a dict each would be most of the time
     return (at for (at,) in cursor.execute(sql, values))
 
 
-def _by_day(times: Iterable[int], starts: Sequence[int]) -> Counter[int]:
-    return Counter(bisect_right(starts, at) - 1 for at in times if starts[0] <= at < starts[-1])
+def _count_by_day(times: Iterable[int], midnights: Sequence[int]) -> Counter[int]:
+    return Counter(bisect_right(midnights, at) - 1 for at in times if midnights[0] <= at < midnights[-1])
 
 
-def _counted(conn: Connection, project_id: int, starts: Sequence[int]) -> Counter[int]:
+def _count_observations_by_day(conn: Connection, project_id: int, midnights: Sequence[int]) -> Counter[int]:
     """Counted day by day along the index: of a hundred thousand the times themselves need not be fetched."""
-    found = rows(
+    day_counts = rows(
         conn,
         f"""
         select d.key as day, (select count(*) {_OBSERVATIONS.replace("?", ":project")}
                                  and created_at >= d.value ->> 0 and created_at < d.value ->> 1) as n
           from json_each(:days) d
         """,
-        {"project": project_id, "days": msgspec.json.encode(list(pairwise(starts))).decode()},
+        {"project": project_id, "days": msgspec.json.encode(list(pairwise(midnights))).decode()},
     )
-    return Counter({row["day"]: row["n"] for row in found if row["n"]})
+    return Counter({row["day"]: row["n"] for row in day_counts if row["n"]})
 
 
 # --- by session ------------------------------------------------------------------------------------------------------

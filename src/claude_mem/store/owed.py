@@ -30,17 +30,17 @@ DROPPING = {
 
 def listing(conn: Connection) -> list[Row]:
     """Those that were given up first, then by when they are due."""
-    found = rows(
+    job_rows = rows(
         conn,
         "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
         " order by dead desc, due_at limit ?",
         (MOST,),
     )
-    return [_described(conn, row) for row in found]
+    return [_describe(conn, row) for row in job_rows]
 
 
 def counts(conn: Connection) -> Row:
-    found = one(
+    job_counts = one(
         conn,
         """
         select count(*) filter (where not dead and error is null) as waiting,
@@ -49,18 +49,18 @@ def counts(conn: Connection) -> Row:
           from jobs
         """,
     )
-    assert found is not None
-    return found
+    assert job_counts is not None
+    return job_counts
 
 
-def _described(conn: Connection, row: Row) -> Row:
-    about, session_id = _ABOUT.get(row["kind"], _unknown)(conn, _number(row["subject"]))
-    shown = {name: row[name] for name in ("id", "kind", "due_at", "attempts", "error", "created_at")}
+def _describe(conn: Connection, row: Row) -> Row:
+    about, session_id = _DESCRIBERS.get(row["kind"], _describe_unknown)(conn, _subject_number(row["subject"]))
+    fields = {name: row[name] for name in ("id", "kind", "due_at", "attempts", "error", "created_at")}
     dropping = DROPPING.get(row["kind"], "") if row["dead"] else ""
-    return {**shown, "dead": bool(row["dead"]), "about": about, "session_id": session_id, "dropping": dropping}
+    return {**fields, "dead": bool(row["dead"]), "about": about, "session_id": session_id, "dropping": dropping}
 
 
-def _number(subject: str) -> int:
+def _subject_number(subject: str) -> int:
     head = subject.partition(".")[0]
     return int(head) if head.isdigit() and len(head) < 19 else 0
 
@@ -70,7 +70,7 @@ def _number(subject: str) -> int:
 About = tuple[str, int | None]
 
 
-def _turn(doing: str) -> Callable[[Connection, int], About]:
+def _describe_turn(doing: str) -> Callable[[Connection, int], About]:
     def about(conn: Connection, turn_id: int) -> About:
         row = one(conn, "select session_id, number from turns where id = ?", (turn_id,))
         if row is None:
@@ -91,37 +91,37 @@ def _session_name(conn: Connection, session_id: int) -> str:
     return f"“{row['title']}” ({row['name']})" if row["title"] else f"session {session_id} ({row['name']})"
 
 
-def _session(conn: Connection, session_id: int) -> About:
-    known = bool(value(conn, "select 1 from sdk_sessions where id = ?", (session_id,)))
-    return f"read the transcript of {_session_name(conn, session_id)}", session_id if known else None
+def _describe_session(conn: Connection, session_id: int) -> About:
+    exists = bool(value(conn, "select 1 from sdk_sessions where id = ?", (session_id,)))
+    return f"read the transcript of {_session_name(conn, session_id)}", session_id if exists else None
 
 
-def _project(conn: Connection, project_id: int) -> About:
+def _describe_project(conn: Connection, project_id: int) -> About:
     name = value(conn, "select name from projects where id = ?", (project_id,))
     return f"write the start context of {name or 'a project that is gone'}", None
 
 
-def _import(conn: Connection, import_id: int) -> About:
+def _describe_import(conn: Connection, import_id: int) -> About:
     return f"bring in {value(conn, 'select path from imports where id = ?', (import_id,)) or 'what is gone'}", None
 
 
-def _file(conn: Connection, file_id: int) -> About:
+def _describe_file(conn: Connection, file_id: int) -> About:
     return f"read {value(conn, 'select path from backfill_files where id = ?', (file_id,)) or 'what is gone'}", None
 
 
-def _unknown(_: Connection, number: int) -> About:
+def _describe_unknown(_: Connection, number: int) -> About:
     return f"something this version does not know ({number})", None
 
 
-_ABOUT: dict[str, Callable[[Connection, int], About]] = {
-    "compress": _turn("make memories of"),
-    jobs.PAST: _turn("make memories of"),
-    jobs.REFINE: _turn("put into better words"),
-    jobs.REWRITE: _turn("rewrite the memories of"),
-    "reconcile": _session,
-    "render": _project,
-    jobs.IMPORT: _import,
-    jobs.BACKFILL: _file,
+_DESCRIBERS: dict[str, Callable[[Connection, int], About]] = {
+    "compress": _describe_turn("make memories of"),
+    jobs.PAST: _describe_turn("make memories of"),
+    jobs.REFINE: _describe_turn("put into better words"),
+    jobs.REWRITE: _describe_turn("rewrite the memories of"),
+    "reconcile": _describe_session,
+    "render": _describe_project,
+    jobs.IMPORT: _describe_import,
+    jobs.BACKFILL: _describe_file,
 }
 
 
@@ -129,17 +129,17 @@ _ABOUT: dict[str, Callable[[Connection, int], About]] = {
 
 
 def retry(conn: Connection, job_id: int, *, now: int) -> None:
-    _given_up(conn, job_id)
+    _get_dead(conn, job_id)
     conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where id = ?", (now, job_id))
 
 
 def drop(conn: Connection, job_id: int, *, now: int) -> str:
     """What that means, in words."""
-    job = _given_up(conn, job_id)
+    job = _get_dead(conn, job_id)
     if job["kind"] not in DROPPING:
         raise Misuse(f"a job of the kind {job['kind']} can't be dropped", hint="try it again, or leave it")
     conn.execute("delete from jobs where id = ?", (job_id,))
-    number = _number(job["subject"])
+    number = _subject_number(job["subject"])
     if job["kind"] in ("compress", jobs.PAST):
         turns.leave(conn, number, now=now)
     elif job["kind"] == jobs.REWRITE:
@@ -152,10 +152,10 @@ def drop(conn: Connection, job_id: int, *, now: int) -> str:
     return DROPPING[job["kind"]]
 
 
-def _given_up(conn: Connection, job_id: int) -> Row:
-    found = one(conn, "select kind, subject, dead, error from jobs where id = ?", (job_id,))
-    if found is None:
+def _get_dead(conn: Connection, job_id: int) -> Row:
+    job = one(conn, "select kind, subject, dead, error from jobs where id = ?", (job_id,))
+    if job is None:
         raise NotFound(f"there is no job {job_id}", hint="it may have been done meanwhile")
-    if not found["dead"]:
+    if not job["dead"]:
         raise Misuse(f"job {job_id} was not given up", hint="it is done by itself")
-    return found
+    return job

@@ -23,23 +23,23 @@ BELONGS = {
     "folders": "project_dirs",
     "repositories": "repositories",
 }
-_PATHS = ("git", "dir")  # kinds of identities that are a path
+_PATH_IDENTITIES = ("git", "dir")  # kinds of identities that are a path
 _UNCOUNTED = ("documents", "repositories")  # what a person is not told of when two are made one
 
 
-def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
+def know(conn: Connection, project: Project, folder: str, *, now: int) -> int:
     """The id of the project, new or known by any of its identities; every identity is remembered."""
-    known = _known_by_identity(conn, found)
-    if known is None and (known := _known_by_name(conn, found)) is not None:
-        conn.execute("update projects set root = ? where id = ?", (found.root, known))
-    if known is None:
+    existing_id = _find_by_identity(conn, project)
+    if existing_id is None and (existing_id := _find_by_name(conn, project)) is not None:
+        conn.execute("update projects set root = ? where id = ?", (project.root, existing_id))
+    if existing_id is None:
         insert = "insert into projects (name, root, created_at) values (?, ?, ?) returning id"
-        known = value(conn, insert, (found.name, found.root, now))
-    project_id = int(known)
-    if found.repository:
-        _settle(conn, found, found.repository, project_id, now=now)
-    _offer_group(conn, found, project_id, now=now)
-    for identity in found.every_identity:
+        existing_id = value(conn, insert, (project.name, project.root, now))
+    project_id = int(existing_id)
+    if project.repository:
+        _record_repository(conn, project, project.repository, project_id, now=now)
+    _offer_group_merge(conn, project, project_id, now=now)
+    for identity in project.every_identity:
         conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, project_id))
     if folder:
         upsert = (
@@ -49,69 +49,73 @@ def know(conn: Connection, found: Project, folder: str, *, now: int) -> int:
     return project_id
 
 
-def find(conn: Connection, wanted: Project) -> int | None:
-    known = _known_by_identity(conn, wanted)
-    return _known_by_name(conn, wanted) if known is None else known
+def find(conn: Connection, project: Project) -> int | None:
+    project_id = _find_by_identity(conn, project)
+    return _find_by_name(conn, project) if project_id is None else project_id
 
 
-def _known_by_identity(conn: Connection, wanted: Project) -> int | None:
-    for identity in wanted.every_identity:
-        known = _named(conn, identity)
-        if known is not None and not _is_mistaken(conn, wanted, identity, known):
-            return known
-    former = _named(conn, wanted.former) if wanted.former else None
-    return former if former is not None and show(conn, former)["root"] == wanted.root else None
+def _find_by_identity(conn: Connection, project: Project) -> int | None:
+    for identity in project.every_identity:
+        project_id = _find_alias(conn, identity)
+        if project_id is not None and not _is_false_match(conn, project, identity, project_id):
+            return project_id
+    former_id = _find_alias(conn, project.former) if project.former else None
+    return former_id if former_id is not None and show(conn, former_id)["root"] == project.root else None
 
 
-def _named(conn: Connection, identity: str) -> int | None:
-    known = value(conn, "select project_id from project_aliases where identity = ?", (identity,))
-    return None if known is None else int(known)
+def _find_alias(conn: Connection, identity: str) -> int | None:
+    project_id = value(conn, "select project_id from project_aliases where identity = ?", (identity,))
+    return None if project_id is None else int(project_id)
 
 
-def _is_mistaken(conn: Connection, wanted: Project, identity: str, known: int) -> bool:
+def _is_false_match(conn: Connection, project: Project, identity: str, project_id: int) -> bool:
     """Whether an identity only seems to be that of this repository."""
-    if wanted.repository is None:
+    if project.repository is None:
         return False
     if identity.startswith(REMOTE):
-        return not _may_join(conn, wanted.repository, known)
+        return not _may_join(conn, project.repository, project_id)
     if identity.startswith(GIT):
-        return repositories.was_replaced(conn, wanted.repository)
-    return identity.startswith(MADE) and repositories.is_copy(conn, wanted.repository)
+        return repositories.was_replaced(conn, project.repository)
+    return identity.startswith(MADE) and repositories.is_copy(conn, project.repository)
 
 
-def _may_join(conn: Connection, repository: Repository, known: int) -> bool:
+def _may_join(conn: Connection, repository: Repository, project_id: int) -> bool:
     """Whether a repository that names a project's remote is more than a claim: it lies where that project lay (cloned
     again), in the same git folder (a submodule in a worktree), or the project has not been seen in any folder here."""
     return (
-        _named(conn, f"{GIT}{repository.git_dir}") == known
-        or repositories.has_sibling(conn, repository, known)
-        or not _is_seen_here(conn, known)
+        _find_alias(conn, f"{GIT}{repository.git_dir}") == project_id
+        or repositories.has_sibling(conn, repository, project_id)
+        or not _has_local_folder(conn, project_id)
     )
 
 
-def _is_seen_here(conn: Connection, project_id: int) -> bool:
+def _has_local_folder(conn: Connection, project_id: int) -> bool:
     """Whether a project has, or had, a folder on this machine; what was only imported waits for its first one."""
-    known = """
+    query = """
         select exists (select 1 from repositories where project_id = ?1)
             or exists (select 1 from project_dirs where project_id = ?1)
         """
-    paths = [path for kind, _, path in (name.partition(":") for name in aliases(conn, project_id)) if kind in _PATHS]
-    return bool(value(conn, known, (project_id,))) or any(map(os.path.lexists, paths))
+    paths = [
+        path
+        for kind, _, path in (name.partition(":") for name in aliases(conn, project_id))
+        if kind in _PATH_IDENTITIES
+    ]
+    return bool(value(conn, query, (project_id,))) or any(map(os.path.lexists, paths))
 
 
-def _known_by_name(conn: Connection, wanted: Project) -> int | None:
+def _find_by_name(conn: Connection, project: Project) -> int | None:
     """What an older claude-mem knew by name only belongs to the first repository of that name; not to one that only
     says that it is called so."""
-    found = value(
+    project_id = value(
         conn,
         """
         select p.id from project_aliases a join projects p on p.id = a.project_id
          where a.identity = ? and p.root = '' and ? != ''
            and not exists (select 1 from project_aliases b where b.project_id = p.id and b.identity not like 'older:%')
         """,
-        (f"{OLDER}{wanted.folder or wanted.name}", wanted.root),
+        (f"{OLDER}{project.folder or project.name}", project.root),
     )
-    return None if found is None else int(found)
+    return None if project_id is None else int(project_id)
 
 
 def by_name(conn: Connection, name: str) -> list[int]:
@@ -123,16 +127,18 @@ def get(conn: Connection, project_id: int) -> Row | None:
 
 
 def show(conn: Connection, project_id: int) -> Row:
-    found = get(conn, project_id)
-    if found is None:
+    project = get(conn, project_id)
+    if project is None:
         raise NotFound(f"there is no project {project_id}", hint="`claude-mem project list` shows what there is")
-    return found
+    return project
 
 
 def aliases(conn: Connection, project_id: int) -> list[str]:
     """Everything by which it is recognised."""
-    found = rows(conn, "select identity from project_aliases where project_id = ? order by identity", (project_id,))
-    return [row["identity"] for row in found]
+    alias_rows = rows(
+        conn, "select identity from project_aliases where project_id = ? order by identity", (project_id,)
+    )
+    return [row["identity"] for row in alias_rows]
 
 
 def folders(conn: Connection, project_id: int) -> list[str]:
@@ -164,69 +170,76 @@ def listing(conn: Connection) -> list[Row]:
 # --- repositories that move, and those that take their place ---------------------------------------------------------
 
 
-def _settle(conn: Connection, found: Project, repository: Repository, project_id: int, *, now: int) -> None:
+def _record_repository(
+    conn: Connection, project: Project, repository: Repository, project_id: int, *, now: int
+) -> None:
     """Put down where a repository is now, and what that changes for others."""
     for git_dir in repositories.left_behind(conn, repository, project_id):
-        _follow_move(conn, found, git_dir, repository.git_dir, project_id, now=now)
-    before = _named(conn, f"{GIT}{repository.git_dir}")
-    if before is not None and before != project_id and repositories.was_replaced(conn, repository):
-        _take_place(conn, found, repository, project_id, before, now=now)
-    _leave_foreign_root(conn, _main_root(found, repository.git_dir), project_id)
+        _follow_move(conn, project, git_dir, repository.git_dir, project_id, now=now)
+    previous_id = _find_alias(conn, f"{GIT}{repository.git_dir}")
+    if previous_id is not None and previous_id != project_id and repositories.was_replaced(conn, repository):
+        _replace_repository(conn, project, repository, project_id, previous_id, now=now)
+    _update_taken_root(conn, _main_root(project, repository.git_dir), project_id)
     repositories.note(conn, repository, project_id)
     for other in repositories.related(conn, project_id, repository)[:1]:  # of many clones, the first one
-        text = f"{_called(conn, project_id)} has the same {other['same']} as {_called(conn, other['id'])}."
+        text = f"{_describe(conn, project_id)} has the same {other['same']} as {_describe(conn, other['id'])}."
         _offer_merge(conn, project_id, other["id"], text, now=now)
 
 
-def _offer_group(conn: Connection, found: Project, project_id: int, *, now: int) -> None:
+def _offer_group_merge(conn: Connection, project: Project, project_id: int, *, now: int) -> None:
     """Offer to merge a folder into the one above it that a `.claude-mem.toml` gives a name. The file alone joins
     nothing: it may have come with an archive."""
-    group = _named(conn, f"dir:{found.group}") if found.group else None
-    if group is not None and group != project_id:
-        text = f"{_called(conn, project_id)} lies below {_called(conn, group)}, which is named by a .claude-mem.toml."
-        _offer_merge(conn, project_id, group, text, now=now)
+    group_id = _find_alias(conn, f"dir:{project.group}") if project.group else None
+    if group_id is not None and group_id != project_id:
+        here, above = _describe(conn, project_id), _describe(conn, group_id)
+        text = f"{here} is inside {above}, which a .claude-mem.toml names."
+        _offer_merge(conn, project_id, group_id, text, now=now)
 
 
-def _main_root(found: Project, git_dir: str) -> str:
+def _main_root(project: Project, git_dir: str) -> str:
     """The work tree of the repository itself, also where a linked worktree is at hand."""
-    return str(Path(git_dir).parent) if Path(git_dir).name == ".git" else found.root
+    return str(Path(git_dir).parent) if Path(git_dir).name == ".git" else project.root
 
 
-def _follow_move(conn: Connection, found: Project, old: str, new: str, project_id: int, *, now: int) -> None:
+def _follow_move(
+    conn: Connection, project: Project, old_git_dir: str, new_git_dir: str, project_id: int, *, now: int
+) -> None:
     """Forget the path that a git folder left: what comes there next is something else. Its folders moved along."""
-    repositories.drop(conn, old)
-    conn.execute("delete from project_aliases where identity = ? and project_id = ?", (f"{GIT}{old}", project_id))
-    known_root, root = show(conn, project_id)["root"], _main_root(found, new)
-    old_root = str(Path(old).parent) if Path(old).name == ".git" else known_root
+    repositories.drop(conn, old_git_dir)
+    conn.execute(
+        "delete from project_aliases where identity = ? and project_id = ?", (f"{GIT}{old_git_dir}", project_id)
+    )
+    known_root, root = show(conn, project_id)["root"], _main_root(project, new_git_dir)
+    old_root = str(Path(old_git_dir).parent) if Path(old_git_dir).name == ".git" else known_root
     for folder in _folders_below(conn, project_id, old_root) if old_root else ():
-        moved = root + folder.removeprefix(old_root)
-        conn.execute("update or replace project_dirs set dir = ? where dir = ?", (moved, folder))
+        new_folder = root + folder.removeprefix(old_root)
+        conn.execute("update or replace project_dirs set dir = ? where dir = ?", (new_folder, folder))
     if known_root == old_root:
         conn.execute("update projects set root = ? where id = ?", (root, project_id))
-    _render_again(conn, project_id, now=now)
+    _enqueue_render(conn, project_id, now=now)
 
 
-def _take_place(
-    conn: Connection, found: Project, repository: Repository, project_id: int, before: int, *, now: int
+def _replace_repository(
+    conn: Connection, project: Project, repository: Repository, project_id: int, previous_id: int, *, now: int
 ) -> None:
     """A repository lies where one of another project lay: the path and the folders below it are its own now."""
     conn.execute(
         "update project_aliases set project_id = ? where identity = ?", (project_id, f"{GIT}{repository.git_dir}")
     )
     repositories.drop(conn, repository.git_dir)
-    for folder in _folders_below(conn, before, _main_root(found, repository.git_dir)):
+    for folder in _folders_below(conn, previous_id, _main_root(project, repository.git_dir)):
         conn.execute("delete from project_dirs where dir = ?", (folder,))
-    for changed in (before, project_id):
-        _render_again(conn, changed, now=now)
-    if not repositories.is_seen(conn, before):
-        text = f"{_called(conn, project_id)} is a new repository where {_called(conn, before)} was."
-        _offer_merge(conn, project_id, before, text, now=now)
+    for changed_id in (previous_id, project_id):
+        _enqueue_render(conn, changed_id, now=now)
+    if not repositories.is_seen(conn, previous_id):
+        text = f"{_describe(conn, project_id)} is a new repository where {_describe(conn, previous_id)} was."
+        _offer_merge(conn, project_id, previous_id, text, now=now)
 
 
-def _leave_foreign_root(conn: Connection, root: str, project_id: int) -> None:
+def _update_taken_root(conn: Connection, root: str, project_id: int) -> None:
     """A project whose root has become another's is at home where it was seen last."""
     own = show(conn, project_id)["root"]
-    if own != root and _named(conn, f"{GIT}{own}/.git") not in (None, project_id):
+    if own != root and _find_alias(conn, f"{GIT}{own}/.git") not in (None, project_id):
         conn.execute("update projects set root = ? where id = ?", (root, project_id))
 
 
@@ -234,22 +247,22 @@ def _folders_below(conn: Connection, project_id: int, root: str) -> list[str]:
     return [folder for folder in folders(conn, project_id) if Path(folder).is_relative_to(root)]
 
 
-def _render_again(conn: Connection, project_id: int, *, now: int) -> None:
+def _enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
     """Have its start context written where its folders are now, and removed where they were."""
     jobs.ask(conn, "render", f"{project_id}.moved.{now}", now=now)
 
 
-def _called(conn: Connection, project_id: int) -> str:
+def _describe(conn: Connection, project_id: int) -> str:
     """For people: its number, its name, and where it lies."""
     row = show(conn, project_id)
     return f"project {project_id}, {shorten(plain(row['name']), 60)} ({shorten(plain(row['root']), 200)})"
 
 
-def _offer_merge(conn: Connection, project_id: int, other: int, text: str, *, now: int) -> None:
+def _offer_merge(conn: Connection, project_id: int, other_id: int, text: str, *, now: int) -> None:
     """Tell a person, once, how to make two projects one. Nothing joins them by itself: anyone can copy a history."""
-    key = notices.merge_key(project_id, other)
-    how = f"If they are one project, `{merge_command(project_id, other)}` joins their memories."
-    notices.put(conn, key, f"claude-mem: {text} {how}", now=now)
+    key = notices.merge_key(project_id, other_id)
+    instruction = f"If they are one project, `{merge_command(project_id, other_id)}` joins their memories."
+    notices.put(conn, key, f"claude-mem: {text} {instruction}", now=now)
 
 
 def merge_command(source: int, target: int) -> str:
@@ -258,14 +271,14 @@ def merge_command(source: int, target: int) -> str:
 
 def related(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
     """Other projects that have the `same` remote or first commit, each with the command that makes them one."""
-    others = repositories.related(conn, project_id, repository)
-    return [{**row, "command": merge_command(project_id, row["id"]) if project_id else ""} for row in others]
+    related_rows = repositories.related(conn, project_id, repository)
+    return [{**row, "command": merge_command(project_id, row["id"]) if project_id else ""} for row in related_rows]
 
 
-def here(conn: Connection, place: Project) -> Row:
+def here(conn: Connection, project: Project) -> Row:
     """The project of a folder, if it is known yet, and those it may have to be joined with."""
-    project_id = find(conn, place)
-    return {"id": project_id, "related": related(conn, project_id or 0, place.repository)}
+    project_id = find(conn, project)
+    return {"id": project_id, "related": related(conn, project_id or 0, project.repository)}
 
 
 # --- changing --------------------------------------------------------------------------------------------------------
@@ -287,33 +300,33 @@ def would_move(conn: Connection, source: int, target: int) -> Row:
 
 def _count(conn: Connection, table: str, project_id: int) -> int:
     """What is seen: of a forgotten observation only an empty row is left."""
-    seen = "and not forgotten" if table == "observations" else ""
-    return int(value(conn, f"select count(*) from {table} where project_id = ? {seen}", (project_id,)))
+    visible = "and not forgotten" if table == "observations" else ""
+    return int(value(conn, f"select count(*) from {table} where project_id = ? {visible}", (project_id,)))
 
 
 def merge(conn: Connection, source: int, target: int) -> Row:
     """Everything of the one becomes the other's, which is known by all that either was known by. The one is gone."""
-    found = would_move(conn, source, target)
-    untouched = rows(conn, "select kind, row_id from stale")
+    preview = would_move(conn, source, target)
+    index_queue = rows(conn, "select kind, row_id from stale")
     for table in BELONGS.values():
         conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
-    _move_files(conn, source, target)
+    _move_known_files(conn, source, target)
     conn.execute("delete from trusted_sources where project_id = ?", (source,))  # trust is not handed on
-    _move_away(conn, source, target)
+    _move_deleted_rows(conn, source, target)
     conn.execute(
         """
         update projects set created_at = min(created_at, ?2), root = iif(root = '', ?3, root) where id = ?1
         """,
-        (target, found["from"]["created_at"], found["from"]["root"]),
+        (target, preview["from"]["created_at"], preview["from"]["root"]),
     )
     conn.execute("delete from projects where id = ?", (source,))
     notices.drop_merges(conn, source)
-    _index_stays(conn, target, untouched)
+    _restore_index_queue(conn, target, index_queue)
     rules.link(conn, target)
-    return {**found, "into": show(conn, target)}
+    return {**preview, "into": show(conn, target)}
 
 
-def _move_away(conn: Connection, source: int, target: int) -> None:
+def _move_deleted_rows(conn: Connection, source: int, target: int) -> None:
     """What was forgotten and may be brought back belongs to the other as well then."""
     conn.execute(
         """
@@ -326,7 +339,7 @@ def _move_away(conn: Connection, source: int, target: int) -> None:
     )
 
 
-def _move_files(conn: Connection, source: int, target: int) -> None:
+def _move_known_files(conn: Connection, source: int, target: int) -> None:
     """All at once: a trigger for each document takes a minute where there are many."""
     conn.execute(
         """
@@ -339,14 +352,12 @@ def _move_files(conn: Connection, source: int, target: int) -> None:
     conn.execute("delete from known_files where project_id = ?", (source,))
 
 
-def _index_stays(conn: Connection, target: int, stale_before: list[Row]) -> None:
+def _restore_index_queue(conn: Connection, target: int, index_queue: list[Row]) -> None:
     """Nothing was reworded, so nothing has to be indexed again; but what is saved by hand has new neighbours."""
-    for kind, table, own in (
+    for kind, table, condition in (
         ("observation", "observations", "turn_id is not null"),
         ("summary", "session_summaries", "1"),
     ):
-        moved = f"select id from {table} where project_id = ? and {own}"
-        conn.execute(f"delete from stale where kind = '{kind}' and row_id in ({moved})", (target,))
-    conn.executemany(
-        "insert or ignore into stale values (?, ?)", [(row["kind"], row["row_id"]) for row in stale_before]
-    )
+        moved_sql = f"select id from {table} where project_id = ? and {condition}"
+        conn.execute(f"delete from stale where kind = '{kind}' and row_id in ({moved_sql})", (target,))
+    conn.executemany("insert or ignore into stale values (?, ?)", [(row["kind"], row["row_id"]) for row in index_queue])

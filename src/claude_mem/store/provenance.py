@@ -18,7 +18,7 @@ MOST_COPIES = 20
 SAME = 0.5  # so much of its words in one place, and the place tells about the same
 _DECODE: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 _WORD = re.compile(r"\w{3,}")
-_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
+_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
 
 
 # --- where it comes from ---------------------------------------------------------------------------------------------
@@ -37,46 +37,53 @@ def origin(conn: Connection, row_id: int) -> Row:
         (row_id,),
     )
     assert row is not None
-    named = [seq for of_fact in msgspec.json.decode(row["sources"]) for seq in of_fact]
+    seqs = [seq for of_fact in msgspec.json.decode(row["sources"]) for seq in of_fact]
     return {
         "project_id": row["project_id"],
         "session": {"id": row["session_id"], "title": row["title"], "host": row["host"]} if row["session_id"] else None,
         "turn": {"id": row["turn_id"], "number": row["number"]} if row["turn_id"] else None,
         "prompt": {"id": row["prompt_id"], "text": shorten(row["text"], PROMPT_TEXT)} if row["prompt_id"] else None,
-        "events": _events(conn, list(dict.fromkeys(named))[:MOST_EVENTS], root=row["root"]),
+        "events": _events(conn, list(dict.fromkeys(seqs))[:MOST_EVENTS], root=row["root"]),
         "events_gone": row["events_gone"] or 0,  # past keeping
     }
 
 
 def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
-    told = f"select {arrival.COLUMNS}, kind, body from events where seq in (select value from json_each(?))"
-    found = arrival.in_order(rows(conn, told, (dump(seqs),)))
-    return [{"seq": row["seq"], "kind": row["kind"], "at": row["at"], **_short(row["body"], root)} for row in found]
+    query = f"select {arrival.COLUMNS}, kind, body from events where seq in (select value from json_each(?))"
+    event_rows = arrival.in_order(rows(conn, query, (dump(seqs),)))
+    return [
+        {"seq": row["seq"], "kind": row["kind"], "at": row["at"], **_event_line(row["body"], root)}
+        for row in event_rows
+    ]
 
 
-def _short(raw: str, root: str) -> Row:
+def _event_line(raw: str, root: str) -> Row:
     """What an event says, in one line; files as they are called within the project."""
     try:
         body = _DECODE.decode(raw)
     except msgspec.MsgspecError:  # of another version
         return {"tool": None, "failed": False, "text": ""}
     if isinstance(body, ToolUsed):
-        return {"tool": body.name, "failed": body.failed, "text": shorten(_within(_given(body), root), EVENT_TEXT)}
-    said = body.text if isinstance(body, Prompted) else ""
-    said = body.message if isinstance(body, Stopped | SubagentStopped) else said
-    return {"tool": None, "failed": False, "text": shorten(said or kind(body).replace("_", " "), EVENT_TEXT)}
+        return {
+            "tool": body.name,
+            "failed": body.failed,
+            "text": shorten(_relative_to_root(_main_argument(body), root), EVENT_TEXT),
+        }
+    text = body.text if isinstance(body, Prompted) else ""
+    text = body.message if isinstance(body, Stopped | SubagentStopped) else text
+    return {"tool": None, "failed": False, "text": shorten(text or kind(body).replace("_", " "), EVENT_TEXT)}
 
 
-def _within(text: str, root: str) -> str:
+def _relative_to_root(text: str, root: str) -> str:
     return text.removeprefix(f"{root.rstrip('/')}/") if root else text
 
 
-def _given(tool: ToolUsed) -> str:
+def _main_argument(tool: ToolUsed) -> str:
     """The one thing that tells most about a call."""
     for name in ("command", "file_path", "notebook_path", "path", "pattern", "query", "url", "prompt", "input"):
-        if isinstance(given := tool.input.get(name), str) and given.strip():
-            return given
-    return next((given for given in tool.input.values() if isinstance(given, str)), "")
+        if isinstance(argument := tool.input.get(name), str) and argument.strip():
+            return argument
+    return next((argument for argument in tool.input.values() if isinstance(argument, str)), "")
 
 
 # --- what lies near it -----------------------------------------------------------------------------------------------
@@ -84,7 +91,7 @@ def _given(tool: ToolUsed) -> str:
 
 def sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
     """Observations of the project about the same files, those with most of them in common first."""
-    found = rows(
+    shared_rows = rows(
         conn,
         """
         select d.row_id as id, count(*) as shared
@@ -96,7 +103,7 @@ def sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
         """,
         (row_id, limit),
     )
-    return get_many(conn, [row["id"] for row in found])
+    return get_many(conn, [row["id"] for row in shared_rows])
 
 
 # --- where its words are ---------------------------------------------------------------------------------------------
@@ -104,8 +111,8 @@ def sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
 
 def index_entries(conn: Connection, row_id: int) -> Row:
     """What makes it findable, and goes with it."""
-    found = one(conn, "select id from documents where kind = 'observation' and row_id = ?", (row_id,))
-    document_id = found["id"] if found else 0
+    document = one(conn, "select id from documents where kind = 'observation' and row_id = ?", (row_id,))
+    document_id = document["id"] if document else 0
     counts = {
         table: int(value(conn, f"select count(*) from {table} where document_id = ?", (document_id,)))
         for table in ("passages", "signals", "vectors")
@@ -113,34 +120,39 @@ def index_entries(conn: Connection, row_id: int) -> Row:
     return {"documents": int(document_id > 0), **counts}
 
 
-def copies(conn: Connection, row: Row, *, turn_id: int | None, but: list[int]) -> list[Row]:
+def copies(conn: Connection, row: Row, *, turn_id: int | None, exclude_ids: list[int]) -> list[Row]:
     """Rows of its turn that stay, with how many of its words each of them has too; those with the most first."""
-    own = _words(" ".join([row["title"] or "", row["subtitle"] or "", row["narrative"] or "", *row["facts"]]))
-    if turn_id is None or not own:
+    own_words = _words(" ".join([row["title"] or "", row["subtitle"] or "", row["narrative"] or "", *row["facts"]]))
+    if turn_id is None or not own_words:
         return []
-    shared = [(len(own & _words(text)), where, row_id) for where, row_id, text in _texts_of_turn(conn, turn_id, but)]
-    telling = sorted((item for item in shared if item[0] >= SAME * len(own)), key=lambda item: -item[0])
+    overlaps = [
+        (len(own_words & _words(text)), where, row_id)
+        for where, row_id, text in _texts_of_turn(conn, turn_id, exclude_ids)
+    ]
+    similar = sorted((item for item in overlaps if item[0] >= SAME * len(own_words)), key=lambda item: -item[0])
     return [
-        {"kind": kind, "id": row_id, "shared": count, "words": len(own)}
-        for count, kind, row_id in telling[:MOST_COPIES]
+        {"kind": kind, "id": row_id, "shared": count, "words": len(own_words)}
+        for count, kind, row_id in similar[:MOST_COPIES]
     ]
 
 
-def _texts_of_turn(conn: Connection, turn_id: int, but: list[int]) -> list[tuple[str, int, str]]:
-    told = "coalesce(" + ", '') || ' ' || coalesce(".join(_SUMMARY) + ", '')"
-    noted = "coalesce(title, '') || ' ' || coalesce(subtitle, '') || ' ' || coalesce(narrative, '') || ' ' || facts"
-    found = rows(
+def _texts_of_turn(conn: Connection, turn_id: int, exclude_ids: list[int]) -> list[tuple[str, int, str]]:
+    summary_text = "coalesce(" + ", '') || ' ' || coalesce(".join(_SUMMARY_COLUMNS) + ", '')"
+    observation_text = (
+        "coalesce(title, '') || ' ' || coalesce(subtitle, '') || ' ' || coalesce(narrative, '') || ' ' || facts"
+    )
+    text_rows = rows(
         conn,
         f"""
-        select 'summary' as kind, id, {told} as text from session_summaries where turn_id = ?1
+        select 'summary' as kind, id, {summary_text} as text from session_summaries where turn_id = ?1
         union all select 'prompt', id, text from user_prompts where turn_id = ?1
-        union all select 'observation', id, {noted} from observations where turn_id = ?1 and not forgotten
+        union all select 'observation', id, {observation_text} from observations where turn_id = ?1 and not forgotten
                      and id not in (select value from json_each(?2))
         union all select 'event', seq, body from events where turn_id = ?1
         """,
-        (turn_id, dump(but)),
+        (turn_id, dump(exclude_ids)),
     )
-    return [(row["kind"], row["id"], row["text"]) for row in found]
+    return [(row["kind"], row["id"], row["text"]) for row in text_rows]
 
 
 def _words(text: str) -> set[str]:
@@ -148,8 +160,8 @@ def _words(text: str) -> set[str]:
 
 
 def turn_of(conn: Connection, row_id: int) -> int | None:
-    found = value(conn, "select turn_id from observations where id = ?", (row_id,))
-    return None if found is None else int(found)
+    turn_id = value(conn, "select turn_id from observations where id = ?", (row_id,))
+    return None if turn_id is None else int(turn_id)
 
 
 def project_of(conn: Connection, row_id: int) -> int:
@@ -158,5 +170,5 @@ def project_of(conn: Connection, row_id: int) -> int:
 
 def kept(conn: Connection, row_id: int) -> Row | None:
     """The content of one that was forgotten, while it can be undone."""
-    found = value(conn, "select content from attic where observation_id = ?", (row_id,))
-    return None if found is None else loaded(msgspec.json.decode(found))
+    content = value(conn, "select content from attic where observation_id = ?", (row_id,))
+    return None if content is None else loaded(msgspec.json.decode(content))

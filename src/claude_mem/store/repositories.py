@@ -29,37 +29,37 @@ def note(conn: Connection, repository: Repository, project_id: int) -> None:
 def was_replaced(conn: Connection, repository: Repository) -> bool:
     """Whether another repository lay at this path before. One that was restored from a backup has another inode but
     the same time; one that was cloned again has another time but the same first commit."""
-    before = one(conn, "select made, root_commit from repositories where git_dir = ?", (repository.git_dir,))
-    if before is None:
+    previous = one(conn, "select made, root_commit from repositories where git_dir = ?", (repository.git_dir,))
+    if previous is None:
         return False
-    known, root_commit = git_files.made_at(before["made"]), before["root_commit"]
-    if known and known == repository.made_at:
+    previous_made_at, root_commit = git_files.made_at(previous["made"]), previous["root_commit"]
+    if previous_made_at and previous_made_at == repository.made_at:
         return False
     if root_commit and root_commit == repository.root_commit:
         return False
-    if known and repository.made_at:
+    if previous_made_at and repository.made_at:
         return not git_files.contains(Path(repository.git_dir), root_commit)
     return bool(root_commit and repository.root_commit)
 
 
 def is_copy(conn: Connection, repository: Repository) -> bool:
     """Whether the folder that this one seems to be still lies where it was last seen."""
-    found = rows(
+    candidates = rows(
         conn, "select git_dir from repositories where made = ? and git_dir != ?", (repository.made, repository.git_dir)
     )
-    return any(git_files.is_elsewhere(repository, row["git_dir"]) for row in found)
+    return any(git_files.is_elsewhere(repository, row["git_dir"]) for row in candidates)
 
 
 def left_behind(conn: Connection, repository: Repository, project_id: int) -> list[str]:
     """Paths at which this git folder was seen and is no longer: it was moved."""
     if not repository.made:
         return []
-    found = rows(
+    candidates = rows(
         conn,
         "select git_dir from repositories where made = ? and project_id = ? and git_dir != ?",
         (repository.made, project_id, repository.git_dir),
     )
-    return [row["git_dir"] for row in found if not git_files.is_at(repository, row["git_dir"])]
+    return [row["git_dir"] for row in candidates if not git_files.is_at(repository, row["git_dir"])]
 
 
 def drop(conn: Connection, git_dir: str) -> None:
@@ -68,8 +68,8 @@ def drop(conn: Connection, git_dir: str) -> None:
 
 def is_seen(conn: Connection, project_id: int) -> bool:
     """Whether any repository of a project is where it was last seen, as far as is known."""
-    found = rows(conn, "select git_dir, made from repositories where project_id = ?", (project_id,))
-    return any(git_files.is_at(Repository(row["git_dir"], row["made"], ""), row["git_dir"]) for row in found)
+    repository_rows = rows(conn, "select git_dir, made from repositories where project_id = ?", (project_id,))
+    return any(git_files.is_at(Repository(row["git_dir"], row["made"], ""), row["git_dir"]) for row in repository_rows)
 
 
 def related(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
@@ -102,7 +102,9 @@ def related(conn: Connection, project_id: int, repository: Repository | None = N
 
 def has_sibling(conn: Connection, repository: Repository, project_id: int) -> bool:
     """Whether a repository of this project lies in the same git folder: a submodule has one there for each worktree."""
-    inside = _SUBMODULE.match(repository.git_dir)
-    known = rows(conn, "select git_dir from repositories where project_id = ?", (project_id,)) if inside else []
-    others = [_SUBMODULE.match(row["git_dir"]) for row in known]
-    return any(other is not None and inside is not None and other[1] == inside[1] for other in others)
+    own_match = _SUBMODULE.match(repository.git_dir)
+    repository_rows = (
+        rows(conn, "select git_dir from repositories where project_id = ?", (project_id,)) if own_match else []
+    )
+    other_matches = [_SUBMODULE.match(row["git_dir"]) for row in repository_rows]
+    return any(other is not None and own_match is not None and other[1] == own_match[1] for other in other_matches)

@@ -18,9 +18,9 @@ _RULES = f"o.project_id = ? and o.type = '{Type.RULE}' and not o.forgotten"
 
 def current(conn: Connection, project_ids: list[int]) -> list[Row]:
     """Return the rules that stand and may be shown unasked, the latest first: id, title, trust and time."""
-    found: list[Row] = []
+    rule_rows: list[Row] = []
     for project_id in project_ids:
-        found += rows(
+        rule_rows += rows(
             conn,
             f"""
             select o.id, o.title, o.trust, o.created_at from observations o
@@ -28,12 +28,12 @@ def current(conn: Connection, project_ids: list[int]) -> list[Row]:
             """,
             (project_id,),
         )
-    return sorted(found, key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    return sorted(rule_rows, key=lambda row: (row["created_at"], row["id"]), reverse=True)
 
 
 def is_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
     """Return whether the same words stand as a rule already, by another turn or by hand; or were judged to be wrong."""
-    found = rows(
+    rule_rows = rows(
         conn,
         f"""
         select o.title from observations o
@@ -42,8 +42,8 @@ def is_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
         """,
         (turn.project_id, turn.id),
     )
-    words = rule_topics.normal(draft.title)
-    return any(rule_topics.normal(row["title"] or "") == words for row in found)
+    normal_title = rule_topics.normal(draft.title)
+    return any(rule_topics.normal(row["title"] or "") == normal_title for row in rule_rows)
 
 
 def of_turn(conn: Connection, turn_id: int) -> bool:
@@ -69,18 +69,18 @@ def link_project_of(conn: Connection, row_id: int) -> None:
 
 def link(conn: Connection, project_id: int) -> None:
     """Note for each rule of a project which later one has taken its place, and forget what was noted before."""
-    standing = rows(
+    rule_rows = rows(
         conn,
         f"select o.id, o.title from observations o where {_RULES} and {TELLABLE} order by o.created_at, o.id",
         (project_id,),
     )
-    links = rule_topics.superseded([(row["id"], row["title"] or "") for row in standing])
-    noted = rows(
+    links = rule_topics.superseded([(row["id"], row["title"] or "") for row in rule_rows])
+    linked_rows = rows(
         conn,
         "select id, superseded_by from observations where project_id = ? and superseded_by is not null",
         (project_id,),
     )
-    known = {row["id"]: row["superseded_by"] for row in noted}
-    for row_id in known.keys() | links.keys():
-        if known.get(row_id) != links.get(row_id):
+    stored_links = {row["id"]: row["superseded_by"] for row in linked_rows}
+    for row_id in stored_links.keys() | links.keys():
+        if stored_links.get(row_id) != links.get(row_id):
             conn.execute("update observations set superseded_by = ? where id = ?", (links.get(row_id), row_id))

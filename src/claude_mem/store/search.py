@@ -96,8 +96,8 @@ class WordScores:
 
     def weight(self, bits: int) -> float:
         """The share of what was asked that these words are."""
-        found = sum(weight for number, weight in enumerate(self.weights) if bits >> number & 1)
-        return found / (sum(self.weights) or 1.0)
+        matched_weight = sum(weight for number, weight in enumerate(self.weights) if bits >> number & 1)
+        return matched_weight / (sum(self.weights) or 1.0)
 
     def by_group(self) -> dict[int, float]:
         """Of each group its best passage's score."""
@@ -113,7 +113,7 @@ class WordScores:
 
 def stale(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
     """What has to be indexed, newest first. A turn that still goes on is left until it is over."""
-    found = rows(
+    queue_rows = rows(
         conn,
         """
         select s.kind, s.row_id from stale s left join turns t on s.kind = 'turn' and t.id = s.row_id
@@ -121,7 +121,7 @@ def stale(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
         """,
         (limit,),
     )
-    return [(row["kind"], row["row_id"]) for row in found]
+    return [(row["kind"], row["row_id"]) for row in queue_rows]
 
 
 def is_stale(conn: Connection) -> bool:
@@ -141,9 +141,9 @@ def all_stale(conn: Connection) -> None:
     conn.execute("insert or ignore into stale select 'turn', id from turns where not private")
 
 
-def put(conn: Connection, made: Document) -> int:
+def put(conn: Connection, document: Document) -> int:
     """Add or replace; what has not changed is not touched, so that its vectors stay good."""
-    found = one(
+    row = one(
         conn,
         """
         insert into documents (kind, row_id, project_id, session_id, turn_id, created_at, trust)
@@ -152,13 +152,22 @@ def put(conn: Connection, made: Document) -> int:
                turn_id = excluded.turn_id, created_at = excluded.created_at, trust = excluded.trust
         returning id
         """,
-        (made.kind, made.row_id, made.project_id, made.session_id, made.turn_id, made.created_at, made.trust),
+        (
+            document.kind,
+            document.row_id,
+            document.project_id,
+            document.session_id,
+            document.turn_id,
+            document.created_at,
+            document.trust,
+        ),
     )
-    assert found is not None
-    document_id = int(found["id"])
-    first = document_id * PASSAGES
+    assert row is not None
+    document_id = int(row["id"])
+    first_passage_id = document_id * PASSAGES
     conn.execute(
-        "delete from passages where document_id = ? and id >= ?", (document_id, first + len(made.passages[:PASSAGES]))
+        "delete from passages where document_id = ? and id >= ?",
+        (document_id, first_passage_id + len(document.passages[:PASSAGES])),
     )
     conn.executemany(
         """
@@ -168,28 +177,35 @@ def put(conn: Connection, made: Document) -> int:
          where (title, body, hints, around) is not (excluded.title, excluded.body, excluded.hints, excluded.around)
         """,
         [
-            (first + part, document_id, said.title, said.body, said.hints, "" if part else made.around)
-            for part, said in enumerate(made.passages[:PASSAGES])
+            (
+                first_passage_id + part,
+                document_id,
+                passage.title,
+                passage.body,
+                passage.hints,
+                "" if part else document.around,
+            )
+            for part, passage in enumerate(document.passages[:PASSAGES])
         ],
     )
-    _put_signals(conn, document_id, made.signals)
-    if made.kind == "turn":  # it says all that its prompt says: two vectors of the same would only crowd others out
+    _put_signals(conn, document_id, document.signals)
+    if document.kind == "turn":  # it says all that its prompt says: two vectors of the same would only crowd others out
         own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
-        conn.execute(f"delete from vectors where document_id in ({own_prompt})", (made.turn_id,))
+        conn.execute(f"delete from vectors where document_id in ({own_prompt})", (document.turn_id,))
     return document_id
 
 
-def _put_signals(conn: Connection, document_id: int, given: tuple[tuple[str, str, int], ...]) -> None:
+def _put_signals(conn: Connection, document_id: int, signals: tuple[tuple[str, str, int], ...]) -> None:
     """What it is known by already stays: files are counted whenever one comes or goes."""
     conn.execute(
         "delete from signals where document_id = ?"
         " and (kind, value) not in (select value ->> 0, value ->> 1 from json_each(?))",
-        (document_id, _dump(given)),
+        (document_id, _dump(signals)),
     )
     conn.executemany(
         "insert into signals values (?, ?, ?, ?)"
         " on conflict do update set times = excluded.times where times != excluded.times",
-        [(document_id, *signal) for signal in given],
+        [(document_id, *signal) for signal in signals],
     )
 
 
@@ -255,7 +271,7 @@ _SOURCES = {
 
 def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
     """The turns just before and after: id, prompt, last words. Where events are past keeping, the index has these."""
-    found = rows(
+    neighbours = rows(
         conn,
         """
         select near.id, coalesce(u.text, '') as prompt,
@@ -268,14 +284,14 @@ def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
         """,
         (turn_id,),
     )
-    return [(row["id"], row["prompt"], row["said"]) for row in found]
+    return [(row["id"], row["prompt"], row["said"]) for row in neighbours]
 
 
 def saved_near(conn: Connection, row: Row) -> list[Row]:
     """What a person saved just before and after this."""
-    found = []
+    neighbours = []
     for sign, order in (("<", "desc"), (">", "asc")):
-        found += rows(
+        neighbours += rows(
             conn,
             f"""
             select id, project_id, created_at, title, narrative from observations
@@ -284,93 +300,98 @@ def saved_near(conn: Connection, row: Row) -> list[Row]:
             """,
             (row["project_id"], row["id"], row["created_at"]),
         )
-    return found
+    return neighbours
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------
 
 
-def _where(wanted: Filter) -> tuple[str, dict[str, Any]]:
+def _filter_sql(search_filter: Filter) -> tuple[str, dict[str, Any]]:
     """Conditions on `documents d`, and their values."""
     parts: list[str] = []
     values: dict[str, Any] = {}
 
-    def add(condition: str, name: str, given: Any) -> None:
+    def add(condition: str, name: str, param: Any) -> None:
         parts.append(condition)
-        values[name] = _dump(given) if isinstance(given, tuple) else given
+        values[name] = _dump(param) if isinstance(param, tuple) else param
 
-    listed = "(select value from json_each(:{}))"
-    if wanted.project_ids is not None:
-        add(f"d.project_id in {listed.format('projects')}", "projects", wanted.project_ids)
-    if wanted.kinds:
-        add(f"d.kind in {listed.format('kinds')}", "kinds", wanted.kinds)
-    if wanted.types:
-        add(_OBSERVATION.format(f"o.type in {listed.format('types')}"), "types", wanted.types)
-    if wanted.concepts:
-        each = f"exists (select 1 from json_each(o.concepts) c where c.value in {listed.format('concepts')})"
-        add(_OBSERVATION.format(each), "concepts", wanted.concepts)
-    if wanted.files:
-        add(_FILES, "files", wanted.files)
-    if wanted.since is not None:
-        add("d.created_at >= :since", "since", wanted.since)
-    if wanted.until is not None:
-        add("d.created_at <= :until", "until", wanted.until)
+    in_list = "(select value from json_each(:{}))"
+    if search_filter.project_ids is not None:
+        add(f"d.project_id in {in_list.format('projects')}", "projects", search_filter.project_ids)
+    if search_filter.kinds:
+        add(f"d.kind in {in_list.format('kinds')}", "kinds", search_filter.kinds)
+    if search_filter.types:
+        add(_OBSERVATION_WHERE.format(f"o.type in {in_list.format('types')}"), "types", search_filter.types)
+    if search_filter.concepts:
+        has_concept = f"exists (select 1 from json_each(o.concepts) c where c.value in {in_list.format('concepts')})"
+        add(_OBSERVATION_WHERE.format(has_concept), "concepts", search_filter.concepts)
+    if search_filter.files:
+        add(_ABOUT_FILES, "files", search_filter.files)
+    if search_filter.since is not None:
+        add("d.created_at >= :since", "since", search_filter.since)
+    if search_filter.until is not None:
+        add("d.created_at <= :until", "until", search_filter.until)
     for name, condition in (("host", "host = :host"), ("session", "content_session_id = :session")):
-        if given := getattr(wanted, name):
-            add(f"d.session_id in (select id from sdk_sessions where {condition})", name, given)
-    if wanted.but_session:
-        add("coalesce(d.session_id, 0) != :but_session", "but_session", wanted.but_session)
-    if wanted.unasked:
-        parts.append(_UNASKED)
+        if field_value := getattr(search_filter, name):
+            add(f"d.session_id in (select id from sdk_sessions where {condition})", name, field_value)
+    if search_filter.but_session:
+        add("coalesce(d.session_id, 0) != :but_session", "but_session", search_filter.but_session)
+    if search_filter.unasked:
+        parts.append(_INJECTABLE_ONLY)
     return "".join(f" and {part}" for part in parts), values
 
 
-_UNASKED = f"""
+_INJECTABLE_ONLY = f"""
     not exists (select 1 from observations o where d.kind = 'observation' and o.id = d.row_id and not {TELLABLE})
     and not exists (select 1 from session_summaries o where d.kind = 'summary' and o.id = d.row_id and not {TELLABLE})
 """
-_OBSERVATION = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
-_FILES = """
+_OBSERVATION_WHERE = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
+_ABOUT_FILES = """
     exists (select 1 from signals f join json_each(:files) w
              where f.document_id = d.id and f.kind in ('edited', 'read')
                and (f.value = w.value or f.value like '%/' || w.value or f.value like w.value || '/%'))
 """
 
 
-def in_scope(conn: Connection, wanted: Filter) -> list[int]:
-    where, values = _where(wanted)
-    return [document_id for (document_id,) in _bare(conn, f"select d.id from documents d where true {where}", values)]
+def in_scope(conn: Connection, search_filter: Filter) -> list[int]:
+    where, values = _filter_sql(search_filter)
+    return [
+        document_id
+        for (document_id,) in _fetch_tuples(conn, f"select d.id from documents d where true {where}", values)
+    ]
 
 
-def size(conn: Connection, wanted: Filter) -> int:
+def size(conn: Connection, search_filter: Filter) -> int:
     """About: a session more or less does not change how rare a word is, and without it the index alone counts."""
-    where, values = _where(replace(wanted, but_session=0))
+    where, values = _filter_sql(replace(search_filter, but_session=0))
     return int(value(conn, f"select count(*) from documents d where true {where}", values))
 
 
 # --- arms ------------------------------------------------------------------------------------------------------------
 
 
-def by_words(conn: Connection, terms: Sequence[str], wanted: Filter) -> WordScores:
+def by_words(conn: Connection, terms: Sequence[str], search_filter: Filter) -> WordScores:
     """BM25 with each word's weight counted in scope: a name that is everywhere in this project tells nothing here,
     however rare it is in the others."""
-    found = WordScores()
-    total = _indexed(conn)
-    in_all = total if wanted == Filter() else size(conn, wanted)
-    room, scan = MOST_MATCHES, MOST_SCANNED
-    for term, count in _rarest(conn, terms):
-        if found.matches and (count > scan or (count > room and in_all == total) or room <= 0):
+    scores = WordScores()
+    total = _count_indexed_passages(conn)
+    scope_size = total if search_filter == Filter() else size(conn, search_filter)
+    matches_left, scans_left = MOST_MATCHES, MOST_SCANNED
+    for term, count in _rarest_terms(conn, terms):
+        if scores.matches and (
+            count > scans_left or (count > matches_left and scope_size == total) or matches_left <= 0
+        ):
             break
-        scan -= count
+        scans_left -= count
         # SQLite multiplies by the word's weight over all projects: take that out, put the one in scope in.
-        everywhere = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6) if count < total else 1e-6
-        matches = _matches(conn, term, wanted)
-        _score(found, term, matches, everywhere=everywhere, in_all=in_all)
-        room -= len(matches)
-    return found
+        global_weight = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6) if count < total else 1e-6
+        matches = _match_term(conn, term, search_filter)
+        _add_scores(scores, term, matches, global_weight=global_weight, scope_size=scope_size)
+        matches_left -= len(matches)
+    return scores
 
 
-def _indexed(conn: Connection) -> int:
+def _count_indexed_passages(conn: Connection) -> int:
     """How many passages there are, from the index's own record: counting them would take milliseconds."""
     block = value(conn, "select block from words_data where id = 1")
     number = 0
@@ -381,40 +402,42 @@ def _indexed(conn: Connection) -> int:
     return number
 
 
-def _rarest(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int]]:
-    counted = [(term, _count(conn, term)) for term in terms]
-    return sorted(((term, count) for term, count in counted if count), key=lambda pair: pair[1])[:MOST_WORDS]
+def _rarest_terms(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int]]:
+    term_counts = [(term, _count_passages_with(conn, term)) for term in terms]
+    return sorted(((term, count) for term, count in term_counts if count), key=lambda pair: pair[1])[:MOST_WORDS]
 
 
-def _count(conn: Connection, term: str) -> int:
+def _count_passages_with(conn: Connection, term: str) -> int:
     """How many passages have it, counted no further than matters."""
-    some = "select 1 from words where words match ? limit ?"
-    return int(value(conn, f"select count(*) from ({some})", (_quoted(term), MOST_SCANNED + 1)))
+    limited_sql = "select 1 from words where words match ? limit ?"
+    return int(value(conn, f"select count(*) from ({limited_sql})", (_quote_term(term), MOST_SCANNED + 1)))
 
 
-def _matches(conn: Connection, term: str, wanted: Filter) -> list[tuple[Any, ...]]:
-    where, values = _where(wanted)
-    return _bare(
+def _match_term(conn: Connection, term: str, search_filter: Filter) -> list[tuple[Any, ...]]:
+    where, values = _filter_sql(search_filter)
+    return _fetch_tuples(
         conn,
         f"""
         select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {WEIGHTS})
           from words join documents d on d.id = words.rowid / {PASSAGES} where words match :term {where}
          order by words.rowid desc limit {MOST_MATCHES}
         """,
-        {**values, "term": _quoted(term)},
+        {**values, "term": _quote_term(term)},
     )
 
 
-def _score(found: WordScores, term: str, rows_: list[tuple[Any, ...]], *, everywhere: float, in_all: int) -> None:
-    if not rows_:
+def _add_scores(
+    scores: WordScores, term: str, passage_rows: list[tuple[Any, ...]], *, global_weight: float, scope_size: int
+) -> None:
+    if not passage_rows:
         return
-    having = min(len(rows_), in_all)
-    weight = math.log(1 + (in_all - having + 0.5) / (having + 0.5))
-    factor, bit = weight / everywhere, 1 << len(found.terms)
-    found.terms.append(term)
-    found.weights.append(weight)
-    matches = found.matches
-    for passage, group, thread, rank in rows_:
+    match_count = min(len(passage_rows), scope_size)
+    weight = math.log(1 + (scope_size - match_count + 0.5) / (match_count + 0.5))
+    factor, bit = weight / global_weight, 1 << len(scores.terms)
+    scores.terms.append(term)
+    scores.weights.append(weight)
+    matches = scores.matches
+    for passage, group, thread, rank in passage_rows:
         if match := matches.get(passage):
             match.score -= rank * factor
             match.terms |= bit
@@ -422,9 +445,9 @@ def _score(found: WordScores, term: str, rows_: list[tuple[Any, ...]], *, everyw
             matches[passage] = Match(-rank * factor, group, thread, bit)
 
 
-def by_signal(conn: Connection, wanted: Filter, *, kinds: Sequence[str], values: Iterable[str]) -> list[Row]:
+def by_signal(conn: Connection, search_filter: Filter, *, kinds: Sequence[str], values: Iterable[str]) -> list[Row]:
     """Documents with exactly this file, error, command, commit or branch. A file may be named by its end."""
-    where, given = _where(wanted)
+    where, params = _filter_sql(search_filter)
     return rows(
         conn,
         f"""
@@ -434,51 +457,53 @@ def by_signal(conn: Connection, wanted: Filter, *, kinds: Sequence[str], values:
          where f.kind in (select value from json_each(:signal_kinds))
            and f.value in (select value from json_each(:values)) {where} limit 5000
         """,
-        {**given, "values": _dump(list(values)), "signal_kinds": _dump(list(kinds))},
+        {**params, "values": _dump(list(values)), "signal_kinds": _dump(list(kinds))},
     )
 
 
-def paths_like(conn: Connection, ends: Sequence[str]) -> list[str]:
+def paths_like(conn: Connection, suffixes: Sequence[str]) -> list[str]:
     """Known files that are named by these ends: `jwt.py` names `src/auth/jwt.py`. By their bare names, which are
     signals of their own: looking at the end of every path would take all of them."""
-    found = rows(
+    path_rows = rows(
         conn,
         """
         select distinct f.value from signals n join signals f on f.document_id = n.document_id
          where n.kind = 'name' and n.value in (select value from json_each(?)) and f.kind in ('edited', 'read')
          limit 2000
         """,
-        (_dump([end.rpartition("/")[2] for end in ends]),),
+        (_dump([suffix.rpartition("/")[2] for suffix in suffixes]),),
     )
-    paths = [row["value"] for row in found]
-    return [path for path in paths if any(path == end or path.endswith("/" + end) for end in ends)][:200]
+    paths = [row["value"] for row in path_rows]
+    return [path for path in paths if any(path == suffix or path.endswith("/" + suffix) for suffix in suffixes)][:200]
 
 
-def commits_like(conn: Connection, starts: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for start in starts:
-        between = "select distinct value from signals where kind = 'commit' and value >= ? and value < ? limit 20"
-        found += [row["value"] for row in rows(conn, between, (start, start + "g"))]
-    return found
+def commits_like(conn: Connection, prefixes: Sequence[str]) -> list[str]:
+    commit_ids: list[str] = []
+    for prefix in prefixes:
+        range_sql = "select distinct value from signals where kind = 'commit' and value >= ? and value < ? limit 20"
+        commit_ids += [row["value"] for row in rows(conn, range_sql, (prefix, prefix + "g"))]
+    return commit_ids
 
 
-def newest(conn: Connection, wanted: Filter, *, limit: int, offset: int, oldest_first: bool = False) -> list[int]:
+def newest(
+    conn: Connection, search_filter: Filter, *, limit: int, offset: int, oldest_first: bool = False
+) -> list[int]:
     """Without a question: what there is, by date. A turn's text is only a way to find what it left."""
-    where, values = _where(wanted)
+    where, values = _filter_sql(search_filter)
     order = "asc" if oldest_first else "desc"
-    kinds = "" if wanted.kinds else " and d.kind != 'turn'"
-    found = _bare(
+    without_turns = "" if search_filter.kinds else " and d.kind != 'turn'"
+    document_rows = _fetch_tuples(
         conn,
-        f"select d.id from documents d where true {where}{kinds} order by d.created_at {order}, d.id {order}"
+        f"select d.id from documents d where true {where}{without_turns} order by d.created_at {order}, d.id {order}"
         " limit :limit offset :offset",
         {**values, "limit": limit, "offset": offset},
     )
-    return [document_id for (document_id,) in found]
+    return [document_id for (document_id,) in document_rows]
 
 
 def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
     """What a hit says of itself, by document."""
-    found = rows(
+    hits = rows(
         conn,
         """
         select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
@@ -497,17 +522,17 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
         """,
         (_dump(list(document_ids)),),
     )
-    for row in found:
+    for row in hits:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
-    return {row["document_id"]: row for row in found}
+    return {row["document_id"]: row for row in hits}
 
 
 def trusts(conn: Connection, turn_id: int) -> list[str]:
     """Of all that was made of a turn."""
-    both = (
+    query = (
         "select trust from observations where turn_id = ?1 union select trust from session_summaries where turn_id = ?1"
     )
-    return [trust for (trust,) in _bare(conn, both, (turn_id,))]
+    return [trust for (trust,) in _fetch_tuples(conn, query, (turn_id,))]
 
 
 def completed(conn: Connection, text: str) -> str:
@@ -516,23 +541,23 @@ def completed(conn: Connection, text: str) -> str:
     if not match or _has_word(conn, match[0]):
         return text
     conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
-    begun = match[0].casefold()
-    found = _bare(
+    prefix = match[0].casefold()
+    term_rows = _fetch_tuples(
         conn,
         "select term from vocabulary where term >= ? and term < ? order by doc desc limit 3",
-        (begun, begun + "\U0010ffff"),
+        (prefix, prefix + "\U0010ffff"),
     )
-    return text[: match.start()] + " ".join(term for (term,) in found)
+    return text[: match.start()] + " ".join(term for (term,) in term_rows)
 
 
 def _has_word(conn: Connection, word: str) -> bool:
     return bool(value(conn, "select 1 from words where words match ? limit 1", (f'"{word}"',)))
 
 
-def siblings(conn: Connection, groups: Sequence[int], wanted: Filter) -> dict[int, list[tuple[int, str]]]:
+def siblings(conn: Connection, groups: Sequence[int], search_filter: Filter) -> dict[int, list[tuple[int, str]]]:
     """Everything of these turns that is in scope: by turn, the documents and their kinds."""
-    where, values = _where(wanted)
-    found = _bare(
+    where, values = _filter_sql(search_filter)
+    document_rows = _fetch_tuples(
         conn,
         f"""
         select d.turn_id, d.id, d.kind from json_each(:turns) w join documents d on d.turn_id = w.value
@@ -541,14 +566,14 @@ def siblings(conn: Connection, groups: Sequence[int], wanted: Filter) -> dict[in
         {**values, "turns": _dump([group for group in groups if group > 0])},
     )
     by_turn: dict[int, list[tuple[int, str]]] = {}
-    for turn_id, document_id, kind in found:
+    for turn_id, document_id, kind in document_rows:
         by_turn.setdefault(turn_id, []).append((document_id, kind))
     return by_turn
 
 
-def touched(conn: Connection, wanted: Filter, *, most_turns: int) -> list[Row]:
+def touched(conn: Connection, search_filter: Filter, *, most_turns: int) -> list[Row]:
     """Which of the newest turns touched which files, oldest first: what tells where work will go."""
-    where, values = _where(wanted)
+    where, values = _filter_sql(search_filter)
     return rows(
         conn,
         f"""
@@ -603,7 +628,7 @@ def take_gone(conn: Connection) -> list[int]:
 
 def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
     """document, part, project, turn, session, created_at, length of the text, vector; page by page."""
-    return _bare(
+    return _fetch_tuples(
         conn,
         """
         select v.document_id, v.part, d.project_id, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id),
@@ -627,12 +652,12 @@ def counts(conn: Connection, model: str) -> Row:
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def _quoted(term: str) -> str:
+def _quote_term(term: str) -> str:
     """A word, never syntax."""
     return '"' + term.replace('"', "") + '"'
 
 
-def _bare(conn: Connection, sql: str, params: Any) -> list[tuple[Any, ...]]:
+def _fetch_tuples(conn: Connection, sql: str, params: Any) -> list[tuple[Any, ...]]:
     """Rows as tuples: with thousands of them, a dict each would be most of the time."""
     cursor = conn.cursor()
     cursor.row_trace = None

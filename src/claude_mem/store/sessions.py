@@ -52,9 +52,9 @@ def open_(conn: Connection, host: str, content_session_id: str, *, project_id: i
         """,
         (host, content_session_id, project_id, cwd, at, at),
     )
-    found = find(conn, host, content_session_id)
-    assert found is not None
-    return found
+    session = find(conn, host, content_session_id)
+    assert session is not None
+    return session
 
 
 def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, host_pid: int | None) -> None:
@@ -72,12 +72,13 @@ def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, h
     )
 
 
-def reach(conn: Connection, session_id: int, at: int, *, opened: bool) -> None:
+def reach(conn: Connection, session_id: int, at: int, *, opened_by_us: bool) -> None:
     """So far its transcript tells of it. That says nothing about one which may be running."""
-    running = ("active",) if opened else ("active", "initialized")
-    marks = ", ".join("?" * len(running))
+    running = ("active",) if opened_by_us else ("active", "initialized")
+    placeholders = ", ".join("?" * len(running))
     conn.execute(
-        f"update sdk_sessions set last_event_at = max(last_event_at, ?) where id = ? and status not in ({marks})",
+        "update sdk_sessions set last_event_at = max(last_event_at, ?)"
+        f" where id = ? and status not in ({placeholders})",
         (at, session_id, *running),
     )
 
@@ -172,7 +173,7 @@ def memory(conn: Connection, session_id: int) -> MemorySession | None:
 
 def resumable(conn: Connection, runtime: str) -> list[str]:
     """The memory sessions that may still be gone on with: of this runtime, and their session is not over."""
-    found = rows(
+    session_rows = rows(
         conn,
         """
         select m.id from memory_sessions m join sdk_sessions s on s.memory_session_id = m.id
@@ -180,16 +181,18 @@ def resumable(conn: Connection, runtime: str) -> list[str]:
         """,
         (runtime,),
     )
-    return [row["id"] for row in found]
+    return [row["id"] for row in session_rows]
 
 
 def set_offset(conn: Connection, session_id: int, offset: int) -> None:
     conn.execute("update sdk_sessions set transcript_offset = ? where id = ?", (offset, session_id))
 
 
-def informed(conn: Connection, session_id: int, upto: int) -> None:
+def informed(conn: Connection, session_id: int, observation_id: int) -> None:
     """This session has been told everything up to that observation."""
-    conn.execute("update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (upto, session_id))
+    conn.execute(
+        "update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (observation_id, session_id)
+    )
 
 
 def unfinished(conn: Connection) -> list[Session]:
@@ -212,7 +215,7 @@ def interrupt_idle(conn: Connection, *, before: int) -> int:
     return conn.changes()
 
 
-_LISTED = """
+_LIST_QUERY = """
     select s.id, s.host, s.content_session_id, s.memory_session_id, s.project_id, p.name as project, s.first_prompt,
            s.prompt_counter, s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
            (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations,
@@ -227,16 +230,16 @@ def listing(
     conn: Connection, *, limit: int, offset: int, project: str = "", project_id: int = 0, host: str = ""
 ) -> list[Row]:
     """The one that was last at work first. Which ones is found first, and only these are counted out."""
-    where = {
+    filters = {
         "project_id in (select id from projects where name = :project)": project,
         "project_id = :project_id": project_id,
         "host = :host": host,
     }
-    wanted = " and ".join(["not forgotten", *(rule for rule, given in where.items() if given)])
+    condition = " and ".join(["not forgotten", *(rule for rule, is_set in filters.items() if is_set)])
     return rows(
         conn,
         f"""
-        {_LISTED} where s.id in (select id from sdk_sessions where {wanted}
+        {_LIST_QUERY} where s.id in (select id from sdk_sessions where {condition}
                                   order by last_event_at desc, id desc limit :limit offset :offset)
          order by s.last_event_at desc, s.id desc
         """,
@@ -245,7 +248,7 @@ def listing(
 
 
 def show(conn: Connection, session_id: int) -> Row:
-    row = one(conn, f"{_LISTED} where s.id = ?", (session_id,))
+    row = one(conn, f"{_LIST_QUERY} where s.id = ?", (session_id,))
     if row is None:
         raise NotFound(f"there is no session {session_id}", hint="`claude-mem list sessions` shows what there is")
     return row

@@ -18,7 +18,7 @@ MOST_EVENTS = 1_000  # of one turn that are looked at: an agent may run for days
 MOST_LISTED = 2_000  # turns in the list of all
 OUTLINE_CHARS = 80
 # What is shown of an observation beside others. A column that a database does not have is left out.
-_LIGHT = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
+_LISTED_COLUMNS = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
 _DECODE = msgspec.json.Decoder(Body)
 
 
@@ -34,18 +34,18 @@ def header(conn: Connection, session_id: int) -> Row:
     )
     if row is None:
         raise NotFound(f"there is no session {session_id}", hint="`claude-mem list sessions` shows what there is")
-    return {**row, **_spent(conn, session_id), "counts": _counts(conn, session_id)}
+    return {**row, **_usage(conn, session_id), "counts": _counts(conn, session_id)}
 
 
-def _spent(conn: Connection, session_id: int) -> Row:
-    found = one(
+def _usage(conn: Connection, session_id: int) -> Row:
+    usage = one(
         conn,
         "select count(*) as requests, coalesce(sum(input_tokens + output_tokens), 0) as model_tokens,"
         " coalesce(sum(cost), 0) as cost from ledger where session_id = ?",
         (session_id,),
     )
-    assert found is not None
-    return found
+    assert usage is not None
+    return usage
 
 
 def _counts(conn: Connection, session_id: int) -> Row:
@@ -55,9 +55,9 @@ def _counts(conn: Connection, session_id: int) -> Row:
         "events": "events where session_id = ?",
         "observations": "observations where session_id = ? and not forgotten",
     }
-    found = {name: value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
-    gone = "select coalesce(sum(events_gone), 0) from turns where session_id = ?"
-    return {**found, "events_gone": value(conn, gone, (session_id,))}
+    counts = {name: value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
+    purged_sql = "select coalesce(sum(events_gone), 0) from turns where session_id = ?"
+    return {**counts, "events_gone": value(conn, purged_sql, (session_id,))}
 
 
 def turns(conn: Connection, session_id: int) -> list[Row]:
@@ -94,7 +94,7 @@ def prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
 
 
 def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
-    found = rows(
+    summary_rows = rows(
         conn,
         """
         select turn_id, id, request, investigated, learned, completed, next_steps, notes, files_read, files_edited,
@@ -103,20 +103,20 @@ def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
         """,
         (_dump(turn_ids),),
     )
-    return {row.pop("turn_id"): loaded(row) for row in found}
+    return {row.pop("turn_id"): loaded(row) for row in summary_rows}
 
 
 def observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
-    found: defaultdict[int, list[Row]] = defaultdict(list)
+    by_turn: defaultdict[int, list[Row]] = defaultdict(list)
     for turn_id in turn_ids:  # along the index of keys, which begins with the turn
         query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
         for row in rows(conn, query, (turn_id,)):
-            found[turn_id].append({name: row[name] for name in _LIGHT if name in row})
-    return found
+            by_turn[turn_id].append({name: row[name] for name in _LISTED_COLUMNS if name in row})
+    return by_turn
 
 
 def spent(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
-    found = rows(
+    usage_rows = rows(
         conn,
         """
         select turn_id, count(*) as requests, sum(input_tokens + output_tokens) as tokens, sum(cost) as cost
@@ -124,16 +124,16 @@ def spent(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
         """,
         (_dump(turn_ids),),
     )
-    return {row.pop("turn_id"): row for row in found}
+    return {row.pop("turn_id"): row for row in usage_rows}
 
 
 def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int]]:
     """A turn as evidence is gathered from it, and when each of its events was."""
-    told = f"select {arrival.COLUMNS}, body from events where turn_id = ? order by seq limit ?"
-    found = arrival.in_order(rows(conn, told, (turn["id"], MOST_EVENTS)))
-    known = [(row, body) for row in found if (body := _body(row["body"])) is not None]
-    bodies = [body for _, body in known]
-    made = Turn(
+    query = f"select {arrival.COLUMNS}, body from events where turn_id = ? order by seq limit ?"
+    event_rows = arrival.in_order(rows(conn, query, (turn["id"], MOST_EVENTS)))
+    readable = [(row, body) for row in event_rows if (body := _decode_body(row["body"])) is not None]
+    bodies = [body for _, body in readable]
+    evidence_turn = Turn(
         id=turn["id"],
         session_id=session["id"],
         project_id=session["project_id"],
@@ -144,12 +144,12 @@ def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int
         started_at=turn["opened_at"],
         ended_at=turn["last_at"],
         bodies=bodies,
-        seqs=[row["seq"] for row, _ in known],
+        seqs=[row["seq"] for row, _ in readable],
     )
-    return made, {row["seq"]: row["at"] for row, _ in known}
+    return evidence_turn, {row["seq"]: row["at"] for row, _ in readable}
 
 
-def _body(text: str) -> Body | None:
+def _decode_body(text: str) -> Body | None:
     """One damaged event is not worth the story."""
     try:
         body: Body = _DECODE.decode(text)
@@ -167,7 +167,7 @@ def events_in(conn: Connection, turn_id: int) -> int:
 
 def touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: int) -> dict[str, int]:
     """When the last turn began in which each of these files was read or edited; of turns that were not over by then."""
-    found = rows(
+    path_rows = rows(
         conn,
         """
         select f.value as path, max(t.opened_at) as at
@@ -178,21 +178,21 @@ def touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: i
         """,
         (session_id, after, _dump(paths)),
     )
-    return {row["path"]: row["at"] for row in found}
+    return {row["path"]: row["at"] for row in path_rows}
 
 
 def last_work(conn: Connection, session_id: int) -> int:
     """When the last turn began that left any trace of tools."""
-    last = """
+    query = """
         select max(t.opened_at) from documents d join turns t on t.id = d.turn_id
          where d.session_id = ? and d.kind = 'turn' and exists (select 1 from signals f where f.document_id = d.id)
         """
-    return int(value(conn, last, (session_id,)) or 0)
+    return int(value(conn, query, (session_id,)) or 0)
 
 
 def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: int) -> set[int]:
     """Turns that were not over by then and ran one of these commands."""
-    found = rows(
+    turn_rows = rows(
         conn,
         """
         select distinct d.turn_id from documents d cross join signals f on f.document_id = d.id
@@ -201,12 +201,12 @@ def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: in
         """,
         (session_id, after, _dump(commands)),
     )
-    return {row["turn_id"] for row in found}
+    return {row["turn_id"] for row in turn_rows}
 
 
 def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body | None]]:
     """When and how the session fetched something from memory; along an index of just these."""
-    found = conn.execute(
+    event_rows = conn.execute(
         """
         select at, body from events
          where session_id = ? and at >= ?
@@ -214,7 +214,7 @@ def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tupl
         """,
         (session_id, after),
     )
-    return ((row["at"], _body(row["body"])) for row in found)
+    return ((row["at"], _decode_body(row["body"])) for row in event_rows)
 
 
 # --- what was told ---------------------------------------------------------------------------------------------------
@@ -222,26 +222,29 @@ def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tupl
 
 def named(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
     """Observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they are still there."""
-    wanted = set(names)
-    numbers = {kind: _dump([int(name[1:]) for name in wanted if name[0] == kind]) for kind in "os"}
-    told = rows(
+    unique_names = set(names)
+    ids_json = {kind: _dump([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
+    item_rows = rows(
         conn,
         """
         select 'o' || id as name, id, type, title, forgotten, files_read, files_modified as files_edited
           from observations where id in (select value from json_each(?))
         """,
-        (numbers["o"],),
+        (ids_json["o"],),
     )
-    told += rows(
+    item_rows += rows(
         conn,
         """
         select 's' || id as name, id, null as type, coalesce(completed, request) as title, 0 as forgotten, files_read,
                files_edited
           from session_summaries where id in (select value from json_each(?))
         """,
-        (numbers["s"],),
+        (ids_json["s"],),
     )
-    return {row["name"]: {**row, "files": [*_list(row["files_read"]), *_list(row["files_edited"])]} for row in told}
+    return {
+        row["name"]: {**row, "files": [*_decode_list(row["files_read"]), *_decode_list(row["files_edited"])]}
+        for row in item_rows
+    }
 
 
 # --- raw events ------------------------------------------------------------------------------------------------------
@@ -249,24 +252,24 @@ def named(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
 
 def raw(conn: Connection, session_id: int, *, number: int | None, start: int, limit: int) -> list[Row]:
     """Events as they were stored: of one turn in the order of time, of the whole session as they came."""
-    where, order, given = "session_id = ?", "seq", session_id
+    where, order, parent_id = "session_id = ?", "seq", session_id
     if number is not None:
         turn = value(conn, "select id from turns where session_id = ? and number = ?", (session_id, number))
         if turn is None:
             raise NotFound(f"session {session_id} has no turn {number}")
-        where, order, given = "turn_id = ?", "at, seq", int(turn)
-    found = rows(
+        where, order, parent_id = "turn_id = ?", "at, seq", int(turn)
+    event_rows = rows(
         conn,
         f"""
         select seq, turn_id, kind, at, tool_use_id, source, body from events
          where {where} order by {order} limit ? offset ?
         """,
-        (given, limit, start),
+        (parent_id, limit, start),
     )
-    return [{**row, "body": _stored(row["body"])} for row in found]
+    return [{**row, "body": _decode_stored(row["body"])} for row in event_rows]
 
 
-def _stored(text: str) -> Any:
+def _decode_stored(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:
@@ -277,5 +280,5 @@ def _dump(items: object) -> str:
     return msgspec.json.encode(items).decode()
 
 
-def _list(text: str) -> list[str]:
+def _decode_list(text: str) -> list[str]:
     return msgspec.json.decode(text, type=list[str])

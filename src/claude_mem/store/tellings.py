@@ -24,9 +24,9 @@ class Telling:
     about: str = ""
 
 
-def note(conn: Connection, host: str, content_session_id: str, telling: Telling) -> None:
+def note(conn: Connection, host: str, content_session_id: str, injection: Telling) -> None:
     """Nothing is noted of a turn that is private: a trigger sees to that."""
-    names = [name for name in telling.names if _NAME.match(name)]
+    names = [name for name in injection.names if _NAME.match(name)]
     conn.execute(
         """
         insert into tellings (host, content_session_id, moment, about, at, tokens, names)
@@ -35,10 +35,10 @@ def note(conn: Connection, host: str, content_session_id: str, telling: Telling)
         (
             host,
             content_session_id,
-            telling.moment,
-            telling.about,
-            telling.at,
-            telling.tokens,
+            injection.moment,
+            injection.about,
+            injection.at,
+            injection.tokens,
             msgspec.json.encode(names).decode(),
         ),
     )
@@ -46,7 +46,7 @@ def note(conn: Connection, host: str, content_session_id: str, telling: Telling)
 
 def of_session(conn: Connection, session_id: int) -> list[Row]:
     """All of them, in order."""
-    found = rows(
+    injection_rows = rows(
         conn,
         """
         select t.id, t.moment, t.about, t.at, t.tokens, t.names
@@ -55,4 +55,4 @@ def of_session(conn: Connection, session_id: int) -> list[Row]:
         """,
         (session_id,),
     )
-    return [{**row, "names": msgspec.json.decode(row["names"], type=list[str])} for row in found]
+    return [{**row, "names": msgspec.json.decode(row["names"], type=list[str])} for row in injection_rows]

@@ -13,10 +13,10 @@ from claude_mem.store.database import Connection, Row, one, rows
 
 # Each kind under the letter that people and agents write before its number.
 MARKS = {"observation": "", "summary": "S", "prompt": "P"}
-_BY_MARK = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
+_KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
 
 # One query a kind, each along its own index: together they would have to be sorted whole.
-_KINDS = {
+_QUERIES = {
     "observation": """
         select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
                a.files_modified as files, a.trust, a.verdict
@@ -34,7 +34,7 @@ _KINDS = {
           from user_prompts a join sdk_sessions s on s.id = a.session_id where true
     """,
 }
-_STANDS = dict.fromkeys(("observation", "summary"), "and a.verdict != 'wrong'")
+_NOT_WRONG = dict.fromkeys(("observation", "summary"), "and a.verdict != 'wrong'")
 _TIES = 50  # rows of the very same millisecond that are still told apart
 
 
@@ -48,60 +48,63 @@ class Anchor:
     id: int = 0
 
 
-def anchor(conn: Connection, given: str) -> Anchor:
+def anchor(conn: Connection, text: str) -> Anchor:
     """`12` or `#12` an observation, `S12` a summary, `P12` a prompt, anything else a date."""
-    match = re.fullmatch(r"([#SP]?)(\d{1,15})", given.strip().upper())
+    match = re.fullmatch(r"([#SP]?)(\d{1,15})", text.strip().upper())
     if match:
-        return item(conn, _BY_MARK[match[1]], int(match[2]))
+        return item(conn, _KIND_BY_PREFIX[match[1]], int(match[2]))
     try:
-        return Anchor(int(datetime.fromisoformat(given.strip()).timestamp() * 1000))
+        return Anchor(int(datetime.fromisoformat(text.strip()).timestamp() * 1000))
     except (ValueError, OverflowError, OSError) as error:
-        raise Misuse(f"{given!r} is no anchor", hint="use an ID (12), S12, P12, or a date (2026-01-31)") from error
+        raise Misuse(f"{text!r} is no anchor", hint="use an ID (12), S12, P12, or a date (2026-01-31)") from error
 
 
 def item(conn: Connection, kind: str, item_id: int) -> Anchor:
-    row = one(conn, f"{_KINDS[kind]} and a.id = ?", (item_id,))
+    row = one(conn, f"{_QUERIES[kind]} and a.id = ?", (item_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {item_id}", hint="`claude-mem list` shows what there is")
     return Anchor(row["created_at"], row["project_id"], kind, item_id)
 
 
 def around(
-    conn: Connection, middle: Anchor, *, before: int, after: int, project_ids: list[int] | None = None
+    conn: Connection, point: Anchor, *, before: int, after: int, project_ids: list[int] | None = None
 ) -> list[Row]:
     """So many before and after it, in the order they happened; the anchor itself is among them."""
-    scope = project_ids if project_ids is not None else [middle.project_id] if middle.project_id else None
-    place = (middle.at, middle.kind, middle.id)
-    found = [*_side(conn, middle.at, scope, before, later=False), *_side(conn, middle.at, scope, after + 1, later=True)]
-    ordered = sorted({(row["kind"], row["id"]): row for row in found}.values(), key=_place)
-    earlier = [row for row in ordered if _place(row) < place]
-    later = [row for row in ordered if _place(row) >= place]
-    chosen = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(middle.id)]]
-    return [_named(conn, row) for row in chosen]
+    scope = project_ids if project_ids is not None else [point.project_id] if point.project_id else None
+    point_key = (point.at, point.kind, point.id)
+    candidates = [
+        *_fetch_side(conn, point.at, scope, before, later=False),
+        *_fetch_side(conn, point.at, scope, after + 1, later=True),
+    ]
+    ordered = sorted({(row["kind"], row["id"]): row for row in candidates}.values(), key=_sort_key)
+    earlier = [row for row in ordered if _sort_key(row) < point_key]
+    later = [row for row in ordered if _sort_key(row) >= point_key]
+    window = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(point.id)]]
+    return [_add_names(conn, row) for row in window]
 
 
-def _place(row: Row) -> tuple[int, str, int]:
+def _sort_key(row: Row) -> tuple[int, str, int]:
     return row["created_at"], row["kind"], row["id"]
 
 
-def _side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
+def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
     """One project at a time: only with an equals sign does the index give them in order."""
     sign, order = (">=", "asc") if later else ("<=", "desc")
-    found: list[Row] = []
-    for kind, query in _KINDS.items():
+    items: list[Row] = []
+    for kind, query in _QUERIES.items():
         column = "s.project_id" if kind == "prompt" else "a.project_id"
         for project_id in [None] if project_ids is None else project_ids:
             scope = f"and {column} = :project" if project_id is not None else ""
-            found += rows(
+            items += rows(
                 conn,
-                f"{query} {scope} {_STANDS.get(kind, '')} and a.created_at {sign} :at"
+                f"{query} {scope} {_NOT_WRONG.get(kind, '')} and a.created_at {sign} :at"
                 f" order by a.created_at {order} limit :limit",
                 {"project": project_id, "at": at, "limit": count + _TIES},
             )
-    return found
+    return items
 
 
-def _named(conn: Connection, row: Row) -> Row:
+def _add_names(conn: Connection, row: Row) -> Row:
     """With the names instead of the numbers of its project and session."""
     names = one(
         conn,
@@ -109,5 +112,5 @@ def _named(conn: Connection, row: Row) -> Row:
         " where p.id = ?",
         (row["session_id"], row["project_id"]),
     )
-    kept = {name: item for name, item in row.items() if name not in ("project_id", "session_id", "files")}
-    return {**kept, **(names or {}), "files": msgspec.json.decode(row["files"])}
+    fields = {name: item for name, item in row.items() if name not in ("project_id", "session_id", "files")}
+    return {**fields, **(names or {}), "files": msgspec.json.decode(row["files"])}

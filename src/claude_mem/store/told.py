@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from claude_mem.store.database import Connection, rows
 
 
-def note(conn: Connection, host: str, content_session_id: str, what: Iterable[str], *, moment: str, now: int) -> None:
-    for item in what:
+def note(conn: Connection, host: str, content_session_id: str, items: Iterable[str], *, moment: str, now: int) -> None:
+    for item in items:
         conn.execute(
             "insert or ignore into told (host, content_session_id, what, moment, at) values (?, ?, ?, ?, ?)",
             (host, content_session_id, item, moment, now),
@@ -16,8 +16,10 @@ def note(conn: Connection, host: str, content_session_id: str, what: Iterable[st
 
 
 def of(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
-    found = rows(conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id))
-    return frozenset(row["what"] for row in found)
+    item_rows = rows(
+        conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id)
+    )
+    return frozenset(row["what"] for row in item_rows)
 
 
 def forget(conn: Connection, host: str, content_session_id: str) -> None:

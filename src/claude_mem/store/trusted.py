@@ -19,26 +19,30 @@ from claude_mem.store.observations import HELD
 
 def names(conn: Connection, project_id: int) -> frozenset[str]:
     """The trusted sources of one project."""
-    found = rows(conn, "select source from trusted_sources where project_id = ?", (project_id,))
-    return frozenset(row["source"] for row in found)
+    source_rows = rows(conn, "select source from trusted_sources where project_id = ?", (project_id,))
+    return frozenset(row["source"] for row in source_rows)
 
 
 def place(conn: Connection, project_id: int) -> Place:
     """Where the work of a project is done."""
-    known = """
+    query = """
         select substr(identity, 8) as remote from project_aliases where project_id = ?1 and identity like 'remote:%'
          union select remote from repositories where project_id = ?1 and remote != '' order by remote
         """
-    remotes = tuple(row["remote"] for row in rows(conn, known, (project_id,)))
+    remotes = tuple(row["remote"] for row in rows(conn, query, (project_id,)))
     root = rows(conn, "select root from projects where id = ?", (project_id,))
     return Place(remotes, PurePosixPath(root[0]["root"]).name if root else "")
 
 
-def is_from(body: Body, trusted: Collection[str], here: Place) -> bool:
+def is_from(body: Body, trusted_names: Collection[str], place: Place) -> bool:
     """Was all of it read from these sources? A forge is trusted for the repository of the project only."""
-    if not trusted or not isinstance(body, ToolUsed) or not set(named := origins.all_named(body)) <= set(trusted):
+    if (
+        not trusted_names
+        or not isinstance(body, ToolUsed)
+        or not set(source_names := origins.all_named(body)) <= set(trusted_names)
+    ):
         return False
-    return not set(named) & set(sources.FORGES) or sources.is_team(body, here)
+    return not set(source_names) & set(sources.FORGES) or sources.is_team(body, place)
 
 
 def listing(conn: Connection) -> list[Row]:
@@ -64,20 +68,20 @@ def remove(conn: Connection, project_id: int, source: str) -> None:
 
 def approvable(conn: Connection, project_id: int) -> list[tuple[str, int]]:
     """What waits in a project and rests on trusted sources alone, as kind and id. Never what reads like an attack."""
-    trusted = names(conn, project_id)
+    trusted_names = names(conn, project_id)
     return [
         (row["kind"], row["id"])
-        for row in _waiting(conn, project_id)
-        if (named := origins.sources_of(row["why"])) and trusted.issuperset(named)
+        for row in _pending_external(conn, project_id)
+        if (source_names := origins.sources_of(row["why"])) and trusted_names.issuperset(source_names)
     ]
 
 
 def waiting_sources(conn: Connection, project_id: int) -> set[str]:
     """The sources that something in the project waits for."""
-    return {name for row in _waiting(conn, project_id) for name in origins.sources_of(row["why"])}
+    return {name for row in _pending_external(conn, project_id) for name in origins.sources_of(row["why"])}
 
 
-def _waiting(conn: Connection, project_id: int) -> list[Row]:
+def _pending_external(conn: Connection, project_id: int) -> list[Row]:
     where = f"where o.project_id = ?1 and o.trust = 'external' and {HELD}"
     return rows(
         conn,

@@ -18,7 +18,7 @@ from claude_mem.text import normal_title
 SAME_MS, AFTER_MS = 10_000, 3_600_000  # how far two clocks may be apart about a prompt, and its first memory after it
 MOST_PREVIOUS = 3
 
-_TOLD = f"(o.trust in {origins.TRUSTED} or o.verdict = 'approved')"
+_TRUSTED_OR_APPROVED = f"(o.trust in {origins.TRUSTED} or o.verdict = 'approved')"
 _DECODE = msgspec.json.Decoder(Body)
 
 
@@ -34,7 +34,7 @@ class TurnState:
     faded: bool = False  # its events are past keeping: it is complete, and not digested again
 
 
-def _row(row: Row | None) -> TurnState | None:
+def _turn_state(row: Row | None) -> TurnState | None:
     if row is None:
         return None
     closed, faded = row["closed_at"] is not None, bool(row["events_gone"])
@@ -42,26 +42,26 @@ def _row(row: Row | None) -> TurnState | None:
 
 
 def latest(conn: Connection, session_id: int) -> TurnState | None:
-    newest = "select * from turns where session_id = ? order by opened_at desc, number desc limit 1"
-    return _row(one(conn, newest, (session_id,)))
+    query = "select * from turns where session_id = ? order by opened_at desc, number desc limit 1"
+    return _turn_state(one(conn, query, (session_id,)))
 
 
-def not_before(conn: Connection, session_id: int, moment: int) -> int:
+def not_before(conn: Connection, session_id: int, time_ms: int) -> int:
     """Return this time, or that of the session's last event if the clock was set back since: what is reported next
     must not begin or end earlier than what it follows."""
     last = value(conn, "select max(last_at) from turns where session_id = ?", (session_id,))
-    return max(moment, last or 0)
+    return max(time_ms, last or 0)
 
 
-def at(conn: Connection, session_id: int, moment: int) -> TurnState | None:
+def at(conn: Connection, session_id: int, time_ms: int) -> TurnState | None:
     """The turn in which something happened: what a subagent's file tells names no prompt, and comes late."""
-    then = "select * from turns where session_id = ? and opened_at <= ? order by opened_at desc, number desc limit 1"
-    return _row(one(conn, then, (session_id, moment))) or latest(conn, session_id)
+    query = "select * from turns where session_id = ? and opened_at <= ? order by opened_at desc, number desc limit 1"
+    return _turn_state(one(conn, query, (session_id, time_ms))) or latest(conn, session_id)
 
 
 def by_prompt(conn: Connection, session_id: int, prompt_id: str) -> TurnState | None:
-    found = "select * from turns where session_id = ? and prompt_id = ?"
-    return _row(one(conn, found, (session_id, prompt_id))) if prompt_id else None
+    query = "select * from turns where session_id = ? and prompt_id = ?"
+    return _turn_state(one(conn, query, (session_id, prompt_id))) if prompt_id else None
 
 
 def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", private: bool = False) -> TurnState:
@@ -74,7 +74,7 @@ def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", pr
         """,
         (session_id, number, prompt_id, int(private), at, at),
     )
-    turn = _row(row)
+    turn = _turn_state(row)
     assert turn is not None
     return turn
 
@@ -109,8 +109,8 @@ def close_open(conn: Connection, session_id: int, *, by: str, at: int) -> bool:
 
 def is_past(conn: Connection, turn_id: int) -> bool:
     """Has the session gone on to another turn since this one was opened?"""
-    later = "select 1 from turns a join turns b using (session_id) where a.id = ? and b.opened_at > a.opened_at"
-    return bool(value(conn, later, (turn_id,)))
+    query = "select 1 from turns a join turns b using (session_id) where a.id = ? and b.opened_at > a.opened_at"
+    return bool(value(conn, query, (turn_id,)))
 
 
 def silent(conn: Connection, *, before: int) -> list[Row]:
@@ -131,7 +131,7 @@ def silent(conn: Connection, *, before: int) -> list[Row]:
 
 def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
     """Turns that are over and not digested, each with its newest event: what makes asking for it unique."""
-    found = rows(
+    turn_rows = rows(
         conn,
         """
         select t.id, coalesce(max(e.seq), 0) as seq
@@ -141,7 +141,7 @@ def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
         """,
         (session_id,),
     )
-    return [(row["id"], row["seq"]) for row in found]
+    return [(row["id"], row["seq"]) for row in turn_rows]
 
 
 def more_past(conn: Connection, project_id: int) -> bool:
@@ -186,8 +186,8 @@ def is_current(conn: Connection, turn: Turn) -> bool:
 def is_whole(conn: Connection, turn: Turn) -> bool:
     """Is everything still there that was loaded? What was forgotten meanwhile must not come back by a digest of it."""
     seqs = msgspec.json.encode(list(turn.seqs)).decode()
-    found = "select count(*) from events where turn_id = ? and seq in (select value from json_each(?))"
-    return bool(value(conn, found, (turn.id, seqs)) == len(turn.seqs))
+    query = "select count(*) from events where turn_id = ? and seq in (select value from json_each(?))"
+    return bool(value(conn, query, (turn.id, seqs)) == len(turn.seqs))
 
 
 def is_live(conn: Connection, turn_id: int) -> bool:
@@ -227,7 +227,7 @@ def hide(conn: Connection, turn_id: int) -> None:
 def untold(conn: Connection, session_id: int, text: str, at: int) -> TurnState | None:
     """The turn of a prompt whose host gives no prompt ids: same words, nearest in time. One that was imported may have
     other words, or none: there the time decides."""
-    return _row(
+    return _turn_state(
         one(
             conn,
             f"""
@@ -258,7 +258,7 @@ def name_prompt(conn: Connection, turn_id: int, prompt_id: str) -> None:
     conn.execute("update turns set prompt_id = ? where id = ? and prompt_id is null", (prompt_id, turn_id))
 
 
-_TURN = """
+_TURN_QUERY = """
     select t.id, t.session_id, t.number, t.opened_at, t.last_at, s.project_id, s.cwd, s.host, p.root
       from turns t join sdk_sessions s on s.id = t.session_id join projects p on p.id = s.project_id
      where not t.private
@@ -268,40 +268,42 @@ _TURN = """
 def load(conn: Connection, turn_id: int, *, with_earlier: bool = True) -> Turn | None:
     """Everything the compressor needs to know about a turn; None if it has vanished or must not be looked at.
     `with_earlier`: also what earlier turns of its session have read, to compare its words with."""
-    row = one(conn, f"{_TURN} and t.id = ?", (turn_id,))
+    row = one(conn, f"{_TURN_QUERY} and t.id = ?", (turn_id,))
     if row is None:
         return None
-    told = f"select {arrival.COLUMNS}, origin, body from events where turn_id = ?"
-    found = arrival.in_order(rows(conn, told, (turn_id,)))
-    bodies: list[Body] = [_DECODE.decode(event["body"]) for event in found]
-    known = [event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(found, bodies, strict=True)]
-    seqs = tuple(event["seq"] for event in found)
-    return _composed(conn, row, bodies, known, seqs=seqs, with_earlier=with_earlier)
+    query = f"select {arrival.COLUMNS}, origin, body from events where turn_id = ?"
+    event_rows = arrival.in_order(rows(conn, query, (turn_id,)))
+    bodies: list[Body] = [_DECODE.decode(event["body"]) for event in event_rows]
+    event_origins = [
+        event["origin"] or origins.of(body, cwd=row["cwd"]) for event, body in zip(event_rows, bodies, strict=True)
+    ]
+    seqs = tuple(event["seq"] for event in event_rows)
+    return _build_turn(conn, row, bodies, event_origins, seqs=seqs, with_earlier=with_earlier)
 
 
-def load_from(conn: Connection, turn_id: int, told: Sequence[Event]) -> Turn | None:
+def load_from(conn: Connection, turn_id: int, events: Sequence[Event]) -> Turn | None:
     """The same for a turn whose events are no longer kept, from what its transcript tells; None also if any of that was
     forgotten here. The numbers of its events are not those of any in the database."""
-    row = one(conn, f"{_TURN} and t.id = ?", (turn_id,))
+    row = one(conn, f"{_TURN_QUERY} and t.id = ?", (turn_id,))
     if row is None or stones.bars_summary(conn, turn_id, at=row["last_at"]):
         return None
-    if any(stones.bars_event(conn, event) for event in told):
+    if any(stones.bars_event(conn, event) for event in events):
         return None
-    bodies = [event.body for event in told]
-    known = [event.origin or origins.of(event.body, cwd=row["cwd"]) for event in told]
-    return _composed(conn, row, bodies, known, seqs=tuple(range(1, len(told) + 1)))
+    bodies = [event.body for event in events]
+    event_origins = [event.origin or origins.of(event.body, cwd=row["cwd"]) for event in events]
+    return _build_turn(conn, row, bodies, event_origins, seqs=tuple(range(1, len(events) + 1)))
 
 
-def _composed(
+def _build_turn(
     conn: Connection,
     row: Row,
     bodies: Sequence[Body],
-    known: Sequence[str],
+    event_origins: Sequence[str],
     *,
     seqs: tuple[int, ...],
     with_earlier: bool = True,
 ) -> Turn:
-    believed, here = trusted.names(conn, row["project_id"]), trusted.place(conn, row["project_id"])
+    trusted_sources, place = trusted.names(conn, row["project_id"]), trusted.place(conn, row["project_id"])
     return Turn(
         id=row["id"],
         session_id=row["session_id"],
@@ -315,24 +317,24 @@ def _composed(
         bodies=tuple(bodies),
         seqs=seqs,
         origins=tuple(
-            origins.TOOL if origin == origins.EXTERNAL and trusted.is_from(body, believed, here) else origin
-            for origin, body in zip(known, bodies, strict=True)
+            origins.TOOL if origin == origins.EXTERNAL and trusted.is_from(body, trusted_sources, place) else origin
+            for origin, body in zip(event_origins, bodies, strict=True)
         ),
-        remotes=here.remotes,
-        known=_known(conn, row["session_id"], before=row["number"]),
+        remotes=place.remotes,
+        known=_load_known_titles(conn, row["session_id"], before=row["number"]),
         host=row["host"],
-        previous=_previous(conn, row["session_id"], before=row["number"]),
-        carried=_carried(conn, row, believed) if with_earlier else Carried(),
-        trusted=believed,
+        previous=_load_previous(conn, row["session_id"], before=row["number"]),
+        carried=_load_carried(conn, row, trusted_sources) if with_earlier else Carried(),
+        trusted=trusted_sources,
     )
 
 
 MOST_CARRIED, CARRIED_CHARS = 150, 60_000  # events of earlier turns that are looked at, and characters of each kind
 
 
-def _carried(conn: Connection, row: Row, believed: frozenset[str]) -> Carried:
+def _load_carried(conn: Connection, row: Row, trusted_sources: frozenset[str]) -> Carried:
     """Return what the turns of the session before this one have read, the newest of it."""
-    found = rows(
+    event_rows = rows(
         conn,
         """
         select e.origin, e.body from events e join turns t on t.id = e.turn_id
@@ -341,43 +343,43 @@ def _carried(conn: Connection, row: Row, believed: frozenset[str]) -> Carried:
         """,
         (row["session_id"], row["number"], MOST_CARRIED),
     )
-    fetched = frozenset().union(*(_brought(event["body"]) for event in found)) if found else frozenset()
+    fetched = frozenset().union(*(_fetched_by(event["body"]) for event in event_rows)) if event_rows else frozenset()
     here = foreign.Here(row["root"], row["cwd"], fetched)
     texts: dict[str, list[str]] = {"foreign": [], "built": [], "own": []}
-    left = dict.fromkeys(texts, CARRIED_CHARS)
-    for event in found:
-        name = _classified(event["body"], event["origin"] or "", here)
-        if name in believed or left[kind := _KINDS.get(name, "foreign")] <= 0:
+    chars_left = dict.fromkeys(texts, CARRIED_CHARS)
+    for event in event_rows:
+        source = _foreign_source(event["body"], event["origin"] or "", here)
+        if source in trusted_sources or chars_left[kind := _CARRIED_KINDS.get(source, "foreign")] <= 0:
             continue
-        read = _shown(event["body"])
-        texts[kind] += read
-        left[kind] -= sum(map(len, read))
+        event_texts = _foreign_texts(event["body"])
+        texts[kind] += event_texts
+        chars_left[kind] -= sum(map(len, event_texts))
     return Carried(tuple(texts["foreign"]), tuple(texts["built"]), tuple(texts["own"]), fetched)
 
 
-_KINDS = {"": "own", foreign.BUILD: "built"}
+_CARRIED_KINDS = {"": "own", foreign.BUILD: "built"}
 
 
 @lru_cache(maxsize=512)
-def _brought(body: str) -> frozenset[str]:
+def _fetched_by(body: str) -> frozenset[str]:
     return foreign.fetched([_DECODE.decode(body)]) if foreign.may_fetch(body) else frozenset()
 
 
 @lru_cache(maxsize=512)  # each turn looks at the same events as the one before
-def _classified(body: str, origin: str, here: foreign.Here) -> str:
+def _foreign_source(body: str, origin: str, here: foreign.Here) -> str:
     """Return what kind of strangers' text an event carries; none: empty."""
     return foreign.name(_DECODE.decode(body), here) if origin in origins.TRUSTED else origin
 
 
 @lru_cache(maxsize=512)
-def _shown(body: str) -> tuple[str, ...]:
+def _foreign_texts(body: str) -> tuple[str, ...]:
     return tuple(foreign.texts(_DECODE.decode(body)))
 
 
-def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
+def _load_previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
     """Return the last few turns of the session before this one, the nearest last. Private turns are left out, and so
     are closing messages that may repeat something from outside."""
-    found = rows(
+    exchange_rows = rows(
         conn,
         f"""
         select p.text, coalesce(s.closing, '') as closing from turns t join user_prompts p on p.turn_id = t.id
@@ -386,18 +388,18 @@ def _previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchan
         """,
         (session_id, before, MOST_PREVIOUS),
     )
-    return tuple(Exchange(row["text"], row["closing"] or "") for row in reversed(found))
+    return tuple(Exchange(row["text"], row["closing"] or "") for row in reversed(exchange_rows))
 
 
-def _known(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
+def _load_known_titles(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
     """The titles of what earlier turns of the session left, as the compressor compares them."""
-    found = rows(
+    title_rows = rows(
         conn,
         "select title from observations o"
-        f" where session_id = ? and prompt_number < ? and title is not null and {_TOLD}",
+        f" where session_id = ? and prompt_number < ? and title is not null and {_TRUSTED_OR_APPROVED}",
         (session_id, before),
     )
-    return frozenset(normal_title(row["title"]) for row in found)
+    return frozenset(normal_title(row["title"]) for row in title_rows)
 
 
 def listing(conn: Connection, session_id: int) -> list[Row]:

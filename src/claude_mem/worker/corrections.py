@@ -153,7 +153,7 @@ def _deletion_preview(conn: Connection, observation_id: int) -> Row:
             "merged": merged,
         },
         "stays": provenance.copies(
-            conn, row, turn_id=provenance.turn_of(conn, observation_id), but=[observation_id, *merged]
+            conn, row, turn_id=provenance.turn_of(conn, observation_id), exclude_ids=[observation_id, *merged]
         ),
     }
 
