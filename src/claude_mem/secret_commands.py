@@ -1,4 +1,4 @@
-"""Finds secrets in commands: random arguments of commands that log in or set a secret, and output that is one."""
+"""Secrets in shell commands: random arguments of commands that log in or set a secret, and printed secrets."""
 
 from __future__ import annotations
 
@@ -14,65 +14,65 @@ from claude_mem.text import map_strings
 
 _ARGUMENT = re.compile(r"(?<![^\s\"'=:%])[^\s\"'`,;(){}\[\]<>|\\=:%][^\s\"'`;(){}\[\]<>|\\]{7,511}")
 _LINE_END = re.compile(r"(?<!\\)\n|\\n|[|;&]\s|\x00")
-_MOST_LINE = 600
+_MAX_LINE = 600
 
 
 def edits(text: str) -> Iterator[Edit]:
-    """What to put in the place of random arguments of commands that are given a secret: `cargo login …`."""
-    position = 0
+    """Yield edits that redact random arguments of commands that take a secret (`cargo login …`) and secrets that
+    commands printed in a copied terminal."""
     for literal, pattern, plain in COMMANDS:
         if literal not in text:
             continue
         for command in in_lines(pattern, literal, text):
-            end = _LINE_END.search(text, command.end(), command.end() + _MOST_LINE)
-            stop = end.start() if end else min(len(text), command.end() + _MOST_LINE)
+            end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
+            stop = end.start() if end else min(len(text), command.end() + _MAX_LINE)
             for word in _ARGUMENT.finditer(text, command.end(), stop):
-                if word.start() >= position and _is_secret(word[0], plain=plain):
+                if _is_secret_argument(word[0], plain=plain):
                     yield word.start(), word.end(), "[redacted]"
-    yield from _shown_edits(text)
+    yield from _terminal_edits(text)
 
 
-# A terminal as it was: a prompt, the command, and below it the one word that it printed.
-_SHOWN = re.compile(
+# A copied terminal: a prompt, the command, and in the next line the single word that the command printed.
+_TERMINAL = re.compile(
     r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)"
 )
 
 
-def _shown_edits(text: str) -> Iterator[Edit]:
-    """What to put in the place of secrets that a command has printed in a copied terminal: `$ pass show mail`."""
+def _terminal_edits(text: str) -> Iterator[Edit]:
+    """Yield edits that redact secrets which a command printed in a copied terminal: `$ pass show mail`."""
     if "$ " not in text:
         return
-    for shown in _SHOWN.finditer(text):
-        if _is_printed(shown["word"]) and any(_printers(shown["command"])):
-            yield shown.start("word"), shown.end("word"), "[redacted]"
+    for match in _TERMINAL.finditer(text):
+        if _is_printed_secret(match["word"]) and any(_matching_printers(match["command"])):
+            yield match.start("word"), match.end("word"), "[redacted]"
 
 
-def _printers(command: str) -> Iterator[tuple[bool]]:
-    """For every rule that fits a command which prints a secret: whether it may print several."""
+def _matching_printers(command: str) -> Iterator[tuple[bool]]:
+    """Yield, for every rule that matches a secret-printing command, whether the command may print several secrets."""
     return ((every,) for literal, pattern, every in PRINTERS if literal in command and pattern.search(command))
 
 
-def _is_printed(word: str) -> bool:
+def _is_printed_secret(word: str) -> bool:
     return is_random(word) or (is_uniform(word) and "-" not in word and len(word) >= 16)
 
 
-def _is_secret(word: str, *, plain: bool) -> bool:
-    """`plain`: after such a command hexadecimal is a key as well."""
+def _is_secret_argument(word: str, *, plain: bool) -> bool:
+    """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
     return is_strong(word) if not is_uniform(word) else plain and len(word) >= 20
 
 
-_PRINTED = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
+_OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 
 def redact_printed(commands: Iterable[str], output: Any) -> Any:
-    """Return the output of commands without the secret that they print: `vault kv get -field=password …`."""
-    fitting = [every for command in commands for (every,) in _printers(command)]
-    return map_strings(output, partial(_without_printed, every=any(fitting))) if fitting else output
+    """Return the output of commands without the secrets they print: `vault kv get -field=password …`."""
+    prints_several = [every for command in commands for (every,) in _matching_printers(command)]
+    return map_strings(output, partial(_redact_output, every=any(prints_several))) if prints_several else output
 
 
-def _without_printed(text: str, *, every: bool) -> str:
-    """Cut every word that looks random; if only one is expected, only where nothing else was printed."""
+def _redact_output(text: str, *, every: bool) -> str:
+    """Redact all random-looking words if `every`; otherwise only an output that consists of a single such word."""
     if every:
-        return _PRINTED.sub(lambda word: "[redacted]" if is_random(word[0]) else word[0], text)
+        return _OUTPUT_WORD.sub(lambda word: "[redacted]" if is_random(word[0]) else word[0], text)
     word = text.strip()
-    return text.replace(word, "[redacted]") if _is_printed(word) else text
+    return text.replace(word, "[redacted]") if _is_printed_secret(word) else text

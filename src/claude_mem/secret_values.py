@@ -1,7 +1,8 @@
-"""Judges values: may this be a secret, does it look random, or is it plainly something else?
+"""Classification of values: a likely secret, a random string, or clearly something else.
 
-A value is judged together with its name and its place; this module knows only the value itself. Words are told from
-random letters by the pairs of letters that words have (`data/secrets.toml`), so a token needs no digit to be noticed.
+The callers also consider the name and the position of a value; this module looks at the value alone. Words are
+distinguished from random letters by the letter pairs that occur in words (`data/secrets.toml`), so a token is
+recognized even if it contains no digit.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 
 from claude_mem.secret_rules import FOLLOWERS, TRIVIAL
 
-# What fetches a secret is none: `os.environ`, `boto3.client`, `$(…)`, a path, an address; nor is the name of its kind.
+# Code that fetches a secret is not a secret: `os.environ`, `boto3.client`, `$(…)`, a path, a URL, the name of a type.
 CODE = re.compile(
     r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|(?:file|urn|arn|vault|ssm|sops|keyring|keychain):|[A-Za-z]:\\|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|"
     r"[a-z:]{0,16}`|[A-Za-z]{1,16}\?\Z|/?\^|%\(|(?:[a-z]{1,24}\.)?(?:[A-Z]{2,32}[0-9]{0,2}_){1,8}[A-Z]{1,32}[0-9]{0,2}\Z|(?:~|\.{0,2})/(?:[\w.@+\-]{0,24}/){0,16}[\w.@+\-]{0,24}\Z|"
@@ -19,19 +20,19 @@ CODE = re.compile(
     r"[\w.]{1,64}(?<=[a-z0-9])(?:Keys?|Types?|Token|Secret|Password|Auth|Str|String|Config|Provider|Credentials?)\Z|"
     r"[a-z][a-z0-9_.\-]{0,40}(?:/[a-z0-9][a-z0-9_.\-]{0,40})+\Z"
 )
-# What people write who don't want to give one away.
-_MADE_UP = re.compile(
+# Placeholders that people write instead of a secret.
+_PLACEHOLDER = re.compile(
     r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
     r"(?:[a-z0-9]{1,24}[_\-.:]){0,4}(?:tests?|testing|fake|mock(?:ed)?|sample|stub|demo|foo|bar|baz|invalid|wrong|bogus)(?:[_\-.:0-9][a-z0-9_\-.:]{0,40})?\Z"
 )
-# Words of the trade that have a digit in them: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only alone.
+# Technical terms with digits: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only as whole words.
 _TERMS = re.compile(
     r"(?i)o?auth[02]|sha-?(?:224|256|384|512)|base(?:16|32|58|64)|utf-?(?:8|16|32)|u?int(?:8|16|32|64|128|256)(?:_t)?|float(?:32|64)|"
     r"bytes(?:16|32|64)|x509(?:certificate2)?|ed25519|curve25519|secp256[kr]1|argon2|pbkdf2|aes-?(?:128|192|256)|pkcs-?(?:1|7|8|12)|amd64|arm64|win32|"
     r"(?<![A-Za-z0-9])(?:sha-?1|md5|[hre]s(?:256|384|512)|http[123]|ipv?[46]|i18n|l10n|k8s|s3|ec2|e2e|2fa|h264|mp[34]|x86|[iuf](?:8|16|32|64))(?![A-Za-z0-9])"
 )
-# What is plainly something else: a version, a time, a size or another number with its unit, a pointer, a file.
-_PLAIN = re.compile(
+# Values that are clearly something else: a version, a time, a size or another number with a unit, a pointer, a file.
+_NOT_SECRET = re.compile(
     r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
     r"[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,2}[\w.\-]{0,24}|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
     r"[0-9][0-9.,_]{0,16}(?:[kKmMgGtT]i?[bB]?|ms|[smhd]|min|%|x|px|pt|r?em|tps|tok(?:ens)?(?:/s(?:ec)?)?)(?:/[0-9.]{1,9}[kKmMgG]?)?|"
@@ -52,23 +53,23 @@ _GUESSABLE = re.compile(
 
 
 def is_trivial(word: str) -> bool:
-    """Whether a value is an example, a default that everybody knows, or code that fetches a secret."""
+    """Return whether a value is a placeholder, a well-known default, or code that fetches a secret."""
     return word.lower() in TRIVIAL or len(set(word)) <= 2 or bool(CODE.match(word)) or is_made_up(word)
 
 
 def is_made_up(word: str) -> bool:
-    return bool(_MADE_UP.match(word) or _GUESSABLE.match(word)) or _is_counted(word)
+    return bool(_PLACEHOLDER.match(word) or _GUESSABLE.match(word)) or _is_sequence(word)
 
 
-def _is_counted(word: str) -> bool:
-    """Whether a value is a row of letters and then of digits: `abcdef123456`, `12345678`."""
+def _is_sequence(word: str) -> bool:
+    """Return whether a value is a sequence of letters followed by a sequence of digits: `abcdef123456`, `12345678`."""
     letters = word.rstrip("0123456789")
     digits = word[len(letters) :]
     return letters.lower() in "abcdefghijklmnopqrstuvwxyz" and digits in "012345678901234567890" and len(word) <= 20
 
 
 def is_spoken(value: str) -> bool:
-    """Whether most of a value are words: chunks of three letters or more, whose neighbours are those that words have."""
+    """Return whether most of a value is words: chunks of three letters or more with letter pairs common in words."""
     letters = sum(map(len, _CHUNK.findall(value)))
     words = sum(len(chunk) for chunk in _CHUNK.findall(value) if len(chunk) > 2 and _is_word(chunk.lower()))
     return words >= 0.6 * letters and words >= 0.4 * len(value)
@@ -84,8 +85,8 @@ _ANY_CODE = re.compile(r"\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|\[redacted|<|\
 
 
 def is_random(value: str, *, least: int = 8, quoted: bool = False) -> bool:
-    """Whether a value looks as if a machine had made it: long enough, no words, not plainly something else. `quoted`: it
-    stands in quotes, so what looks like a call in it may be chance."""
+    """Return whether a value looks machine-generated: long enough, no words, not clearly something else. `quoted`: the
+    value is in quotes, so a part that looks like a function call may be coincidence."""
     if quoted and len(value) >= 16 and is_strong(value) and not _ANY_CODE.match(value):
         return True
     if _SLUG.match(value) and _CONSONANTS.search(value) is None:
@@ -98,41 +99,42 @@ def is_random(value: str, *, least: int = 8, quoted: bool = False) -> bool:
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
     if alphabets < 2 and _CONSONANTS.search(value.lower()) is None:
         return False
-    if is_spoken(value) or is_trivial(value) or _PLAIN.match(value):
+    if is_spoken(value) or is_trivial(value) or _NOT_SECRET.match(value):
         return False
     return any(map(str.isalpha, value)) and len(set(value)) >= min(6, len(value) - 2)
 
 
 def is_strong(value: str) -> bool:
-    """Whether a value is random beyond doubt: three alphabets in it, or very long, and no words."""
+    """Return whether a value is certainly random: no words, and three character classes, or two in a long value."""
     if len(value) < 8 or any(char.isspace() for char in value) or is_spoken(value) or is_made_up(value):
         return False
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
     return (
         (alphabets == 3 or (alphabets == 2 and len(value) >= 20))
-        and _PLAIN.match(value) is None
+        and _NOT_SECRET.match(value) is None
         and "/" not in value[:1]
     )
 
 
 def is_uniform(value: str) -> bool:
-    """Whether a value is hexadecimal or a UUID: a hash or an id as likely as a secret."""
+    """Return whether a value is hexadecimal or a UUID: as likely a hash or an id as a secret."""
     return _UNIFORM.match(value) is not None
 
 
 def looks_secret(value: str, *, password: bool, env: bool) -> bool:
-    """Letters with digits or signs, no spaces, and no shape of code: `abc12345xyz` yes, `os.environ` or `string` no.
+    """Return whether a value has letters with digits or symbols, no spaces and not the form of code: `abc12345xyz` does,
+    `os.environ` and `string` do not.
 
-    What has letters alone may be a word. It is taken for a secret in `PASSWORD=…` of an environment, and if nobody
-    could say it aloud.
+    A value of letters only may be a word. It counts as a secret in `PASSWORD=…` of an environment, and if it is
+    unpronounceable.
     """
     if len(value) < (6 if password else 8) or any(char.isspace() for char in value):
         return False
     letters = _TERMS.sub("", value.rstrip("`*")).translate(_JOINTS)
-    if not letters or letters.isalpha():  # asked first: most are words, and it is quickly done
-        spoken = _CONSONANTS.search(value) is None and not (len(value) >= 16 and is_random(value))
-        if spoken and not (env and password and letters.islower() and len(value) >= 8):
+    if not letters or letters.isalpha():  # checked first: cheap, and true of most values
+        pronounceable = _CONSONANTS.search(value) is None and not (len(value) >= 16 and is_random(value))
+        if pronounceable and not (env and password and letters.islower() and len(value) >= 8):
             return False
     elif not password and not any(char.isalpha() for char in value):
         return False
-    return not is_trivial(value) and _PLAIN.match(value) is None
+    return not is_trivial(value) and _NOT_SECRET.match(value) is None
