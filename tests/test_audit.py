@@ -268,7 +268,7 @@ DAMAGE = {
     "index": "insert into words (words, rowid, title, body, hints, around)"
     " select 'delete', id, title, body, hints, around from passages limit 3",
     "database": "update observations set project_id = 99 where id = 1",
-    "tombstones": "insert into tombstones values (mark('session', 'claude', 'dark'), 1, 0, 9000000000000000)",
+    "tombstones": "insert into tombstones values (keyed_hash('session', 'claude', 'dark'), 1, 0, 9000000000000000)",
     "audit log": "insert into audit_head values (1, 99, 'x') on conflict do update set n = 99",
 }
 

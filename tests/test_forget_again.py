@@ -121,7 +121,7 @@ async def killed_at(service: Service, step: str, scope: Scope) -> None:
         await service.forgetter.forget(scope, Progress(erased=True))
 
 
-@pytest.mark.parametrize("step", ["_leave_stones", "take_away", "_erase_files"])
+@pytest.mark.parametrize("step", ["_store_tombstones", "take_away", "_erase_files"])
 def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told: Lab, step: str) -> None:
     forget(told, session="lit")  # softly: its rows lie where they can be brought back from
     spool_session(told, "third", secret=WORD)
@@ -189,7 +189,7 @@ def test_an_erasure_that_is_cut_off_says_so_and_the_next_worker_tells_how_it_end
         return told_, busy
 
     progress = work(told, cut_off)
-    assert "broken off" in progress.error and not progress.busy
+    assert "interrupted" in progress.error and not progress.busy
     after, busy = work(told, next_one)
     assert busy and not after.busy and not after.error
     assert after.number == progress.number and after.counts["events"] == progress.counts["events"] > 0
@@ -251,7 +251,7 @@ def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: 
     """One event is older than the wish and was late, the others are newer: in the tables, and still in the spool."""
 
     async def do(service: Service) -> list[str]:
-        take_away, waiting = service.forgetter.take_away, service.forgetter._waiting_files
+        take_away, waiting = service.forgetter.take_away, service.forgetter._erase_waiting_files
 
         async def late(*given: Any, **more: Any) -> None:
             await asyncio.sleep(0.01)
@@ -265,7 +265,7 @@ def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: 
             await waiting(*given)
 
         service.forgetter.take_away = late  # type: ignore[method-assign]
-        service.forgetter._waiting_files = later  # type: ignore[assignment,method-assign]
+        service.forgetter._erase_waiting_files = later  # type: ignore[assignment,method-assign]
         await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), Progress(erased=erase))
         assert [item for item in await service.db.read(audit.quick, in_spool=0) if not item.ok] == []
         await service.work_off()

@@ -1,6 +1,7 @@
-"""What something is known by, as a keyed hash: whoever finds it can't tell what it was, not even by guessing.
+"""Keyed hashes of identities: without the key, a hash does not reveal what was hashed, not even by guessing.
 
-The key is made once, lies in the data directory and is readable by its owner alone. SQL reaches it as `mark(…)`.
+The key is created once, is stored in the data directory and is readable only by its owner. In SQL the hash is
+available as `keyed_hash(…)`.
 """
 
 from __future__ import annotations
@@ -24,48 +25,49 @@ MOST_BYTES = 4096
 
 
 def marker(folder: Path) -> Callable[..., str]:
-    """The function that makes marks, with the key of this folder; it is read, or made, when it is first needed."""
-    known: list[bytes] = []
+    """Return a hash function that uses this folder's key. The key is read, or created, on the first call."""
+    cached_key: list[bytes] = []
 
-    def mark(*parts: object) -> str:
-        if not known:
-            known.append(_key(folder / KEY_FILE))
+    def keyed_hash(*parts: object) -> str:
+        if not cached_key:
+            cached_key.append(_read_or_create_key(folder / KEY_FILE))
         text = "\0".join("" if part is None else str(part) for part in parts)
-        return hmac.digest(known[0], text.encode("utf-8", "surrogatepass"), "sha256")[:16].hex()
+        return hmac.digest(cached_key[0], text.encode("utf-8", "surrogatepass"), "sha256")[:16].hex()
 
-    return mark
+    return keyed_hash
 
 
 def attach(conn: apsw.Connection, folder: Path) -> None:
-    conn.create_scalar_function("mark", marker(folder), -1, deterministic=True)
+    """Register `keyed_hash(…)` as an SQL function of this connection."""
+    conn.create_scalar_function("keyed_hash", marker(folder), -1, deterministic=True)
 
 
 def is_lost(folder: Path) -> bool:
-    """Whether the key is missing, or can't be read any more."""
+    """Return whether the key is missing or can no longer be read."""
     path = folder / KEY_FILE
-    return not path.exists() or _read(path) is None
+    return not path.exists() or _read_key(path) is None
 
 
-def _key(path: Path) -> bytes:
+def _read_or_create_key(path: Path) -> bytes:
     if not path.exists():
-        fresh = secrets.token_bytes(KEY_BYTES)
-        write_private(path, (_line(fresh) + "\n").encode() * 2, sync=True)
+        new_key = secrets.token_bytes(KEY_BYTES)
+        write_private(path, (_key_line(new_key) + "\n").encode() * 2, sync=True)
         sync_folder(path.parent)
-        return fresh
-    if key := _read(path):
+        return new_key
+    if key := _read_key(path):
         return key
-    raise CannotDo(f"{path} is damaged", hint="`claude-mem start` moves it aside and makes another")
+    raise CannotDo(f"{path} is damaged", hint="`claude-mem start` moves it aside and creates a new one")
 
 
-def _read(path: Path) -> bytes | None:
+def _read_key(path: Path) -> bytes | None:
     for line in untrusted_files.read_start(path, MOST_BYTES).decode("ascii", "replace").split("\n"):
         with contextlib.suppress(ValueError):
             key = bytes.fromhex(line.partition(" ")[0])
-            if len(key) == KEY_BYTES and line in (key.hex(), _line(key)):  # of an earlier version, without its sum
+            if len(key) == KEY_BYTES and line in (key.hex(), _key_line(key)):  # earlier versions wrote no checksum
                 return key
     return None
 
 
-def _line(key: bytes) -> str:
-    """Twice in the file, each with a sum: one flipped bit costs nothing."""
+def _key_line(key: bytes) -> str:
+    """Return a line of the key file. The file has the line twice, each with a checksum, to survive a flipped bit."""
     return f"{key.hex()} {hashlib.sha256(key).hexdigest()[:16]}"

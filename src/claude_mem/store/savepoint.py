@@ -1,4 +1,4 @@
-"""A part of a transaction that can be undone by itself."""
+"""Savepoints: parts of a transaction that can be rolled back on their own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import apsw
 
 @contextmanager
 def savepoint(conn: apsw.Connection) -> Iterator[None]:
-    """When the disk fails SQLite undoes the whole transaction, and there is no part left to undo. apsw's own
-    `with conn` then hides that failure behind one about the missing savepoint, as if it were a fault of the part."""
+    """Run the block in a savepoint and roll the savepoint back if the block fails.
+
+    apsw's own `with conn` is not used: when the disk fails, SQLite rolls back the whole transaction and the savepoint
+    with it, and apsw then hides the disk failure behind an error about the missing savepoint.
+    """
     conn.execute("savepoint part")
     try:
         yield

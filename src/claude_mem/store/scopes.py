@@ -1,6 +1,6 @@
-"""What someone wants forgotten, and which rows that is: in this database, or in a copy made by an older version.
+"""Deletion scopes, and the rows they cover in this database or in a copy made by an older version.
 
-Conditions add up: what is found fits all of them. A copy may lack a column or a table; what it lacks is passed over.
+A row is covered if it meets all conditions of the scope. A copy may lack columns or tables; they are skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from claude_mem.store.observations import NOBODYS, TRUSTED
 from claude_mem.store.stones import ITEMS, NUMBER, TIME, joined
 
 EXTERNAL, IMPORT = "external", "import"
-PART = 500
+BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Sessions and projects by what they are known by everywhere, since numbers differ between copies."""
+    """What a deletion covers. Sessions and projects are identified by names that are the same in every copy of the
+    database; their row ids may differ between copies."""
 
     ids: tuple[int, ...] = ()
     sessions: tuple[tuple[str, str], ...] = ()
@@ -36,54 +37,55 @@ class Scope:
 
     @property
     def by_time(self) -> bool:
-        """Does it take all that happened in some sessions within some time, whatever it says?"""
+        """Whether the scope covers everything in some sessions within some period, whatever the content."""
         return not self.ids and not self.matching and not self.source
 
 
 def named(
     conn: Connection, *, session: str = "", project: str = "", source: str = "", matching: str = "", **rest: Any
 ) -> Scope:
-    """The scope that a person means."""
+    """Build the scope from the names a user gives. Raise an error if it covers nothing or cannot be applied."""
     scope = Scope(
-        sessions=(_session(conn, session),) if session else (),
-        projects=_project(conn, project) if project else (),
+        sessions=(_session_key(conn, session),) if session else (),
+        projects=_project_identities(conn, project) if project else (),
         source=source.strip(),
         matching=matching.strip(),
         **rest,
     )
     if scope == Scope():
-        raise Misuse("nothing says what to forget", hint="name observations, --session, --project, --matching …")
+        raise Misuse("no scope given", hint="name observations, or use --session, --project, --matching …")
     if matching and len(scope.matching) < LEAST:
-        raise Misuse(f"{matching!r} is too short to look for", hint=f"at least {LEAST} characters")
+        raise Misuse(f"{matching!r} is too short to search for", hint=f"give at least {LEAST} characters")
     if scope.after is not None and scope.before is not None and scope.after >= scope.before:
-        raise Misuse("nothing is after that and before that", hint="--after must be the earlier one")
+        raise Misuse("the time range is empty", hint="--after must be earlier than --before")
     return scope
 
 
-def _session(conn: Connection, name: str) -> tuple[str, str]:
-    found = sessions.get(conn, sessions.named(conn, name))
-    return found.host, found.content_session_id
+def _session_key(conn: Connection, name: str) -> tuple[str, str]:
+    session = sessions.get(conn, sessions.named(conn, name))
+    return session.host, session.content_session_id
 
 
-def _project(conn: Connection, name: str) -> tuple[str, ...]:
-    known = projects.by_name(conn, name)
-    if not known:
-        raise NotFound(f"there is no project {name!r}", hint="`claude-mem list projects` shows what there is")
-    wanted = msgspec.json.encode(known).decode()
-    found = rows(
-        conn, "select identity from project_aliases where project_id in (select value from json_each(?))", (wanted,)
-    )
-    return tuple(row["identity"] for row in found)
+def _project_identities(conn: Connection, name: str) -> tuple[str, ...]:
+    project_ids = projects.by_name(conn, name)
+    if not project_ids:
+        raise NotFound(f"there is no project {name!r}", hint="`claude-mem list projects` shows all projects")
+    sql = "select identity from project_aliases where project_id in (select value from json_each(?))"
+    return tuple(row["identity"] for row in rows(conn, sql, (dump(project_ids),)))
 
 
-# --- what is found ---------------------------------------------------------------------------------------------------
+# --- affected rows ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Rows by their numbers. `derived`: what was made of what goes, and is made again where something is left to make
-    it of (`again`: those turns). `indexed`: turns that can be found by it. `whole`: sessions of which nothing is left.
-    `away`: what was forgotten before and is still kept, by kind, number and by which forgetting."""
+    """Ids of the rows that a deletion affects.
+
+    `derived_*`: rows composed from deleted rows. They are deleted too, and composed again for the turns that keep some
+    events (`turns_to_redigest`). `indexed_turns`: turns whose search index contains the text. `whole_sessions`:
+    sessions of which nothing remains. `restorable`: rows of earlier deletions that can still be restored, as (kind,
+    row id, deletion id).
+    """
 
     events: list[int] = field(default_factory=list)
     prompts: list[int] = field(default_factory=list)
@@ -93,11 +95,11 @@ class Found:
     derived_summaries: list[int] = field(default_factory=list)
     tellings: list[int] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
-    indexed: list[int] = field(default_factory=list)
-    again: list[int] = field(default_factory=list)
+    indexed_turns: list[int] = field(default_factory=list)
+    turns_to_redigest: list[int] = field(default_factory=list)
     sessions: list[int] = field(default_factory=list)
-    whole: list[int] = field(default_factory=list)
-    away: list[tuple[str, int, int]] = field(default_factory=list)
+    whole_sessions: list[int] = field(default_factory=list)
+    restorable: list[tuple[str, int, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, item.name) for item in fields(self))
@@ -105,16 +107,16 @@ class Found:
     def size(self) -> int:
         return sum(len(getattr(self, item.name)) for item in fields(self))
 
-    def parts(self) -> Iterator[Found]:
-        """The same in small portions, sessions last: each fits into a transaction that holds up no one."""
+    def batches(self) -> Iterator[Found]:
+        """Split into batches, sessions last. Each is small enough for a transaction that delays no other writer."""
         for name in ("derived_observations", "derived_summaries", "observations", "summaries", "prompts", "events",
-                     "tellings", "turns", "indexed", "away", "sessions", "whole"):  # fmt: skip
-            numbers = getattr(self, name)
-            for begin in range(0, len(numbers), PART):
-                yield replace(Found(), **{name: numbers[begin : begin + PART]})
+                     "tellings", "turns", "indexed_turns", "restorable", "sessions", "whole_sessions"):  # fmt: skip
+            row_ids = getattr(self, name)
+            for start in range(0, len(row_ids), BATCH_SIZE):
+                yield replace(Found(), **{name: row_ids[start : start + BATCH_SIZE]})
 
 
-TEXTS = {
+_TEXT_COLUMNS = {
     "event": ("body",),
     "prompt": ("text",),
     "observation": (
@@ -125,20 +127,20 @@ TEXTS = {
         "files_edited",
     ),
 }  # fmt: skip
-_FILES = {"observation": ("files_read", "files_modified"), "summary": ("files_read", "files_edited")}
-_SESSION_TEXTS = ("title", "subtitle", "first_prompt")
+_FILE_COLUMNS = {"observation": ("files_read", "files_modified"), "summary": ("files_read", "files_edited")}
+_SESSION_TEXT_COLUMNS = ("title", "subtitle", "first_prompt")
 
 
 def find(conn: Connection, scope: Scope, *, erase: bool) -> Found:
-    """`erase`: what was forgotten before and is still kept somewhere counts too."""
+    """Return the rows that the scope covers. With `erase`, include rows of earlier deletions that are still stored."""
     if scope.matching:
-        needle = Needle(scope.matching)
-        conn.create_scalar_function("holds", lambda *text: needle.is_in(text[0]), 1, deterministic=True)
+        pattern = Needle(scope.matching)
+        conn.create_scalar_function("holds", lambda *text: pattern.is_in(text[0]), 1, deterministic=True)
     tables = foreign.columns(conn)
     kinds = ("observation",) if scope.ids else tuple(ITEMS)
-    items = {kind: _items(conn, kind, scope, tables, erase=erase) for kind in kinds}
-    whole = _whole(conn, scope) if scope.by_time else []
-    items = {kind: _with_all_of(conn, kind, numbers, whole) for kind, numbers in items.items()}
+    items = {kind: _matching_items(conn, kind, scope, tables, erase=erase) for kind in kinds}
+    whole_sessions = _whole_sessions(conn, scope) if scope.by_time else []
+    items = {kind: _with_items_of_sessions(conn, kind, row_ids, whole_sessions) for kind, row_ids in items.items()}
     return complete(
         conn,
         Found(
@@ -146,23 +148,23 @@ def find(conn: Connection, scope: Scope, *, erase: bool) -> Found:
             prompts=items.get("prompt", []),
             summaries=items.get("summary", []),
             observations=items["observation"],
-            whole=whole,
-            tellings=_tellings(conn, scope, whole, tables),
-            sessions=_stripped(conn, scope),
-            away=_away(conn, scope) if erase and "put_away" in tables else [],
-            indexed=_indexed(conn, scope, tables),
+            whole_sessions=whole_sessions,
+            tellings=_matching_tellings(conn, scope, whole_sessions, tables),
+            sessions=_matching_sessions(conn, scope),
+            restorable=_matching_restorable(conn, scope) if erase and "put_away" in tables else [],
+            indexed_turns=_matching_indexed_turns(conn, scope, tables),
         ),
         tables,
     )
 
 
-def _indexed(conn: Connection, scope: Scope, tables: Any) -> list[int]:
-    """Turns that can be found by the text, though the events that said it may be past keeping."""
+def _matching_indexed_turns(conn: Connection, scope: Scope, tables: Any) -> list[int]:
+    """Return the turns whose search index contains the text. Their events may already have been purged."""
     if not scope.matching or "passages" not in tables:
         return []
     where = [f"({' or '.join(f'holds(p.{name})' for name in ('title', 'body', 'hints', 'around'))})"]
-    where += [_OF_SESSIONS] if scope.sessions else []
-    where += [_OF_PROJECTS.format("d.project_id")] if scope.projects else []
+    where += [_IN_SESSIONS] if scope.sessions else []
+    where += [_IN_PROJECTS.format("d.project_id")] if scope.projects else []
     where += ["d.created_at >= :after"] if scope.after is not None else []
     where += ["d.created_at < :before"] if scope.before is not None else []
     where += ["s.host = :source"] if scope.source else []
@@ -171,25 +173,28 @@ def _indexed(conn: Connection, scope: Scope, tables: Any) -> list[int]:
         select distinct d.turn_id from passages p join documents d on d.id = p.document_id
           left join sdk_sessions s on s.id = d.session_id where d.turn_id is not null and {" and ".join(where)}
     """
-    return [row["turn_id"] for row in rows(conn, sql, values(scope))]
+    return [row["turn_id"] for row in rows(conn, sql, _scope_params(scope))]
 
 
-def _items(conn: Connection, kind: str, scope: Scope, tables: Any, *, erase: bool) -> list[int]:
+def _matching_items(conn: Connection, kind: str, scope: Scope, tables: Any, *, erase: bool) -> list[int]:
     where = list(_conditions(kind, scope, tables, erase=erase))
-    found = rows(conn, f"select i.{NUMBER[kind]} as n {joined(kind)} where {' and '.join(where)}", values(scope))
-    return [row["n"] for row in found]
+    item_rows = rows(
+        conn, f"select i.{NUMBER[kind]} as n {joined(kind)} where {' and '.join(where)}", _scope_params(scope)
+    )
+    return [row["n"] for row in item_rows]
 
 
-def _with_all_of(conn: Connection, kind: str, numbers: list[int], whole: Sequence[int]) -> list[int]:
-    """What belongs to a session of which nothing stays goes with it, whatever time it bears."""
-    if not whole:
-        return numbers
-    and_ = " and not forgotten" if kind == "observation" else ""
-    sql = f"select {NUMBER[kind]} as n from {ITEMS[kind]} where session_id in (select value from json_each(?)){and_}"
-    return sorted({*numbers, *(row["n"] for row in rows(conn, sql, (dump(whole),)))})
+def _with_items_of_sessions(conn: Connection, kind: str, row_ids: list[int], session_ids: Sequence[int]) -> list[int]:
+    """Add all items of sessions of which nothing remains, whatever their time."""
+    if not session_ids:
+        return row_ids
+    where = "session_id in (select value from json_each(?))"
+    where += " and not forgotten" if kind == "observation" else ""
+    sql = f"select {NUMBER[kind]} as n from {ITEMS[kind]} where {where}"
+    return sorted({*row_ids, *(row["n"] for row in rows(conn, sql, (dump(session_ids),)))})
 
 
-def values(scope: Scope) -> Row:
+def _scope_params(scope: Scope) -> Row:
     return {
         "ids": dump(scope.ids),
         "sessions": dump(["\x1f".join(name) for name in scope.sessions]),
@@ -200,33 +205,34 @@ def values(scope: Scope) -> Row:
     }
 
 
-_OF_SESSIONS = "s.host || char(31) || s.content_session_id in (select value from json_each(:sessions))"
-_OF_PROJECTS = """{} in (select project_id from project_aliases
+_IN_SESSIONS = "s.host || char(31) || s.content_session_id in (select value from json_each(:sessions))"
+_IN_PROJECTS = """{} in (select project_id from project_aliases
                           where identity in (select value from json_each(:projects)))"""
 
 
 def _conditions(kind: str, scope: Scope, tables: Any, *, erase: bool) -> Iterator[str]:
     if kind == "observation":
-        kept = "i.id in (select observation_id from attic)" if erase and "attic" in tables else "false"
-        yield "true" if erase and (scope.ids or scope.matching) else f"(not i.forgotten or {kept})"
+        restorable = "i.id in (select observation_id from attic)" if erase and "attic" in tables else "false"
+        yield "true" if erase and (scope.ids or scope.matching) else f"(not i.forgotten or {restorable})"
     if scope.ids:
         yield "i.id in (select value from json_each(:ids))"
     if scope.sessions:
-        yield _OF_SESSIONS
+        yield _IN_SESSIONS
     if scope.projects:
-        yield _OF_PROJECTS.format("s.project_id" if kind in ("event", "prompt") else "i.project_id")
+        yield _IN_PROJECTS.format("s.project_id" if kind in ("event", "prompt") else "i.project_id")
     if scope.after is not None:
         yield f"i.{TIME[kind]} >= :after"
     if scope.before is not None:
         yield f"i.{TIME[kind]} < :before"
     if scope.source:
-        yield f"({' or '.join(_sources(kind, scope.source, tables[ITEMS[kind]]))})"
+        yield f"({' or '.join(_source_conditions(kind, scope.source, tables[ITEMS[kind]]))})"
     if scope.matching:
-        yield f"({' or '.join(_said(kind, tables))})"
+        yield f"({' or '.join(_text_conditions(kind, tables))})"
 
 
-def _sources(kind: str, source: str, columns: Iterable[str]) -> Iterator[str]:
-    """A host, a door (hook, transcript, api), an origin or a trust, an import; a file or an address."""
+def _source_conditions(kind: str, source: str, columns: Iterable[str]) -> Iterator[str]:
+    """Yield the meanings of `--source`: an agent, a way in (hook, transcript, api), an origin, a trust level, imports,
+    a file or an address."""
     yield "s.host = :source"
     for name in ("source", "origin", "trust"):
         if name in columns:
@@ -237,52 +243,55 @@ def _sources(kind: str, source: str, columns: Iterable[str]) -> Iterator[str]:
         yield "t.closed_by = 'import'"
     if "/" in source or "." in source:
         yield from (
-            f"exists (select 1 from json_each(i.{name}) f where f.value = :source)" for name in _FILES.get(kind, ())
+            f"exists (select 1 from json_each(i.{name}) f where f.value = :source)"
+            for name in _FILE_COLUMNS.get(kind, ())
         )
         if kind == "event":
             yield "instr(json_extract(i.body, '$.input'), :source)"
 
 
-def _said(kind: str, tables: Any) -> Iterator[str]:
-    yield from (f"holds(i.{name})" for name in TEXTS[kind] if name in tables[ITEMS[kind]])
+def _text_conditions(kind: str, tables: Any) -> Iterator[str]:
+    yield from (f"holds(i.{name})" for name in _TEXT_COLUMNS[kind] if name in tables[ITEMS[kind]])
     if kind == "observation" and "attic" in tables:
         yield "exists (select 1 from attic a where a.observation_id = i.id and holds(a.content))"
         yield "exists (select 1 from history h where h.observation_id = i.id and holds(h.before))"
 
 
-def _whole(conn: Connection, scope: Scope) -> list[int]:
-    """Sessions of which nothing is left: they began and ended within the time."""
+def _whole_sessions(conn: Connection, scope: Scope) -> list[int]:
+    """Return the sessions of which nothing remains: they started and ended within the period."""
     where = ["true"]
-    where += [_OF_SESSIONS] if scope.sessions else []
-    where += [_OF_PROJECTS.format("s.project_id")] if scope.projects else []
+    where += [_IN_SESSIONS] if scope.sessions else []
+    where += [_IN_PROJECTS.format("s.project_id")] if scope.projects else []
     where += ["s.started_at >= :after"] if scope.after is not None else []
     where += ["s.last_event_at < :before"] if scope.before is not None else []
-    found = rows(conn, f"select s.id from sdk_sessions s where {' and '.join(where)}", values(scope))
-    return [row["id"] for row in found]
+    session_rows = rows(conn, f"select s.id from sdk_sessions s where {' and '.join(where)}", _scope_params(scope))
+    return [row["id"] for row in session_rows]
 
 
-def _tellings(conn: Connection, scope: Scope, whole: Sequence[int], tables: Any) -> list[int]:
+def _matching_tellings(conn: Connection, scope: Scope, whole_sessions: Sequence[int], tables: Any) -> list[int]:
     if "tellings" not in tables:
         return []
-    said = ["holds(g.about) or holds(g.names)", *_in_session(scope, "g.at")] if scope.matching else ["false"]
-    found = rows(
+    text_conditions = (
+        ["holds(g.about) or holds(g.names)", *_session_conditions(scope, "g.at")] if scope.matching else ["false"]
+    )
+    telling_rows = rows(
         conn,
         f"""
         select g.id from tellings g
           left join sdk_sessions s on s.host = g.host and s.content_session_id = g.content_session_id
-         where ({") and (".join(said)}) or s.id in (select value from json_each(:whole))
+         where ({") and (".join(text_conditions)}) or s.id in (select value from json_each(:whole_sessions))
         """,
-        {**values(scope), "whole": dump(whole)},
+        {**_scope_params(scope), "whole_sessions": dump(whole_sessions)},
     )
-    return [row["id"] for row in found]
+    return [row["id"] for row in telling_rows]
 
 
-def _in_session(scope: Scope, at: str) -> Iterator[str]:
-    """Everything that is asked for but a text: of what belongs to a session (`s`) and happened at that time."""
+def _session_conditions(scope: Scope, at: str) -> Iterator[str]:
+    """Yield all conditions except the text, for rows that belong to a session (`s`) and have a time column `at`."""
     if scope.sessions:
-        yield _OF_SESSIONS
+        yield _IN_SESSIONS
     if scope.projects:
-        yield _OF_PROJECTS.format("s.project_id")
+        yield _IN_PROJECTS.format("s.project_id")
     if scope.after is not None:
         yield f"{at} >= :after"
     if scope.before is not None:
@@ -293,19 +302,19 @@ def _in_session(scope: Scope, at: str) -> Iterator[str]:
         yield "false"
 
 
-def _stripped(conn: Connection, scope: Scope) -> list[int]:
-    """Sessions whose own row says it."""
+def _matching_sessions(conn: Connection, scope: Scope) -> list[int]:
+    """Return the sessions whose own row contains the text."""
     if not scope.matching:
         return []
-    said = " or ".join(f"holds(s.{name})" for name in _SESSION_TEXTS)
-    where = " and ".join((f"({said})", *_in_session(scope, "s.started_at")))
-    return [row["id"] for row in rows(conn, f"select s.id from sdk_sessions s where {where}", values(scope))]
+    text_matches = " or ".join(f"holds(s.{name})" for name in _SESSION_TEXT_COLUMNS)
+    where = " and ".join((f"({text_matches})", *_session_conditions(scope, "s.started_at")))
+    return [row["id"] for row in rows(conn, f"select s.id from sdk_sessions s where {where}", _scope_params(scope))]
 
 
-def _away(conn: Connection, scope: Scope) -> list[tuple[str, int, int]]:
+def _matching_restorable(conn: Connection, scope: Scope) -> list[tuple[str, int, int]]:
     where = ["true"]
-    where += [_OF_SESSIONS] if scope.sessions else []
-    where += [_OF_PROJECTS.format("a.project_id")] if scope.projects else []
+    where += [_IN_SESSIONS] if scope.sessions else []
+    where += [_IN_PROJECTS.format("a.project_id")] if scope.projects else []
     where += ["a.at >= :after"] if scope.after is not None else []
     where += ["a.at < :before"] if scope.before is not None else []
     where += ["holds(a.content)"] if scope.matching else []
@@ -315,82 +324,101 @@ def _away(conn: Connection, scope: Scope) -> list[tuple[str, int, int]]:
         select a.kind, a.row_id, a.forgetting_id from put_away a left join sdk_sessions s on s.id = a.session_id
          where {" and ".join(where)}
     """
-    return [(row["kind"], row["row_id"], row["forgetting_id"]) for row in rows(conn, sql, values(scope))]
+    return [(row["kind"], row["row_id"], row["forgetting_id"]) for row in rows(conn, sql, _scope_params(scope))]
 
 
-# --- what was made of it ---------------------------------------------------------------------------------------------
+# --- derived rows ----------------------------------------------------------------------------------------------------
 
 
-def complete(conn: Connection, found: Found, tables: Any) -> Found:
-    """With what was made of the events and prompts that go, and which turns are digested again."""
-    given = {"events": dump(found.events), "prompts": dump(found.prompts), "whole": dump(found.whole)}
-    faded = "t.events_gone" if "events_gone" in tables["turns"] else "0"
-    touched = rows(
+def complete(conn: Connection, affected: Found, tables: Any) -> Found:
+    """Add the rows derived from the affected events and prompts, and the turns that must be digested again."""
+    params = {
+        "events": dump(affected.events),
+        "prompts": dump(affected.prompts),
+        "whole_sessions": dump(affected.whole_sessions),
+    }
+    purged_sql = "t.events_gone" if "events_gone" in tables["turns"] else "0"
+    turn_rows = rows(
         conn,
         f"""
-        select t.id, {faded} as faded,
+        select t.id, {purged_sql} as purged,
                (select count(*) from events e where e.turn_id = t.id
                    and e.seq not in (select value from json_each(:events))) as rest
           from turns t
-         where t.session_id not in (select value from json_each(:whole))
+         where t.session_id not in (select value from json_each(:whole_sessions))
            and t.id in (select turn_id from events where seq in (select value from json_each(:events))
                         union select turn_id from user_prompts where id in (select value from json_each(:prompts)))
         """,
-        given,
+        params,
     )
-    turns = [row["id"] for row in touched]
-    again = [row["id"] for row in touched if row["rest"] and not row["faded"]]
+    turns = [row["id"] for row in turn_rows]
+    purged_turns = [row["id"] for row in turn_rows if row["purged"]]
     return replace(
-        found,
+        affected,
         turns=turns,
-        again=again,
-        derived_observations=_derived(conn, found, turns, tables, faded=[row["id"] for row in touched if row["faded"]]),
-        derived_summaries=_without(conn, "session_summaries", turns, found.summaries, "true"),
+        turns_to_redigest=[row["id"] for row in turn_rows if row["rest"] and not row["purged"]],
+        derived_observations=_derived_observations(conn, affected, turns, tables, purged_turns=purged_turns),
+        derived_summaries=_ids_of_turns(conn, "session_summaries", turns, affected.summaries, "true"),
     )
 
 
-def _derived(conn: Connection, found: Found, turns: Sequence[int], tables: Any, *, faded: Sequence[int]) -> list[int]:
-    """All that a program made of these turns; of one whose events are past keeping, what names an event that goes."""
-    nobodys = NOBODYS if "verdict" in tables["observations"] else "not forgotten and trust != 'user'"
-    gone, kept = dump(found.events), dump(faded)  # numbers only
-    cites = f"exists (select 1 from json_tree(sources) c where c.atom in (select value from json_each('{gone}')))"
-    where = f"{nobodys} and (turn_id not in (select value from json_each('{kept}')) or {cites})"
-    return _without(conn, "observations", turns, found.observations, where)
+def _derived_observations(
+    conn: Connection, affected: Found, turns: Sequence[int], tables: Any, *, purged_turns: Sequence[int]
+) -> list[int]:
+    """Return the machine-written observations of these turns. Of turns whose events were purged, return only those
+    that cite a deleted event."""
+    machine_owned = NOBODYS if "verdict" in tables["observations"] else "not forgotten and trust != 'user'"
+    event_ids, purged_turn_ids = (
+        dump(affected.events),
+        dump(purged_turns),
+    )  # contain only numbers, so they are safe to put into the SQL
+    cites = f"exists (select 1 from json_tree(sources) c where c.atom in (select value from json_each('{event_ids}')))"
+    where = f"{machine_owned} and (turn_id not in (select value from json_each('{purged_turn_ids}')) or {cites})"
+    return _ids_of_turns(conn, "observations", turns, affected.observations, where)
 
 
-def _without(conn: Connection, table: str, turns: Sequence[int], but: Sequence[int], where: str) -> list[int]:
+def _ids_of_turns(
+    conn: Connection, table: str, turns: Sequence[int], excluded_ids: Sequence[int], where: str
+) -> list[int]:
     sql = (
         f"select id from {table} where turn_id in (select value from json_each(?))"
         f" and id not in (select value from json_each(?)) and {where}"
     )
-    return [row["id"] for row in rows(conn, sql, (dump(turns), dump(but)))]
+    return [row["id"] for row in rows(conn, sql, (dump(turns), dump(excluded_ids)))]
 
 
-# --- telling what would go -------------------------------------------------------------------------------------------
+# --- preview ---------------------------------------------------------------------------------------------------------
 
 
-def preview(conn: Connection, found: Found, *, first: int = 10) -> Row:
+def preview(conn: Connection, affected: Found, *, first: int = 10) -> Row:
+    """Return the number of rows of each kind, and the titles of the `first` rows of each kind."""
     counts = {
-        "observations": len(found.observations) + len(found.derived_observations),
-        "summaries": len(found.summaries) + len(found.derived_summaries),
-        "prompts": len(found.prompts),
-        "turns": _turns(conn, found),
-        "events": len(found.events),
-        "sessions": len(found.whole),
-        "tellings": len(found.tellings),
-        "kept from before": len(found.away),
+        "observations": len(affected.observations) + len(affected.derived_observations),
+        "summaries": len(affected.summaries) + len(affected.derived_summaries),
+        "prompts": len(affected.prompts),
+        "turns": _count_turns(conn, affected),
+        "events": len(affected.events),
+        "sessions": len(affected.whole_sessions),
+        "tellings": len(affected.tellings),
+        "kept from before": len(affected.restorable),
     }
-    return {"counts": counts, "made_again": len(found.again), "first": list(_first(conn, found, first))}
+    return {
+        "counts": counts,
+        "made_again": len(affected.turns_to_redigest),
+        "first": list(_first_titles(conn, affected, first)),
+    }
 
 
-def _turns(conn: Connection, found: Found) -> int:
-    of_whole = value(
-        conn, "select count(*) from turns where session_id in (select value from json_each(?))", (dump(found.whole),)
+def _count_turns(conn: Connection, affected: Found) -> int:
+    turns_of_whole_sessions = value(
+        conn,
+        "select count(*) from turns where session_id in (select value from json_each(?))",
+        (dump(affected.whole_sessions),),
     )
-    return int(of_whole) + len(found.turns) - len(found.again)
+    return int(turns_of_whole_sessions) + len(affected.turns) - len(affected.turns_to_redigest)
 
 
-_TITLES = {
+_TITLE_SQL = {
     "observation": ("observations", "title", "created_at"),
     "summary": ("session_summaries", "coalesce(completed, request, learned)", "created_at"),
     "prompt": ("user_prompts", "text", "created_at"),
@@ -398,15 +426,19 @@ _TITLES = {
 }
 
 
-def _first(conn: Connection, found: Found, most: int) -> Iterator[Row]:
-    named_ = {"session": found.whole, "observation": [*found.observations, *found.derived_observations],
-              "summary": [*found.summaries, *found.derived_summaries], "prompt": found.prompts}  # fmt: skip
-    for kind, numbers in named_.items():
-        table, title, at = _TITLES[kind]
-        for number in numbers[:most]:
-            row = one(conn, f"select {title} as title, {at} as at from {table} where id = ?", (number,))
+def _first_titles(conn: Connection, affected: Found, limit: int) -> Iterator[Row]:
+    row_ids_by_kind = {
+        "session": affected.whole_sessions,
+        "observation": [*affected.observations, *affected.derived_observations],
+        "summary": [*affected.summaries, *affected.derived_summaries],
+        "prompt": affected.prompts,
+    }
+    for kind, row_ids in row_ids_by_kind.items():
+        table, title, at = _TITLE_SQL[kind]
+        for row_id in row_ids[:limit]:
+            row = one(conn, f"select {title} as title, {at} as at from {table} where id = ?", (row_id,))
             if row is not None:
-                yield {"kind": kind, "id": number, "title": (row["title"] or "")[:120], "at": row["at"]}
+                yield {"kind": kind, "id": row_id, "title": (row["title"] or "")[:120], "at": row["at"]}
 
 
 def dump(items: Any) -> str:

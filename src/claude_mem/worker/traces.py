@@ -1,4 +1,4 @@
-"""Files beside the database in which something that is forgotten may stand: spool, logs, starts, copies."""
+"""Erasure of deleted content from files other than the database: spool, logs, cached start contexts, backups."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ from claude_mem.store.stones import Stone
 
 log = logging.getLogger(__name__)
 
-QUARANTINE = "quarantine"
-GONE = "[forgotten]"
-_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
-MOST_BYTES = 64 << 20
-_SMALL = ("mcp-answers.json*", "activity.flag", "worker.starting", "worker.stopped", ".reading-*/*", ".restoring-*/*")
+_QUARANTINE = "quarantine"
+_ERASED_TEXT = "[forgotten]"
+_LOG_PREFIX = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
+_MAX_READ_BYTES = 64 << 20
+_CACHE_PATTERNS = (
+    "mcp-answers.json*",
+    "activity.flag",
+    "worker.starting",
+    "worker.stopped",
+    ".reading-*/*",
+    ".restoring-*/*",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """By what a line is known to speak of it: the text that was asked for, or several long words of what goes."""
+    """How to recognize erased content in a text: by the requested text, or by several rare words of the content."""
 
     needle: Needle | None
     rare: frozenset[str]
@@ -52,20 +59,20 @@ class Words:
 
 
 def waiting(config: Config, scope: Scope, *, until: int) -> list[Path]:
-    """Events of up to then that have not been taken in, or could not be, and belong to the scope."""
+    """Return the spooled and set-aside event files from before `until` that the scope covers."""
     if scope.ids:
         return []
-    found = [path for folder in (config.spool, config.aside) for path in _plain(folder)]
-    return [path for path in found if (ids.at(path.name) or 0) <= until and _belongs(path, scope, config)]
+    paths = [path for folder in (config.spool, config.aside) for path in _regular_files(folder)]
+    return [path for path in paths if (ids.at(path.name) or 0) <= until and _is_in_scope(path, scope, config)]
 
 
-def _plain(folder: Path) -> list[Path]:
+def _regular_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if path.is_file() and not path.is_symlink())
 
 
-def _belongs(path: Path, scope: Scope, config: Config) -> bool:
+def _is_in_scope(path: Path, scope: Scope, config: Config) -> bool:
     try:
-        raw = path.read_bytes()[:MOST_BYTES]
+        raw = path.read_bytes()[:_MAX_READ_BYTES]
     except OSError:
         return False
     if scope.matching and not Needle(scope.matching).is_in_bytes(raw):
@@ -75,16 +82,16 @@ def _belongs(path: Path, scope: Scope, config: Config) -> bool:
         return False
     if not (scope.sessions or scope.projects or scope.source):
         return True
-    host, session, cwd = _told(path.name, raw)
+    host, session, cwd = _parse_identity(path.name, raw)
     if scope.sessions and (host, session) not in scope.sessions:
         return False
     if scope.source and host != scope.source:
         return False
-    known = set(projects.resolve(cwd, excluded=config.excluded_projects).every_identity) if cwd else set()
-    return not scope.projects or bool(known & set(scope.projects))
+    identities = set(projects.resolve(cwd, excluded=config.excluded_projects).every_identity) if cwd else set()
+    return not scope.projects or bool(identities & set(scope.projects))
 
 
-def _told(name: str, raw: bytes) -> tuple[str, str, str]:
+def _parse_identity(name: str, raw: bytes) -> tuple[str, str, str]:
     try:
         envelope = spool.parse(name, raw)
         fields = msgspec.json.decode(envelope.payload)
@@ -96,43 +103,51 @@ def _told(name: str, raw: bytes) -> tuple[str, str, str]:
 # --- text files ------------------------------------------------------------------------------------------------------
 
 
-def clean_logs(config: Config, words: Words) -> int:
-    """Entries that speak of it lose what they say; how many. The log that is being written keeps its file."""
-    gone = 0
-    for path in _plain(config.log_file.parent):
+def clean_logs(config: Config, content: Words) -> int:
+    """Erase the text of log entries that mention the content. Return their number.
+
+    Files are overwritten in place, because the current log stays open.
+    """
+    erased_count = 0
+    for path in _regular_files(config.log_file.parent):
         with paused_log():
-            text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
-            kept = [_silenced(line, words) for line in text.split("\n")]
-            count = sum(line.endswith(GONE) for line in kept) - sum(line.endswith(GONE) for line in text.split("\n"))
+            text = path.read_bytes()[:_MAX_READ_BYTES].decode("utf-8", "surrogateescape")
+            lines = [_redact_line(line, content) for line in text.split("\n")]
+            count = sum(line.endswith(_ERASED_TEXT) for line in lines) - sum(
+                line.endswith(_ERASED_TEXT) for line in text.split("\n")
+            )
             if count:
-                spool.overwrite(path, "\n".join(kept).encode("utf-8", "surrogateescape"))
-                gone += count
-    return gone
+                spool.overwrite(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
+                erased_count += count
+    return erased_count
 
 
-def _silenced(line: str, words: Words) -> str:
-    head = _HEAD.match(line)
-    begin = head.end() if head else 0  # who says it and when is ours
-    return f"{line[:begin]}{GONE}" if words.in_line(line[begin:]) else line
+def _redact_line(line: str, content: Words) -> str:
+    head = _LOG_PREFIX.match(line)
+    start = head.end() if head else 0  # the prefix with time and logger name stays
+    return f"{line[:start]}{_ERASED_TEXT}" if content.in_line(line[start:]) else line
 
 
-def clean_small(config: Config, words: Words) -> int:
-    """Starts that lie ready, caches and flags: they are made again."""
-    gone = 0
-    for path in [*_plain(config.starts), *(path for name in _SMALL for path in config.data_dir.glob(name))]:
-        if path.is_file() and words.in_bytes(path.read_bytes()[:MOST_BYTES]):
+def clean_small(config: Config, content: Words) -> int:
+    """Erase cached start contexts, caches and flag files that contain the text. They are created again when needed."""
+    erased_count = 0
+    for path in [
+        *_regular_files(config.starts),
+        *(path for name in _CACHE_PATTERNS for path in config.data_dir.glob(name)),
+    ]:
+        if path.is_file() and content.in_bytes(path.read_bytes()[:_MAX_READ_BYTES]):
             shred(path)
-            gone += 1
-    return gone
+            erased_count += 1
+    return erased_count
 
 
 def shred(path: Path) -> None:
-    """Overwritten, unless it has another name too, and then removed."""
+    """Overwrite the file with zeros and remove it. A file with several hard links is only removed."""
     try:
         if path.stat().st_nlink == 1:
             spool.overwrite(path, bytes(path.stat().st_size))
     except OSError:
-        pass  # what can't be written can still be removed
+        pass  # a file that can't be written can still be removed
     path.unlink(missing_ok=True)
 
 
@@ -140,105 +155,114 @@ def shred(path: Path) -> None:
 
 
 def copies(config: Config) -> list[Path]:
-    """All that we made, and what was put into quarantine."""
-    found = [*config.backups.glob("*.db"), *(config.data_dir / QUARANTINE).rglob("*.db")]
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    """Return all backups, and all databases in quarantine."""
+    paths = [*config.backups.glob("*.db"), *(config.data_dir / _QUARANTINE).rglob("*.db")]
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def drop_unfinished(config: Config) -> None:
-    """Copies that someone who was killed has left half made. Only for the holder of the lock, while it makes none."""
-    for near in (config.data_dir, config.backups):
-        for folder in near.glob(f"{backup.RESTORING}*"):
+    """Erase unfinished copies left by a killed process.
+
+    The caller must hold the worker lock and must not be making a copy.
+    """
+    for parent in (config.data_dir, config.backups):
+        for folder in parent.glob(f"{backup.RESTORING}*"):
             if folder.is_dir() and not folder.is_symlink() and not backup.is_anothers(folder):
-                for path in _plain(folder):
+                for path in _regular_files(folder):
                     shred(path)
                 shutil.rmtree(folder, ignore_errors=True)
-    parts = (f"*{migrate.PART}", f"*{migrate.PART}-*")
-    for path in [path for part in parts for path in (config.data_dir / QUARANTINE).rglob(part)]:
+    patterns = (f"*{migrate.PART}", f"*{migrate.PART}-*")
+    for path in [path for pattern in patterns for path in (config.data_dir / _QUARANTINE).rglob(pattern)]:
         if path.is_file() and not path.is_symlink():
             shred(path)
 
 
-def clean_copy(path: Path, config: Config, scope: Scope, stones: list[Stone], words: Words) -> str:
-    """`kept` as it was, `rewritten`, or `deleted`: one that can't be read can't be trusted to have nothing of it."""
+def clean_copy(path: Path, config: Config, scope: Scope, tombstones: list[Stone], content: Words) -> str:
+    """Erase the content from a copy of the database. Return `kept` (unchanged), `rewritten` or `deleted`.
+
+    A copy that can't be read is deleted, because it may contain the content.
+    """
     try:
         if foreign.whose(path) not in ("ours", "empty"):
             return "kept"
         with foreign.reading(path) as conn:
-            wanted = bool(_in_copy(conn, config, scope, stones))
+            has_rows = bool(_find_in_copy(conn, config, scope, tombstones))
     except MemError as problem:
-        return _drop(path, problem)
-    if not wanted and not _says(path, words):
+        return _delete_unreadable(path, problem)
+    if not has_rows and not _contains_text(path, content):
         return "kept"
     try:
-        backup.rewrite(path, lambda conn: _wipe(conn, config, scope, stones, words), pack=True)
+        backup.rewrite(path, lambda conn: _erase_from_copy(conn, config, scope, tombstones, content), pack=True)
     except (MemError, *damage.SIGNS) as problem:
-        if not damage.is_damage(problem):  # a full disk is no fault of the copy's
+        if not damage.is_damage(problem):  # for example a full disk
             raise
-        return _drop(path, problem)
+        return _delete_unreadable(path, problem)
     finally:
         foreign.drop_copy(path)
     return "rewritten"
 
 
-def _drop(path: Path, problem: Exception) -> str:
-    log.warning("%s can't be read (%s) and is deleted", path.name, type(problem).__name__)
+def _delete_unreadable(path: Path, problem: Exception) -> str:
+    log.warning("%s can't be read (%s) and was deleted", path.name, type(problem).__name__)
     for side in backup.SIDES:
         shred(path.with_name(path.name + side))
     return "deleted"
 
 
-def _in_copy(conn: Connection, config: Config, scope: Scope, stones: list[Stone]) -> Found:
-    """By the scope itself, since a copy may have what is long gone here; and by what was found here. Numbers may mean
-    something else there."""
+def _find_in_copy(conn: Connection, config: Config, scope: Scope, tombstones: list[Stone]) -> Found:
+    """Return the rows of a copy that the deletion covers.
+
+    They are found by the tombstones and by the scope, because the copy may contain rows that the database no longer
+    has. A scope of row ids is not used: the same ids may mean other rows in the copy.
+    """
     marks.attach(conn, config.data_dir)
-    named = forgetting.marked(conn, stones)
+    tombstoned = forgetting.marked(conn, tombstones)
     if scope.ids:
-        return named
-    return forgetting.union(conn, named, find(conn, scope, erase=True))
+        return tombstoned
+    return forgetting.union(conn, tombstoned, find(conn, scope, erase=True))
 
 
-def _wipe(conn: Connection, config: Config, scope: Scope, stones: list[Stone], words: Words) -> None:
-    before = _dangling(conn)
-    forgetting.wipe_copy(conn, _in_copy(conn, config, scope, stones))
-    forgetting.wipe_traces(conn, words.in_line, quoted=words.quoted)
-    if dangling := _dangling(conn) - before:
-        raise CannotDo(f"{len(dangling)} rows would name what is not there", hint="please report this")
+def _erase_from_copy(conn: Connection, config: Config, scope: Scope, tombstones: list[Stone], content: Words) -> None:
+    before = _dangling_references(conn)
+    forgetting.wipe_copy(conn, _find_in_copy(conn, config, scope, tombstones))
+    forgetting.wipe_traces(conn, content.in_line, quotes=content.quoted)
+    if dangling := _dangling_references(conn) - before:
+        raise CannotDo(f"erasing would leave {len(dangling)} dangling references", hint="please report this")
 
 
-def _dangling(conn: Connection) -> set[tuple[Any, ...]]:
-    """Rows that name what is not there. In quarantine some may have been so all along."""
+def _dangling_references(conn: Connection) -> set[tuple[Any, ...]]:
+    """Return the dangling references of a copy. A database in quarantine may have had some before."""
     return {tuple(row.values()) for row in rows(conn, "pragma foreign_key_check")}
 
 
-def _says(path: Path, words: Words) -> bool:
-    return words.needle is not None and any(_chunks_say(path, words.needle))
+def _contains_text(path: Path, content: Words) -> bool:
+    return content.needle is not None and any(_search_chunks(path, content.needle))
 
 
-def _chunks_say(path: Path, needle: Needle) -> Iterator[bool]:
-    """Piece by piece, each overlapping the next by more than the text is long."""
+def _search_chunks(path: Path, pattern: Needle) -> Iterator[bool]:
+    """Yield for each chunk of the file whether it contains the text. Chunks overlap by more than the text's length."""
     with path.open("rb") as file:
-        before = b""
-        while piece := file.read(4 << 20):
-            yield needle.is_in_bytes(before + piece)
-            before = piece[-4096:]
+        overlap = b""
+        while chunk := file.read(4 << 20):
+            yield pattern.is_in_bytes(overlap + chunk)
+            overlap = chunk[-4096:]
 
 
-# --- is anything left? -----------------------------------------------------------------------------------------------
+# --- verification ----------------------------------------------------------------------------------------------------
 
 
-def left(config: Config, needle: Needle) -> list[str]:
-    """Files of ours in which the text still stands, in any of its forms."""
-    found = []
+def left(config: Config, pattern: Needle) -> list[str]:
+    """Return the names of files in the data directory that still contain the text in any of its encodings."""
+    names = []
     for path in sorted(config.data_dir.rglob("*")):
-        ours = path.is_file() and not path.is_symlink() and not path.is_relative_to(config.models)
-        if ours and _safely(lambda path=path: any(_chunks_say(path, needle))):  # type: ignore[misc]
-            found.append(str(path.relative_to(config.data_dir)))
-    return found
+        is_searched = path.is_file() and not path.is_symlink() and not path.is_relative_to(config.models)
+        if is_searched and _false_if_unreadable(lambda path=path: any(_search_chunks(path, pattern))):  # type: ignore[misc]
+            names.append(str(path.relative_to(config.data_dir)))
+    return names
 
 
-def _safely(look: Callable[[], bool]) -> bool:
+def _false_if_unreadable(search: Callable[[], bool]) -> bool:
     try:
-        return look()
+        return search()
     except OSError:
-        return False  # gone meanwhile
+        return False  # the file was removed in the meantime

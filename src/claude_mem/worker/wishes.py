@@ -1,5 +1,8 @@
-"""What someone wants forgotten, in a file of its own until it is done: whoever goes on after a kill must know what was
-asked for, and the stones do not tell. It may say the very words that must go, so it is shredded at the end."""
+"""The erasure journal: the request of the running deletion, in a file until it is done.
+
+After a crash the deletion is resumed from this file, because tombstones do not contain the scope. The request may
+contain the text to be erased, so the file is shredded at the end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ FILE = "forgetting.json"
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """`rare`: words of what goes, by which a log is known to speak of it when the rows themselves are gone."""
+    """A deletion request. `rare`: rare words of the content, to recognize log lines after the rows are deleted."""
 
     n: int
     at: int
@@ -29,11 +32,11 @@ class Wish(msgspec.Struct, frozen=True):
     counts: dict[str, int] = {}
 
 
-def keep(folder: Path, wish: Wish) -> None:
-    """Safe before anything is taken away."""
-    temp = _temp(folder)
+def keep(folder: Path, request: Wish) -> None:
+    """Write and sync the request. Call this before deleting anything."""
+    temp = _temp_path(folder)
     with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(wish))
+        file.write(msgspec.json.encode(request))
         file.flush()
         os.fsync(file.fileno())
     temp.rename(folder / FILE)
@@ -41,20 +44,21 @@ def keep(folder: Path, wish: Wish) -> None:
 
 
 def kept(folder: Path) -> Wish | None:
+    """Return the request of an interrupted deletion, if there is one."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Wish)
     except FileNotFoundError:
-        pass  # nothing was under way, or it had only just begun
+        pass  # no deletion was running, or its request was not yet complete
     except msgspec.MsgspecError:
-        log.error("what was being forgotten can't be read any more; its stones tell what goes")
+        log.error("the request of the interrupted deletion can't be read; it is resumed from its tombstones")
     drop(folder)
     return None
 
 
 def drop(folder: Path) -> None:
-    for path in (folder / FILE, _temp(folder)):
+    for path in (folder / FILE, _temp_path(folder)):
         traces.shred(path)
 
 
-def _temp(folder: Path) -> Path:
+def _temp_path(folder: Path) -> Path:
     return folder / f".{FILE}"
