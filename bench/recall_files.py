@@ -60,9 +60,9 @@ async def _said(service: Service, prompt: str, session: str) -> tuple[str, str]:
     """What is said at the prompt, and what was said at the start."""
     who: Any = {"host": "claude", "content_session_id": session}
     start, upto = await service.teller.start_context(resolve(ROOT), **who, source="startup")
-    await service.teller.informed(**who, upto=upto, start=start)
+    await service.teller.record_start(**who, upto=upto, start=start)
     moment = Moment(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)
-    return (await service.teller.speak(moment)).text, start.text
+    return (await service.teller.inject(moment)).text, start.text
 
 
 def _hidden(text: str, gold: set[str], repository: list[str], given: list[str]) -> float:

@@ -64,7 +64,7 @@ class Place:
         """Let the refine lane work until nothing is due; how many steps that took."""
         await self.hurry()
         steps = 0
-        while steps < most and await self.service.refining.step():
+        while steps < most and await self.service.refine_runner.step():
             await self.hurry(only_short=True)
             steps += 1
         return steps

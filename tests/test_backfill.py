@@ -348,7 +348,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was_and_then_ag
         service = Service(config)
         await service.backfill([old.path])
         for _ in range(2):
-            assert await service.past[0].step()
+            assert await service.backfill_runners[0].step()
         old.prompt("More?", "")
         old.say("More was said while it was being read.")
         await service.work_off()

@@ -710,7 +710,7 @@ def test_a_worker_that_can_not_start_costs_no_event_and_is_not_tried_each_time(l
         assert run(lab, "save", tool(tool_use_id=str(number)), worker=True) == hook.ANSWER
     linked = how == "a link"  # which is seen before anything is opened, even the log
     log = lab.data / "logs" / ("start.log" if linked else "worker.log")
-    wait_for(lambda: log.exists() and ("worker dies" in log.read_text() or "is a link" in log.read_text()))
+    wait_for(lambda: log.exists() and ("worker failed" in log.read_text() or "is a link" in log.read_text()))
     wait_for(lambda: process.holder(lab.data) is None)
     run(lab, "save", tool(tool_use_id="5"), worker=True)
     assert check_answer("context", run(lab, "context", payload("SessionStart"), worker=True))

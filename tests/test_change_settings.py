@@ -242,8 +242,8 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
     assert not (lab.data / "worker.json").exists()
     assert not (lab.data / "worker.fifo").exists()
     log = (lab.data / "logs" / "worker.log").read_text()
-    assert "worker stops" in log
-    assert "worker dies" not in log
+    assert "worker stopped" in log
+    assert "worker failed" not in log
 
 
 def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: Lab) -> None:

@@ -237,12 +237,12 @@ def test_each_concern_has_words(http: Http) -> None:
     said = [row["text"] for row in checkup.concerns(found)]
     for words in (
         "add up",
-        "given up",
+        "failed three times",
         "nearly full",
-        "1 event could not be read this week: set aside (garbage)",
+        "1 event could not be read this week and was set aside (garbage)",
         "silence_minutes",
         "no credit",
-        "No model writes the memories: Claude Code is not logged in.",
+        "No model refines memories: Claude Code is not logged in.",
         "prices",
     ):
         assert any(words in text for text in said), words

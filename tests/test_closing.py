@@ -361,7 +361,7 @@ def test_an_answer_has_room_for_a_long_one(lab: Lab, home: Home) -> None:
 
 def test_it_is_never_told_unasked(held: Lab) -> None:
     async def everything(service: Service) -> str:
-        start = await service.teller.start_of(1, "shop", budget=5000, limit=100)
+        start = await service.teller.compose_start(1, "shop", budget=5000, limit=100)
         moment = Moment(
             host="claude", content_session_id="s9", cwd="", event="UserPromptSubmit", text="the osprey's day"
         )

@@ -165,7 +165,7 @@ def test_busy_locked_full_and_failing_are_not_damage(whole: Path, tmp_path: Path
     async def inside() -> None:
         service = Service(config)
         try:
-            service.db.damaged = lambda error: service.is_damaged(str(error))
+            service.db.damaged = lambda error: service.report_damage(str(error))
             service.db._writer.set_busy_timeout(0)
             other.execute("begin immediate")
             for _ in range(200):
@@ -175,7 +175,7 @@ def test_busy_locked_full_and_failing_are_not_damage(whole: Path, tmp_path: Path
                 assert not damage.is_damage(met.value)
             other.execute("rollback")
             await service.db.write(checks.note, "x", ok=True, now=1)
-            assert service.problem == ""
+            assert service.damage_reason == ""
         finally:
             service.close()
 
@@ -526,7 +526,7 @@ def test_a_wrong_index_is_made_again_and_nothing_is_set_aside(whole: Path, tmp_p
         try:
             await service.db.write(lambda conn: conn.execute(UNINDEX))
             await service.keeper.check(now=ids.now())
-            assert service.problem == ""
+            assert service.damage_reason == ""
             assert await service.db.write(examine.index, backup.never)
             return int(await service.db.read(value, "select count(*) from checks where name = 'index'"))
         finally:

@@ -223,7 +223,7 @@ def test_a_worker_says_why_it_waits_for_the_disk_and_goes_on_by_itself(
         disk.at = disk.calls + 1  # from here on it says no
         made.spool("PostToolUse", tool_name="Bash", tool_input={}, tool_use_id="c1")
         service.wake.set()
-        await until(lambda: "the disk does not take it" in caplog.text)
+        await until(lambda: "could not write to disk" in caplog.text)
         assert len(service.spool.pending()) == 1
         assert not running.done()
         disk.at = NEVER

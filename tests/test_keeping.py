@@ -534,7 +534,7 @@ async def main():
     wounds.tell(lab, sessions=1, name="waiting")
     fill()
     service.wake.set()
-    await until(lambda: any("the disk does not take it" in text for text in heard))
+    await until(lambda: any("could not write to disk" in text for text in heard))
     assert not running.done()
     assert len(service.spool.pending()) == 24
     (place / "filler").unlink()

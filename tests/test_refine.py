@@ -115,7 +115,7 @@ def test_a_turn_is_asked_about_within_a_minute_of_its_end_and_before_older_ones(
         assert len(late) == 5
         assert all(0 <= row["ms"] <= 30_000 for row in late), "half of a minute is left for the answer"
         await here.hurry()
-        await here.service.refining.step()
+        await here.service.refine_runner.step()
         assert "The newest part" in model.requests[0].prompt
 
     run(tmp_path, story, model)
@@ -231,7 +231,7 @@ def test_what_came_in_meanwhile_is_not_overwritten_by_an_older_answer(tmp_path: 
         here.turn()
         await here.digest()
         await here.hurry()
-        await here.service.refining.step()
+        await here.service.refine_runner.step()
         assert (await here.observations())[0]["provider"] == "local"
         assert [row["verdict"] for row in await here.ledger()] == ["ok"], "it is booked all the same"
 
@@ -355,7 +355,7 @@ def test_no_failure_costs_a_memory_or_more_than_three_attempts(tmp_path: Path, v
         for _ in range(12):
             await here.db.write(lambda conn: conn.execute("update breakers set until = 0"))
             await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
-            await here.service.refining.step()
+            await here.service.refine_runner.step()
         assert (await here.observations(), await here.summaries()) == before
         tried = [row for row in await here.ledger() if row["verdict"] not in ledger.UNSEEN]
         assert len(tried) <= 3
@@ -449,7 +449,7 @@ def test_the_notice_reaches_the_next_session(tmp_path: Path) -> None:
         await here.refine()
         text, keys = await here.service.teller.notice()
         assert "invalid x-api-key" in text
-        await here.service.teller.informed("claude", "s1", 0, notices_told=keys)
+        await here.service.teller.record_start("claude", "s1", 0, notice_keys=keys)
         assert await here.service.teller.notice() == ("", [])
 
     run(tmp_path, story, model)
@@ -464,7 +464,7 @@ def test_other_settings_are_tried_at_once(tmp_path: Path) -> None:
         here.service.chain.config = replace(here.service.chain.config, anthropic_api_key="another")
         here.service.chain.given = [Fake(GOOD)]
         await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
-        await here.service.refining.step()
+        await here.service.refine_runner.step()
         assert (await here.observations())[0]["provider"] == "fake"
 
     run(tmp_path, story, Fake(failing(Verdict.AUTH)))

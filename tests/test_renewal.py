@@ -104,7 +104,7 @@ def test_an_upgrade_that_takes_its_time_is_waited_for(here: Installation, lab: L
             assert running(lab).version == before.version
     here.tell(1)
     renewed(lab, NEWER)
-    assert "worker dies" not in here.mem("logs").stdout
+    assert "worker failed" not in here.mem("logs").stdout
     assert stored(lab) == ["make 1"]
 
 
@@ -156,10 +156,10 @@ def test_a_worker_that_is_told_to_stop_is_not_replaced(tmp_path: Path) -> None:
         ends = asyncio.create_task(life.run())
         while life.service is None or not (tmp_path / "data" / "worker.json").exists():
             await asyncio.sleep(0.01)
-        life.renew = True
+        life.hand_over = True
         os.kill(os.getpid(), signal.SIGTERM)
         await ends
-        return life.renew
+        return life.hand_over
 
     assert asyncio.run(inside()) is False
 

@@ -231,8 +231,8 @@ def test_nothing_is_rewritten_while_something_is_forgotten(old: Lab) -> None:
     async def inside(service: Service) -> list[bool]:
         await service.sweep()
         async with service.forgetter.lock:
-            locked = await service.rewriting.step()
-        return [locked, await service.rewriting.step()]
+            locked = await service.reprocess_runner.step()
+        return [locked, await service.reprocess_runner.step()]
 
     assert Home(old.data).work(inside) == [False, True]
 
@@ -243,7 +243,7 @@ def test_a_few_at_a_time(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     async def counts(service: Service) -> list[int]:
         await service.sweep()
         seen = [await service.db.read(jobs.count, jobs.REWRITE)]
-        while await service.rewriting.step():
+        while await service.reprocess_runner.step():
             seen.append(await service.db.read(jobs.count, jobs.REWRITE))
         return seen
 

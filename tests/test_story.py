@@ -348,11 +348,11 @@ def test_what_is_happening_now(desk: Desk) -> None:
     assert desk.get("/api/now")["spool"] == 1
     asyncio.run(desk.service.drain_once())
     assert desk.get("/api/now")["queue"]["kinds"] == [{"kind": "reconcile", "waiting": 1, "retrying": 0, "dead": 0}]
-    desk.service.refining.job = Job(1, "refine", "1.2", 1)
+    desk.service.refine_runner.job = Job(1, "refine", "1.2", 1)
     desk.db.write_now(jobs.ask, "compress", "1.9", now=0)
     desk.db.write_now(jobs.give_back, Job(2, "compress", "1.9", 0), error="KeyError: x", now=0)
     found = desk.get("/api/now")
-    desk.service.refining.job = None
+    desk.service.refine_runner.job = None
     (working,) = found["working"]
     assert working == {"kind": "refine", "attempts": 1, "session_id": 1, "turn": 1, "title": "Fix the basket"}
     assert found["queue"] | {"waiting": 1, "retrying": 1, "dead": 0, "running": 1} == found["queue"]
@@ -364,7 +364,7 @@ def test_a_lane_says_what_it_is_at_while_it_is_at_it(desk: Desk) -> None:
     digest = desk.service.runner.stages["compress"]
 
     async def watched(job: Job) -> Any:
-        seen.append((job, list(desk.service.at_work)))
+        seen.append((job, list(desk.service.running_jobs)))
         return await digest(job)
 
     desk.service.runner.stages = {**desk.service.runner.stages, "compress": watched}
@@ -374,4 +374,4 @@ def test_a_lane_says_what_it_is_at_while_it_is_at_it(desk: Desk) -> None:
     desk.digest()
     assert seen
     assert all(at_work == [job] for job, at_work in seen)
-    assert desk.service.at_work == []
+    assert desk.service.running_jobs == []

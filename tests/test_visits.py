@@ -296,7 +296,7 @@ def test_only_our_own_page_changes_anything_with_a_browsers_credential(http: Tes
 )
 def test_a_browser_lets_no_one_else_in_and_reads_no_file(http: TestClient, path: str, body: dict[str, str]) -> None:
     answer = http.post(path, json=body, headers=_browser(http))
-    assert (answer.status_code, answer.json()["error"]) == (403, "a browser may not do that")
+    assert (answer.status_code, answer.json()["error"]) == (403, "not allowed with a browser's credential")
 
 
 POWERFUL = [name for name in names() if is_terminal_only(name)]

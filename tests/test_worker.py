@@ -45,7 +45,7 @@ def test_start_status_restart_stop(lab: Lab) -> None:
     assert "worker stopped" in lab.mem("stop").stdout
     assert "no worker was running" in lab.mem("stop").stdout
     assert not (lab.data / "worker.json").exists()
-    assert "worker stops" in lab.mem("logs").stdout
+    assert "worker stopped" in lab.mem("logs").stdout
 
 
 def test_a_hook_starts_the_worker_and_does_not_wait(lab: Lab) -> None:
@@ -125,7 +125,7 @@ def _with_runner(
     async def go() -> None:
         service = Service(config)
         try:
-            await work(service, Runner(service.db, {"try": stage}, service.tell))
+            await work(service, Runner(service.db, {"try": stage}, service.publish))
         finally:
             service.close()
 

@@ -63,7 +63,7 @@ def test_a_program_that_fails_leaves_a_plain_record(tmp_path: Path, name: str) -
         before = await here.observations(), await here.summaries()
         assert [row["provider"] for row in before[0]] == ["local"], "it was there before anyone was asked"
         await here.hurry()
-        await here.service.refining.step()
+        await here.service.refine_runner.step()
         assert (await here.observations(), await here.summaries()) == before
         assert [row["verdict"] for row in await here.ledger()] == [verdict]
         await here.check_account()
@@ -76,7 +76,7 @@ def test_a_slow_program_holds_no_other_memory_up(tmp_path: Path, monkeypatch: py
         here.turn(prompt="The first part")
         await here.digest()
         await here.hurry()
-        asking = asyncio.create_task(here.service.refining.step())
+        asking = asyncio.create_task(here.service.refine_runner.step())
         while not (tmp_path / "asked").exists():
             await asyncio.sleep(0.01)
         here.turn(prompt="The second part")

@@ -137,14 +137,14 @@ class Scene:
             if not due:
                 return done
             self.clock.turn_to(due[0] + 1)
-            assert await self.here.service.refining.step()
+            assert await self.here.service.refine_runner.step()
         return rounds
 
     async def rush(self) -> None:
         """Everything is due now, but no time has passed."""
         await self.here.db.write(lambda conn: conn.execute("update jobs set due_at = 0 where kind = 'refine'"))
         for _ in await self.waiting():
-            await self.here.service.refining.step()
+            await self.here.service.refine_runner.step()
 
     async def verdicts(self) -> list[str | None]:
         return [row["verdict"] for row in await self.here.ledger()]
@@ -476,7 +476,7 @@ def test_a_provider_that_lets_nobody_in_is_left_alone_longer_each_time(
         assert await scene.waiting() == [(await scene.breaker()).until] * 3
         for _ in range(3):
             clock.turn_to((await scene.breaker()).until + 1)
-            await scene.here.service.refining.step()
+            await scene.here.service.refine_runner.step()
             pauses.append(await scene.pause())
             await scene.rush()
         assert len(server.asked) == 4, "one question for all that wait"
@@ -519,7 +519,7 @@ def test_a_person_is_told_once_why_and_what_to_do(
         assert said.count("claude-mem:") == 1
         assert "kept without it" in said
         assert "doctor" in said if verdict is Verdict.AUTH else "by itself" in said
-        await service.teller.informed("claude", "s3", 0, notices_told=keys)
+        await service.teller.record_start("claude", "s3", 0, notice_keys=keys)
         assert (await service.teller.notice())[0] == ""
         await scene.pass_time(6)
         assert (await service.teller.notice())[0] == "", "it is no news that it still fails"
@@ -551,7 +551,7 @@ def test_26_when_the_quota_is_renewed_everything_that_waits_is_refined(tmp_path:
         assert await scene.memories() == drafts
         clock.turn_to((await scene.breaker()).until + 1)
         steps = 0
-        while await scene.here.service.refining.step():
+        while await scene.here.service.refine_runner.step():
             steps += 1
         assert steps == len(sessions)
         assert await scene.verdicts() == [Verdict.QUOTA, *[Verdict.OK] * len(sessions)]
@@ -839,7 +839,7 @@ def test_25_a_worker_that_dies_while_it_waits_has_used_up_an_attempt(tmp_path: P
     async def dies(scene: Scene) -> None:
         await scene.digest()
         clock.turn_to(clock.now() + 3 * SECOND)
-        step = asyncio.create_task(scene.here.service.refining.step())
+        step = asyncio.create_task(scene.here.service.refine_runner.step())
         assert await asyncio.to_thread(hold.reached.wait, 10)
         step.cancel()
         await asyncio.wait({step})

@@ -119,7 +119,7 @@ def test_2_the_id_is_stored_before_the_answer_is_there(tmp_path: Path) -> None:
         here.turn()
         await here.digest()
         await here.hurry()
-        await here.service.refining.step()
+        await here.service.refine_runner.step()
         assert seen == ["sdk-early"]
         assert await memory(here) == "sdk-early"
 

@@ -208,10 +208,10 @@ async def told(here: Place, scene: Scene) -> list[str]:
         ("PostToolUseFailure", error),
     )):  # fmt: skip
         who = {"host": "claude", "content_session_id": f"{scene.name}-m{number}", "cwd": str(folder)}
-        service.teller.heard.of("claude", f"{scene.name}-m{number}").names.add(
+        service.teller.injection_cache.get("claude", f"{scene.name}-m{number}").injected_ids.add(
             "start"
         )  # as if the start had told nothing
-        texts.append((await service.teller.speak(Moment(**who, event=event, text=text))).text)
+        texts.append((await service.teller.inject(Moment(**who, event=event, text=text))).text)
     return [text for text in texts if text]
 
 

@@ -75,9 +75,11 @@ async def told(here: Place, attack: Attack) -> list[str]:
         ("PostToolUseFailure", f"RuntimeError: {attack.text}"),
     )):  # fmt: skip
         session = f"m{attack.number}-{number}"
-        service.teller.heard.of("claude", session).names.add("start")  # as if the start had told nothing
+        service.teller.injection_cache.get("claude", session).injected_ids.add(
+            "start"
+        )  # as if the start had told nothing
         moment = Moment(host="claude", content_session_id=session, cwd=str(folder), event=event, text=text)
-        texts.append((await service.teller.speak(moment)).text)
+        texts.append((await service.teller.inject(moment)).text)
     return [text for text in texts if text]
 
 

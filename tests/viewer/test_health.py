@@ -88,9 +88,9 @@ def test_what_is_wrong_is_said_and_mended(troubled: Lab, page: Page) -> None:
     job.get_by_role("button", name="Drop").click()
     expect(page.get_by_role("dialog")).to_contain_text("stays as it is")
     page.get_by_role("dialog").get_by_role("button", name="Drop").click()
-    expect(page.get_by_text("1 job was given up")).to_be_visible()
+    expect(page.get_by_text("1 job failed three times")).to_be_visible()
     page.get_by_role("row", name=re.compile("make memories")).get_by_role("button", name="Try again").click()
-    expect(page.get_by_text("given up after three attempts")).to_have_count(0)
+    expect(page.get_by_text("failed three times")).to_have_count(0)
     figures = [int(text.replace(",", "")) for text in page.locator(".equation dd").all_inner_texts()]
     assert figures[0] == sum(figures[1:])
     expect(page.get_by_role("row", name=re.compile("^hook")).get_by_role("cell").first).to_have_text(re.compile("ms|–"))
@@ -104,7 +104,7 @@ def test_the_log_is_filtered_in_the_address_and_followed(troubled: Lab, page: Pa
     before = page.locator(".log li").count()
     client = troubled.client()
     assert client.patch("/api/settings", {"context_tokens": 1100})["restarts"] is True
-    expect(page.locator(".log li", has_text="worker opens anew")).to_have_count(1)
+    expect(page.locator(".log li", has_text="worker restarts with the current settings")).to_have_count(1)
     assert page.locator(".log li").count() > before
     page.get_by_label("Level").select_option("ERROR")
     expect(page).to_have_url(re.compile("level=ERROR"))

@@ -1,5 +1,6 @@
-"""JSON over HTTP: read the request, call one function, answer. Errors are `{"error", "hint"}`, times milliseconds
-UTC.
+"""The HTTP API. A handler reads the request, calls one function and returns JSON.
+
+Errors are `{"error", "hint"}`; times are milliseconds, UTC.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 def build_app(service: Service, *, token: str, port: int, visits: Visits | None = None) -> Starlette:
-    """The app over an open service. `visits`: who has been let in before, by an app of the same process."""
+    """Return the app for an open service. `visits`: browser sessions of an earlier app in the same process."""
     routes = [Route(path, _endpoint(service, handlers), methods=list(handlers)) for path, handlers in ROUTES.items()]
     visits = visits or Visits(token, port)
     app = Starlette(
@@ -79,9 +80,9 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
             if damage.is_trouble(error):
-                problem = {"error": f"the disk does not take it: {error}", "hint": "make room, then try again"}
+                problem = {"error": f"could not write to disk: {error}", "hint": "free disk space, then try again"}
                 return _json(problem, status=503)
-            return _json({"error": "something went wrong", "hint": "`claude-mem logs` has the details"}, status=500)
+            return _json({"error": "internal error", "hint": "`claude-mem logs` has the details"}, status=500)
 
     return endpoint
 
@@ -107,7 +108,7 @@ def _status(error: MemError) -> int:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    hint = "`claude-mem routes` lists what there is" if error.status_code in (404, 405) else ""
+    hint = "`claude-mem routes` lists all routes" if error.status_code in (404, 405) else ""
     return _json({"error": error.detail.lower(), "hint": hint}, status=error.status_code)
 
 
@@ -115,12 +116,12 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 
 async def healthz(_: Service, __: Request) -> Any:
-    """`ok`, and nothing else."""
+    """Return the text `ok`."""
     return PlainTextResponse("ok")
 
 
 async def health(service: Service, request: Request) -> Any:
-    """Version (and the one on disk, which takes over soon if it differs), process, uptime, where every event is."""
+    """Version (and the installed one, which takes over within seconds), process, uptime, event counts by state."""
     return {
         "status": "ok",
         "version": __version__,
@@ -130,14 +131,14 @@ async def health(service: Service, request: Request) -> Any:
         "uptime_ms": ids.now() - service.started_at,
         "listeners": service.stream.listeners,
         **await service.totals(),
-        "to_rewrite": await service.to_rewrite(),
-        "audit": service.watch.told(),
+        "to_rewrite": await service.reprocess_count(),
+        "audit": service.self_check.told(),
         "door": [alert.text for alert in viewer.visits_of(request).alerts],
     }
 
 
 async def readiness(service: Service, _: Request) -> Any:
-    """200 when it works, 503 when it is about to stop."""
+    """200 while the worker runs, 503 while it is stopping."""
     ready = not service.stop.is_set()
     return _json({"status": "ready" if ready else "stopping"}, status=200 if ready else 503)
 
@@ -146,20 +147,20 @@ async def readiness(service: Service, _: Request) -> Any:
 
 
 async def cost(service: Service, request: Request) -> Any:
-    """What models were asked and what it cost: `by` (day, month, project, model, session, verdict), `days`."""
+    """Requests to providers and their cost: `by` (day, month, project, model, session, verdict), `days`."""
     by = request.query_params.get("by", "day")
     if by not in ledger.BY:
-        raise Misuse(f"there is no way to group by {by!r}", hint="use one of " + ", ".join(ledger.BY))
+        raise Misuse(f"cannot group by {by!r}", hint="use one of " + ", ".join(ledger.BY))
     now = ids.now()
     since = now - number(request, "days", 30, low=1, high=3660) * 86_400_000
     return {"items": await service.db.read(ledger.table, by=by, since=since), **await service.refiner.standing(now)}
 
 
 async def cost_days(service: Service, request: Request) -> Any:
-    """The same for a plot: the last `days` one by one (`days`), and of each what was asked `by` model or project."""
+    """Cost per day for a chart: the last `days` days, and the requests of each day split `by` model or project."""
     by = request.query_params.get("by", "model")
     if by not in ledger.SERIES:
-        raise Misuse(f"there is no way to split days by {by!r}", hint="use one of " + ", ".join(ledger.SERIES))
+        raise Misuse(f"cannot split days by {by!r}", hint="use one of " + ", ".join(ledger.SERIES))
     now, count = ids.now(), number(request, "days", 30, low=1, high=366)
     today = budget.day_start(now)
     days = [today - timedelta(days=back) for back in range(count - 1, -1, -1)]
@@ -171,8 +172,8 @@ async def cost_days(service: Service, request: Request) -> Any:
 
 
 async def compress_turn(service: Service, request: Request) -> Any:
-    """Try a provider on one turn: `{session or path, turn?, provider?, dry_run?}` → what would be sent, what came
-    back, and the local draft beside it. Nothing is stored but the entry in the ledger."""
+    """Try a provider on one turn: `{session or path, turn?, provider?, dry_run?}` → the request, the reply and the
+    local draft. Nothing is stored except the entry in the ledger."""
     body = await body_of(request)
     selection = tryout.Wanted(
         session=text_in(body, "session", limit=200),
@@ -185,15 +186,15 @@ async def compress_turn(service: Service, request: Request) -> Any:
 
 
 async def list_projects(service: Service, request: Request) -> Any:
-    """Every project with its sessions and observations counted. With a folder `cwd`, `here` is `{id, related}`: its
-    project, and other projects that have the `same` remote or first commit, each with the `command` that joins them."""
+    """All projects with counts of sessions and observations. With a folder `cwd`, `here` is `{id, related}`: its
+    project, and other projects with the `same` remote or first commit, each with the `command` that merges them."""
     items = await service.db.read(project_rows.listing)
     place = await _place(service, request.query_params.get("cwd", ""))
     return {"items": items, "here": await service.db.read(project_rows.here, place) if place else None}
 
 
 async def stats(service: Service, _: Request) -> Any:
-    """How much there is of everything, and where every event is."""
+    """Row counts, database size, index size, and event counts by state."""
     size = service.db.path.stat().st_size
     return {
         "worker": {"version": __version__, "uptime_ms": ids.now() - service.started_at, "pid": os.getpid()},
@@ -204,7 +205,7 @@ async def stats(service: Service, _: Request) -> Any:
 
 
 async def line(service: Service, request: Request) -> Any:
-    """For a status line: `known` of the folder `cwd`'s project, `all`, `today`, `queued`, `set_aside`."""
+    """Counts for a status line: `known` in the project of the folder `cwd`, `all`, `today`, `queued`, `set_aside`."""
     cwd = request.query_params.get("cwd", "")
     project = await _place(service, cwd)
     totals = await service.totals()
@@ -216,7 +217,7 @@ async def line(service: Service, request: Request) -> Any:
 
 
 async def _place(service: Service, cwd: str) -> projects.Project | None:
-    """What a folder belongs to; None if none is named."""
+    """Return the project of a folder, or None without an absolute path."""
     if not cwd.startswith("/"):
         return None
     return await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
@@ -230,22 +231,22 @@ def _line_counts(conn: Connection, project: projects.Project | None) -> Row:
 
 
 async def show_index(service: Service, _: Request) -> Any:
-    """How far the index is: `stale` rows without words, `vectors` of about `embeddable`, `busy` until all is made."""
-    waiting = await service.db.read(is_stale)  # first: what has its words by now is counted as owed below
+    """Progress of the index: `stale` rows without words, `vectors` of about `embeddable`, `busy` until complete."""
+    waiting = await service.db.read(is_stale)  # first: rows indexed by now are counted as owed below
     counts = await service.indexer.counts()
     embeddable = await service.db.read(size, Filter(kinds=("observation", "turn")))
     return {**counts, "embeddable": max(embeddable, counts["vectors"]), "busy": waiting or counts["owed"]}
 
 
 async def reindex(service: Service, request: Request) -> Any:
-    """Make words and vectors again from the rows, in the background; GET /api/index tells how far it is."""
+    """Rebuild words and vectors from the rows, in the background; GET /api/index shows the progress."""
     await service.db.write(all_stale)
     service.index_wake.set()
     return await show_index(service, request)
 
 
 async def queue(service: Service, _: Request) -> Any:
-    """What waits: files in the spool, jobs, and jobs that were given up with their errors."""
+    """What is waiting: files in the spool, jobs, and dead letters with their errors."""
     return {
         "spool": len(service.spool.pending()),
         "waiting": await service.db.read(jobs.waiting),
@@ -255,14 +256,14 @@ async def queue(service: Service, _: Request) -> Any:
 
 
 async def retry(service: Service, _: Request) -> Any:
-    """Give the jobs that were given up another chance."""
+    """Retry all dead letters."""
     count = await service.db.write(jobs.retry_dead, now=ids.now())
-    await service.tell([])  # every lane: they may be of any kind
+    await service.publish([])  # wakes every runner: the jobs may be of any kind
     return {"retried": count}
 
 
 async def stream(service: Service, _: Request) -> Any:
-    """Server-sent events: prompts, ends of turns, summaries, observations, as they happen."""
+    """Server-sent events for prompts, ends of turns, summaries and observations, as they happen."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(service.stream.listen(), media_type="text/event-stream", headers=headers)
 

@@ -1,4 +1,4 @@
-"""What the product can check of itself, and the log of what left, was told and was deleted."""
+"""Routes for self-checks and the audit log of provider requests, injections and deletions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from claude_mem.worker.service import Service
 
 
 async def show(service: Service, _: Request) -> Any:
-    """Everything that can be checked, now: `{ok, items: [{name, ok, found, hint}]}`."""
+    """Run all self-checks now → `{ok, items: [{name, ok, found, hint}]}`."""
     findings = await watch.thorough(service.db, service.config, service.spool)
     return {"at": ids.now(), "ok": all(item.ok for item in findings), "items": [asdict(item) for item in findings]}
 
 
 async def show_log(service: Service, request: Request) -> Any:
-    """The last `limit` lines of the audit log, and whether the whole chain holds → `{items, lines, wrong}`."""
+    """The last `limit` entries of the audit log, and a check of its whole hash chain → `{items, lines, wrong}`."""
     limit = number(request, "limit", 50, high=100_000)
     folder = service.config.data_dir
     entries = await asyncio.to_thread(lambda: [line for _, line in auditlog.lines(folder) if line])

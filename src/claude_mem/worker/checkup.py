@@ -1,6 +1,6 @@
-"""Is all well? Where every event is, what is owed, what it takes of the machine, how fast it answers, what is wrong.
+"""Health: event accounting, the job queue, use of disk and memory, response times, and current problems.
 
-Each part is cheap: it is read along an index, from the file system, or from memory.
+Each part is cheap: it is read by an index, from the file system, or from memory.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from claude_mem.worker.viewer import visits_of
 
 LITTLE_ROOM = 500 << 20
 MOST_ASIDE = 20
-LATELY_MS = 7 * 86_400_000  # what was set aside long ago is told, and is no news
+LATELY_MS = 7 * 86_400_000  # events set aside before are listed, but are no current problem
 _MEASURES = {
-    "hook": "From when a hook has read its event until it lies safely in the spool, synced and renamed. Python's own"
-    " start is not in it; the file system's clock is a few milliseconds coarse.",
-    "start": "The worker's answer at a session's start.",
-    "prompt": "The worker's answer at a prompt.",
-    "file": "The worker's answer before a file is read or edited.",
-    "failure": "The worker's answer after a failure.",
+    "hook": "From reading the event until its file is in the spool, synced and renamed. Excludes the start of Python;"
+    " accurate to a few milliseconds, the resolution of the file system's clock.",
+    "start": "The worker's response at the start of a session.",
+    "prompt": "The worker's response to a prompt.",
+    "file": "The worker's response before a file is read or edited.",
+    "failure": "The worker's response after a failure.",
 }
 
 
 async def page(service: Service, request: Request) -> Any:
-    """All there is to know about its health: `account`, `jobs`, `aside`, `backup`, `disk`, `process`, `times`,
-    `refining`, and what is wrong (`concerns`: `{level, text, hint}`, none if all is well)."""
+    """The state of the worker: `account`, `jobs`, `aside`, `backup`, `disk`, `process`, `times`, `refining`, and
+    current problems (`concerns`: `{level, text, hint}`, empty if there are none)."""
     config, now = service.config, ids.now()
     account = await service.totals()
     job_rows = await service.db.read(owed.listing)
@@ -64,7 +64,7 @@ async def page(service: Service, request: Request) -> Any:
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
         "refining": await service.refiner.standing(now),
-        "audit": service.watch.told(),
+        "audit": service.self_check.told(),
         "door": [alert.text for alert in visits_of(request).alerts],
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
         "secret_rules": list(secret_rules.own_rules().problems),
@@ -94,7 +94,7 @@ def _process(service: Service, now: int) -> Row:
 
 
 def _memory() -> int:
-    """Bytes in memory now; where the system does not tell, the most there ever were."""
+    """Return the resident memory in bytes, or its peak where the system does not report the current value."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -106,7 +106,7 @@ def _memory() -> int:
 def _times(service: Service) -> list[Row]:
     measured = {
         "hook": list(service.spool.delays),
-        **{name: list(samples) for name, samples in service.answered.items()},
+        **{name: list(samples) for name, samples in service.response_times.items()},
     }
     return [{"name": name, "what": what, **percentiles(measured.get(name, ()))} for name, what in _MEASURES.items()]
 
@@ -115,7 +115,7 @@ def _times(service: Service) -> list[Row]:
 
 
 async def _aside(service: Service) -> Row:
-    """Events that could not be read: how many files, and of the newest when they came and why."""
+    """Return the number of events set aside, and the time and reason of the newest."""
     entries = await asyncio.to_thread(_entries, service.spool.aside)
     newest = sorted(entries, reverse=True)[:MOST_ASIDE]
     reasons = await service.db.read(events.rules, [name for name, _ in newest])
@@ -133,7 +133,7 @@ def _entries(folder: Path) -> list[tuple[str, int]]:
 
 
 def _backups(folder: Path) -> Row:
-    """How many copies there are, and the newest of them."""
+    """Return the number and size of all backups, and the newest one."""
     files = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OURS)]
     newest = max(files, key=lambda item: item[1].st_mtime, default=None)
     return {
@@ -145,7 +145,7 @@ def _backups(folder: Path) -> Row:
 
 
 def disk(config: Config, database: Path) -> Row:
-    """What each part takes, in bytes, and what is free on its disk."""
+    """Return the size of each part in bytes, and the free space on its disk."""
     wal = database.with_name(f"{database.name}-wal")
     parts = {
         "database": _size(database),
@@ -173,7 +173,7 @@ def _tree(folder: Path) -> int:
 
 
 def _files(folder: Path, *, deep: bool = False) -> Iterator[tuple[str, int]]:
-    """Links are not followed: what they lead to is not ours."""
+    """Yield names and sizes of files. Symbolic links are not followed: their targets are not part of the data."""
     try:
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
@@ -181,7 +181,7 @@ def _files(folder: Path, *, deep: bool = False) -> Iterator[tuple[str, int]]:
             else:
                 yield entry.name, _own_size(entry)
     except OSError:
-        return  # there is none, or not any more
+        return  # the folder does not exist
 
 
 def _own_size(entry: os.DirEntry[str]) -> int:
@@ -191,74 +191,80 @@ def _own_size(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- problems --------------------------------------------------------------------------------------------------------
 
 
 def _damage(config: Config) -> list[str]:
-    """Damaged databases and files of ours that are kept, in words."""
+    """Describe the damaged databases and files that were set aside and still exist."""
     files = [str(moved) for moved in own_files.listing(config.data_dir)]
     return [repair.said(each) for each in repair.listing(config.quarantine)] + files
 
 
 def concerns(status: Row) -> Iterator[Row]:
-    """In words, the worst first."""
+    """Yield the current problems, described for the user."""
     account, queue = status["account"], status["queue"]
     if not account["adds_up"]:
-        yield _concern("bad", "The account does not add up: events were lost or doubled.", "Please report this.")
+        yield _concern(
+            "bad", "The event counts do not add up: events were lost or counted twice.", "Please report this."
+        )
     yield from _checked_itself(status["audit"]["wrong"])
     yield from (
-        _concern("bad", message, "It is said here until the worker ends.") for message in status.get("door", ())
+        _concern("bad", message, "This message stays here until the worker exits.")
+        for message in status.get("door", ())
     )
     if queue["dead"]:
         one = queue["dead"] == 1
-        text = f"{queue['dead']:,} {'job was' if one else 'jobs were'} given up after three attempts."
-        yield _concern("bad", text, "See why below, mend the cause, and try again.")
+        text = f"{queue['dead']:,} {'job' if one else 'jobs'} failed three times and will not be retried."
+        yield _concern("bad", text, "The job queue below shows why. Fix the cause, then retry.")
     yield from _outdated(status.get("process", {}))
     for message in status.get("damage", ()):
-        yield _concern("warn", message, "Delete that folder when you need it no more.")
+        yield _concern("warn", message, "Delete that folder once you no longer need it.")
     if (last := status["backup"].get("last")) and not last["ok"]:
-        yield _concern("bad", f"The daily backup failed: {last['text']}", "It is tried again every hour.")
+        yield _concern("bad", f"The daily backup failed: {last['text']}", "The worker retries it every hour.")
     if (stray := status.get("checks", {}).get("stray")) and not stray["ok"]:
         yield _concern("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
     if status["disk"]["free"] < LITTLE_ROOM:
-        yield _concern("bad", "The disk is nearly full.", "Events wait in the spool when nothing can be written.")
+        yield _concern(
+            "bad", "The disk is nearly full.", "Free disk space. Events stay in the spool while nothing can be written."
+        )
     lately = [row for row in status["aside"]["newest"] if (row["at"] or 0) > status["at"] - LATELY_MS]
     if lately:
         reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
-        text = f"{_events(len(lately), MOST_ASIDE)} could not be read this week: set aside ({reasons})."
-        yield _concern("warn", text, f"Whatever it was lies in {status['aside']['folder']}.")
+        was = "was" if len(lately) == 1 else "were"
+        text = f"{_events(len(lately), MOST_ASIDE)} could not be read this week and {was} set aside ({reasons})."
+        yield _concern("warn", text, f"The files are in {status['aside']['folder']}.")
     yield from _not_used(status)
     if status["refining"]["problem"]:
-        text = f"No model writes the memories: {status['refining']['problem']}."
-        yield _concern("warn", text, "They are written by rules meanwhile.")
+        text = f"No model refines memories: {status['refining']['problem']}."
+        yield _concern("warn", text, "Memories are written by rules until this is fixed.")
     for row in status["refining"]["paused"]:
         if row["until"] > status["at"]:
-            text = f"{row['provider']} rests: {row['verdict']}: {row['message']}"
-            yield _concern("warn", text, "Memories are made without it meanwhile; it is tried again by itself.")
+            text = f"{row['provider']} is paused after an error: {row['verdict']}: {row['message']}"
+            yield _concern("warn", text, "Memories are written without it; it is retried automatically.")
     if status["refining"]["prices_problem"]:
-        yield _concern("warn", status["refining"]["prices_problem"], "Our own prices are used.")
+        yield _concern("warn", status["refining"]["prices_problem"], "The built-in prices are used.")
 
 
 def _not_used(status: Row) -> Iterator[Row]:
-    """Settings, and a user's own rules for secrets, that have something wrong with them."""
+    """Yield invalid settings and invalid user-defined secret rules."""
     for problem in status["settings"]:
-        yield _concern("warn", f"A setting is not used: {problem}", "The settings page shows it.")
+        yield _concern("warn", f"A setting is invalid and not used: {problem}", "The settings page shows it.")
     for problem in status.get("secret_rules", ()):
-        text = f"A rule for secrets is not used: {problem}"
+        text = f"A secret rule is invalid and not used: {problem}"
         yield _concern("warn", text, "See docs/secrets.md, then restart the worker.")
 
 
 def _outdated(process: Row) -> Iterator[Row]:
     version, installed = process.get("version"), process.get("installed_version")
     if installed and installed != version:
-        text = f"The worker runs version {version}, installed is {installed}."
-        yield _concern("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` says why.")
+        text = f"The worker runs version {version}, but {installed} is installed."
+        yield _concern("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` shows why.")
 
 
 def _checked_itself(wrong: list[Row]) -> Iterator[Row]:
     for item in wrong:
-        if item["name"] != "events":  # that is the account
-            yield _concern("bad", f"A check of itself failed: {item['name']}: {item['found']}.", item["hint"])
+        if item["name"] != "events":  # reported above as the event counts
+            yield _concern("bad", f"A self-check failed: {item['name']}: {item['found']}.", item["hint"])
 
 
 def _events(count: int, most: int) -> str:
@@ -269,30 +275,30 @@ def _concern(level: str, text: str, hint: str) -> Row:
     return {"level": level, "text": text, "hint": hint}
 
 
-# --- what can be done ------------------------------------------------------------------------------------------------
+# --- actions ---------------------------------------------------------------------------------------------------------
 
 
 async def retry_job(service: Service, request: Request) -> Any:
-    """Give one job that was given up another chance."""
+    """Retry one dead letter."""
     job_id = row_id(request)
     await service.db.write(owed.retry, job_id, now=ids.now())
-    await service.tell([])  # whoever's lane it is
+    await service.publish([])  # wakes every runner
     return {"retried": job_id}
 
 
 async def drop_job(service: Service, request: Request) -> Any:
-    """End a job that was given up: `{dropped, means}`. The account still adds up: what was set aside with it is stored,
-    and nothing is made of it."""
+    """Drop a dead letter → `{dropped, means}`. The events set aside with it count as stored, and no memory is made of
+    them."""
     job_id = row_id(request)
     means = await service.db.write(owed.drop, job_id, now=ids.now())
-    await service.tell([])
+    await service.publish([])
     return {"dropped": job_id, "means": means}
 
 
 async def check_backup(service: Service, request: Request) -> Any:
-    """Look at every page, reference and observation of a copy in our own `backups/`: `{name}` → what is in it."""
+    """Check every page, reference and observation of a backup in `backups/`: `{name}` → its contents."""
     name = text_in(await body_of(request), "name", required=True, limit=200)
     paths = {path.name: path for path in service.config.backups.glob("*.db")}
-    if name not in paths:  # never a path of the request's making
-        raise NotFound(f"there is no backup {name!r}", hint="`claude-mem backup --list` shows what there is")
+    if name not in paths:  # never use a path from the request
+        raise NotFound(f"there is no backup {name!r}", hint="`claude-mem backup --list` shows the backups")
     return asdict(await asyncio.to_thread(backup.check, paths[name]))

@@ -1,7 +1,7 @@
-"""Notices that the machine's clock was set back. Forward needs nothing: then things are due a little early.
+"""Detects that the system clock was set back. A clock set forward needs no handling: jobs are only due a little early.
 
-What is stored is timed by the clock on the wall, because it has to outlive the process. Beside it runs the one that
-only goes forward; how far the two are apart tells when someone has turned the first.
+Stored times use the wall clock, because they must outlive the process. Comparing it with the monotonic clock shows when
+the wall clock was changed.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import time
 
 from claude_mem import ids
 
-SLACK_MS = 1_000  # less is a clock that is being kept right
+SLACK_MS = 1_000  # smaller changes are ordinary time synchronization
 
 
 class Clock:
     def __init__(self) -> None:
-        self.apart = _apart()
+        self.offset = _offset()
 
     def set_back(self) -> int:
-        """By how many milliseconds since the last look; 0 if it was not."""
-        before, self.apart = self.apart, _apart()
-        back = before - self.apart
+        """Return by how many milliseconds the clock was set back since the last call; 0 if it was not."""
+        before, self.offset = self.offset, _offset()
+        back = before - self.offset
         return back if back > SLACK_MS else 0
 
 
-def _apart() -> int:
+def _offset() -> int:
     return ids.now() - time.monotonic_ns() // 1_000_000

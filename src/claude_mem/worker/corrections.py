@@ -1,5 +1,4 @@
-"""What a person says of what is remembered: corrected, pinned, judged, merged, forgotten, undone; and the page of one
-observation, where that is done."""
+"""Routes for correcting memories: edit, pin, judge, merge, forget, undo, and the page of one observation."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from claude_mem.worker.saving import keepable, keepable_lines, whose
 from claude_mem.worker.service import Service
 
 MOST_RELATED = 8
-AT_ONCE = 200
+JUDGE_BATCH = 200
 _SHAPES: dict[str, type] = {
     **dict.fromkeys(("type", "title", "subtitle", "narrative"), str),
     **dict.fromkeys(("facts", "concepts"), list),
@@ -34,17 +33,20 @@ _SHAPES: dict[str, type] = {
 
 
 async def change(service: Service, request: Request) -> Any:
-    """PATCH corrects type, title, subtitle, narrative, facts or concepts."""
+    """PATCH changes type, title, subtitle, narrative, facts or concepts."""
     fields = _corrections(await body_of(request), types=service.icons)
     return await _publish_change(service, await service.db.write(_change, row_id(request), fields, speaker(request)))
 
 
 def _change(conn: Connection, observation_id: int, fields: Row, by: str) -> Row:
-    """An agent's words are weighed as what it saves is: where it has read, nobody knows here."""
+    """Apply an edit. An agent's edit is classified like a memory it saves.
+
+    The agent's working directory is unknown here, so external text read in any project counts.
+    """
     now, words = ids.now(), "\n".join(strings(list(fields.values())))
     types = (fields.get("type"), observations.get(conn, "observation", observation_id)["type"])
     if by != corrections.PERSON and Type.RULE in types:
-        raise CannotDo("only a person states a rule or changes one", hint="`claude-mem open` shows where")
+        raise CannotDo("only the user can state or change a rule", hint="use the viewer: `claude-mem open`")
     trust, why = (by, "") if by == corrections.PERSON else whose(conn, None, words, by, now=now)
     return corrections.change(conn, observation_id, fields, now=now, by=by, trust=trust, why=why)
 
@@ -52,20 +54,20 @@ def _change(conn: Connection, observation_id: int, fields: Row, by: str) -> Row:
 def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
     for name, item in body.items():
         if name not in _SHAPES or not isinstance(item, _SHAPES[name]):
-            raise Misuse(f"`{name}` can't be set to that", hint="set " + ", ".join(_SHAPES))
+            raise Misuse(f"`{name}` cannot be set to that value", hint="settable: " + ", ".join(_SHAPES))
         if isinstance(item, list) and not all(isinstance(part, str) for part in item):
-            raise Misuse(f"`{name}` must be a list of texts")
+            raise Misuse(f"`{name}` must be a list of strings")
     if "type" in body and body["type"] not in types:
         raise Misuse(f"there is no type {body['type']!r}", hint="use one of " + ", ".join(types))
     fields = {name: keepable_lines(item) if isinstance(item, list) else item for name, item in body.items()}
     fields = dict(map_strings(fields, keepable))
     if "title" in fields and not fields["title"].strip():
-        raise Misuse("the title is empty", hint="what is told of it at a session's start is its title")
+        raise Misuse("the title is empty", hint="sessions are shown the title, so it needs one")
     return fields
 
 
 async def pin(service: Service, request: Request) -> Any:
-    """POST pins it, DELETE unpins it: pinned ones are told first at every session's start."""
+    """POST pins an observation, DELETE unpins it. Pinned observations come first at every session start."""
     pinned = request.method == "POST"
     row = await service.db.write(corrections.pin, row_id(request), pinned=pinned, now=ids.now(), by=speaker(request))
     return await _publish_change(service, row)
@@ -80,25 +82,25 @@ def judge(kind: str, verdict: str) -> Handler:
         return await _publish_change(service, row)
 
     handler.__doc__ = {
-        "wrong": "POST: it is wrong, and no longer told or found. DELETE: it is right after all.",
-        "approved": "It may be told unasked, though it came from outside.",
+        "wrong": "POST marks it wrong: it is neither injected nor found. DELETE withdraws that.",
+        "approved": "Approve it for injection although it rests on external text.",
     }[verdict]
     return handler
 
 
 async def merge(service: Service, request: Request) -> Any:
-    """Put others of the same project into this one: `{ids}`. They are forgotten; undoing brings all of them back."""
+    """Merge other observations of the same project into this one: `{ids}`. Undo restores all of them."""
     persons_only(request)
     merged_ids = (await body_of(request)).get("ids")
     if not isinstance(merged_ids, list) or not all(is_id(item) for item in merged_ids):
-        raise Misuse("`ids` must be a list of whole numbers")
+        raise Misuse("`ids` must be a list of integers")
     return await _publish_change(
         service, await service.db.write(corrections.merge, row_id(request), merged_ids, now=ids.now())
     )
 
 
 async def undo(service: Service, request: Request) -> Any:
-    """Take back the last edit, merge, verdict or forgetting: `{undone, ids, observation}`. For 30 days."""
+    """Undo the last edit, merge, verdict or deletion, within 30 days → `{undone, ids, observation}`."""
     observation_id = row_id(request)
     result = await service.forgetter.undo_one(observation_id, by=speaker(request))
     await service.record("undone", deed=result["undone"], ids=result["ids"])
@@ -107,16 +109,16 @@ async def undo(service: Service, request: Request) -> Any:
 
 
 async def _publish_change(service: Service, row: Row) -> Row:
-    """What lies ready to be told is made again, and whoever is looking hears of it."""
-    await service.corrected(row["project_id"], kind=row["kind"], row_id=row["id"])
+    """Publish the change and refresh the start context; return the row."""
+    await service.publish_correction(row["project_id"], kind=row["kind"], row_id=row["id"])
     return row
 
 
-# --- forgetting ------------------------------------------------------------------------------------------------------
+# --- deletion --------------------------------------------------------------------------------------------------------
 
 
 async def forget(service: Service, request: Request) -> Any:
-    """DELETE forgets it, and that can be undone for 30 days; with `now=1` it is erased at once, with every copy."""
+    """DELETE forgets it, which can be undone for 30 days; with `now=1` it and every copy are erased at once."""
     observation_id = row_id(request)
     if number(request, "now", 0, high=1):
         return {"status": "erased", "id": observation_id, "ids": await service.erase(observation_id)}
@@ -128,7 +130,7 @@ async def forget(service: Service, request: Request) -> Any:
 
 
 async def show_forgetting(service: Service, request: Request) -> Any:
-    """What exactly goes if it is forgotten, and which rows that tell about the same stay."""
+    """Preview a deletion: what goes with it, and which rows about the same thing stay."""
     observation_id = row_id(request)
     preview = await service.db.read(_deletion_preview, observation_id)
     folders = await _folders_injecting(service, observation_id, preview["project_id"])
@@ -163,7 +165,7 @@ def _dates(row: Row) -> Row:
 
 
 async def _folders_injecting(service: Service, observation_id: int, project_id: int) -> list[str]:
-    """The folders whose start context names it."""
+    """Return the folders whose start context contains this observation."""
     limit, budget = service.config.context_observations, service.config.context_tokens
     memory = await service.db.read(context.gather, [project_id], limit=limit)
     if memory is None:
@@ -172,23 +174,22 @@ async def _folders_injecting(service: Service, observation_id: int, project_id: 
     return await service.db.read(projects.folders, project_id) if f"o{observation_id}" in injected_ids else []
 
 
-# --- its page --------------------------------------------------------------------------------------------------------
+# --- details ---------------------------------------------------------------------------------------------------------
 
 
 async def show_history(service: Service, request: Request) -> Any:
-    """What was done to it, newest first: `{items}`, each with what was before while that is kept."""
+    """Its changes, newest first → `{items}`, each with the values before it while they are kept."""
     return {"items": await service.db.read(corrections.history, row_id(request))}
 
 
 async def page(service: Service, request: Request) -> Any:
-    """Everything about one observation: where it comes from and what was done to it."""
+    """One observation with its origin and its history of changes."""
     details = await service.db.read(_page, row_id(request))
     return {**details, "types": list(service.icons)}
 
 
 async def related(service: Service, request: Request) -> Any:
-    """Others that are about the same, `{items}`: a question of its own, since a search takes longer than the rest of
-    the page."""
+    """Related observations → `{items}`. A separate request, since a search takes longer than the rest of the page."""
     observation = await service.db.read(observations.get, "observation", row_id(request))
     await service.indexer.catch_up()
     return {"items": await _related(service, observation)}
@@ -207,7 +208,7 @@ def _page(conn: Connection, observation_id: int) -> Row:
 
 
 async def _related(service: Service, observation: Row) -> list[Row]:
-    """What a search for its title finds, and what is about the same files."""
+    """Return the hits for its title and the observations about the same files."""
     where = Filter(project_ids=(observation["project_id"],), kinds=("observation",))
     question = recall.Question(text=observation["title"] or "", where=where, limit=MOST_RELATED + 1)
     hits = await recall.find(service.db, service.indexer, question) if question.text.strip() else []
@@ -218,11 +219,11 @@ async def _related(service: Service, observation: Row) -> list[Row]:
     return [*similar[: MOST_RELATED - min(half, len(sharing_files))], *sharing_files][:MOST_RELATED]
 
 
-# --- what waits for a person's word ----------------------------------------------------------------------------------
+# --- approval queue ---------------------------------------------------------------------------------------------------
 
 
 async def show_held(service: Service, request: Request) -> Any:
-    """What is not told unasked because of where it came from: `limit`, `offset` → `{items, hasMore, total, …}`."""
+    """The approval queue: `limit`, `offset` → `{items, hasMore, total, …}`."""
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=100_000)
     rows = await service.db.read(corrections.held, limit=limit + 1, offset=offset)
     sources = await service.db.read(corrections.held_by_source)
@@ -237,24 +238,26 @@ async def show_held(service: Service, request: Request) -> Any:
 
 
 def _sources(row: Row) -> Row:
-    """What a person could trust so that this need not be approved; nothing if its words look like an attack."""
+    """Return the sources the user could trust instead of approving this row; none if its text is suspect."""
     return {"sources": sorted(origins.sources_of(row["why"])) if row["trust"] == origins.EXTERNAL else []}
 
 
 async def settle_source(service: Service, request: Request) -> Any:
-    """Approve, or mark wrong, all that waits of one source in one project: `{trust, project_id, verdict}`."""
+    """Approve or mark wrong everything pending from one source in one project: `{trust, project_id, verdict}`."""
     persons_only(request)
     body = await body_of(request)
     trust, project_id, verdict = body.get("trust"), body.get("project_id", 0), body.get("verdict", "approved")
     if not isinstance(trust, str) or not is_id(project_id) or verdict not in ("approved", "wrong"):
-        raise Misuse("`trust`, `project_id` or `verdict` is missing", hint="as in `sources` of GET /api/quarantine")
-    find = partial(corrections.held_ids, trust=trust, project_id=project_id, limit=AT_ONCE)
+        raise Misuse(
+            "`trust`, `project_id` or `verdict` is missing or invalid", hint="see `sources` in GET /api/quarantine"
+        )
+    find = partial(corrections.held_ids, trust=trust, project_id=project_id, limit=JUDGE_BATCH)
     count = 0
     while batch := await service.db.read(find):
         await service.db.write(_judge_all, batch, verdict)
         count += len(batch)
     await service.record("judged", kind="source", trust=trust, project=project_id, verdict=verdict, count=count)
-    await service.corrected(project_id)
+    await service.publish_correction(project_id)
     return {"count": count}
 
 

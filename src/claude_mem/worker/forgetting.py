@@ -1,4 +1,4 @@
-"""Forgetting by scope, over HTTP: what would go, doing it, how far it is, bringing it back."""
+"""Routes for deletion by scope: preview, start, progress, undo."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from claude_mem.store.scopes import Scope
 from claude_mem.worker.requests import body_of, date_of, is_id, row_id, text_in
 from claude_mem.worker.service import Service
 
-A_MOMENT = 2.0  # seconds an answer waits; most are done by then
+WAIT_SECONDS = 2.0  # that the response waits; most deletions are done by then
 
 
 async def preview(service: Service, request: Request) -> Any:
-    """What would go: `{ids, session, project, before, after, source, matching, now}`, all of it together → `{counts,
-    first, made_again, empty}`."""
+    """Preview a deletion: `{ids, session, project, before, after, source, matching, now}`, combined with AND →
+    `{counts, first, made_again, empty}`."""
     body = await body_of(request)
     return await service.forgetter.preview(await _scope(service, body), erase=body.get("now") is True)
 
 
 async def forget(service: Service, request: Request) -> Any:
-    """Forget it: the same as for the preview → `{number, busy, counts, undo_until, …}`. With `now` for good and in
-    every file; without, POST /api/forget/{number}/undo brings it back for 30 days. GET tells how far it is."""
+    """Start a deletion, with the same body as the preview → `{number, busy, counts, undo_until, …}`. With `now` it is
+    irreversible and covers every file; otherwise POST /api/forget/{number}/undo restores it within 30 days. GET shows
+    the progress."""
     body = await body_of(request)
     progress = service.forgetter.start(await _scope(service, body), erase=body.get("now") is True)
     assert service.forgetter.task is not None
-    await asyncio.wait({service.forgetter.task}, timeout=A_MOMENT)
+    await asyncio.wait({service.forgetter.task}, timeout=WAIT_SECONDS)
     return progress
 
 
 async def show(service: Service, _: Request) -> Any:
-    """How far the last forgetting is, or what came of it."""
+    """Progress or result of the last deletion."""
     return service.forgetter.told()
 
 
 async def undo(service: Service, request: Request) -> Any:
-    """Bring back what was forgotten by that number: `{number, counts}`."""
+    """Restore what the deletion with that number removed → `{number, counts}`."""
     return await service.forgetter.undo(row_id(request))
 
 
 async def _scope(service: Service, body: dict[str, Any]) -> Scope:
     ids = body.get("ids", [])
     if not isinstance(ids, list) or not all(is_id(item) for item in ids):
-        raise Misuse("`ids` must be a list of whole numbers")
+        raise Misuse("`ids` must be a list of integers")
     dates = {name: str(body[name]) for name in ("before", "after") if body.get(name) not in (None, "")}
     resolve = partial(
         scopes.named,

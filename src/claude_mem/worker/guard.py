@@ -1,14 +1,14 @@
-"""No one gets in without the token or a browser's credential, under a name that is not ours, or from another page.
+"""Access control: every request needs a credential, a known Host header, and no foreign Origin.
 
 A web page can reach a loopback port: by DNS rebinding it may even look like the same origin and send no Origin
 header at all. Then the Host header is the only one that still names the attacker. So all three are checked,
 exactly, on every route and before any handler runs.
 
-A browser sends no header of ours when it loads a page, so the viewer's own files (which hold no data) and the bare
-`/healthz` need no credential. `POST /open` takes the code of a one-time link instead, `POST /open/again` the proof of
-an open page that it was let in before. Only loading the page `/open` may be started from elsewhere (the private file
-that `claude-mem open` hands to the browser); that changes nothing, and the page then presents its code like any other
-request of ours, with exactly our Origin.
+A browser cannot send our header when it loads a page, so the viewer's own files (which contain no data) and `/healthz`
+need no credential. `POST /open` takes the code of a one-time link instead, and `POST /open/again` the proof of an open
+page that it was logged in before. Only loading the page `/open` may be initiated from elsewhere (by the private file
+that `claude-mem open` hands to the browser); that changes no state, and the page then sends its code like any other
+request of the viewer, with exactly our Origin.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from claude_mem.worker.visits import Visits
 log = logging.getLogger(__name__)
 
 OPEN, AGAIN = "/open", "/open/again"
-CREDENTIAL = "claude_mem.credential"  # in the scope of a request: "token", "viewer" (a browser's) or "none"
-# What a stolen credential of a browser must not do: let others in, read files by their paths, speak as an agent.
+CREDENTIAL = "claude_mem.credential"  # key in the request's scope: "token", "viewer" (a browser) or "none"
+# What a stolen browser credential must not allow: logging in others, reading files by path, acting as an agent.
 TERMINAL_ONLY = frozenset(
     (
         "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
@@ -38,7 +38,7 @@ TERMINAL_ONLY = frozenset(
 )  # fmt: skip
 SAFE_METHODS = ("GET", "HEAD")
 OWN_SITES = frozenset(("same-origin", "none"))
-# Nothing but our own files, no inline script or style, nothing that turns text into markup, no frame around us.
+# Only the viewer's own files, no inline script or style, no text turned into markup, no embedding in a frame.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none';"
     " form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -51,9 +51,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-# A page that someone else served on this port may have left a service worker in the browser, which would answer in our
-# place and see every login. A browser asks for its script again after each visit: this one takes its place and goes.
-_GOES = """addEventListener("install", () => skipWaiting());
+# A page that another program served on this port may have left a service worker in the browser, which would answer
+# in our place and see every login. The browser requests its script again after each visit: this script replaces the
+# service worker and unregisters itself.
+_UNREGISTER = """addEventListener("install", () => skipWaiting());
 addEventListener("activate", (event) => event.waitUntil(leave()));
 async function leave() {
   await clients.claim();
@@ -65,14 +66,14 @@ _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>claude-mem</title><link rel="stylesheet" href="/static/style.css">
 <main><h1>{title}</h1>
-<p>The memory of your agents is for you alone.</p>
-<p>Type <code>claude-mem open</code> in a terminal: it opens the viewer and lets this browser in. If you are logged in
-already, <a href="/">the viewer begins here</a>.</p></main>
+<p>Only you can read the memory of your agents.</p>
+<p>Type <code>claude-mem open</code> in a terminal: it opens the viewer and logs this browser in. If you are logged in
+already, <a href="/">go to the viewer</a>.</p></main>
 """
 
 
 class Guard:
-    """`public`: patterns of the paths that anyone may GET, as starlette writes them."""
+    """Refuses unauthorized requests. `public`: starlette path patterns that need no credential to GET."""
 
     def __init__(self, app: ASGIApp, *, visits: Visits, public: Iterable[str]) -> None:
         self.app = app
@@ -87,7 +88,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers) if scope["type"] == "http" else refused(headers, 403, "no")
+        refusal = (
+            self._refusal(scope, headers)
+            if scope["type"] == "http"
+            else refused(headers, 403, "only HTTP is supported")
+        )
         is_known = refusal is None and scope[CREDENTIAL] != "none"
         if is_known:
             scope.get(wire.RECOGNISE, _ignore)()
@@ -100,8 +105,8 @@ class Guard:
         if not self._is_own_page(scope, headers):
             return refused(headers, 403, "foreign origin")
         if headers.get("service-worker") == "script":
-            log.warning("a service worker that is not ours was in a browser; it is being removed")
-            return Response(_GOES, media_type="text/javascript", headers={"Service-Worker-Allowed": "/"})
+            log.warning("a browser has a foreign service worker for this port; it is being removed")
+            return Response(_UNREGISTER, media_type="text/javascript", headers={"Service-Worker-Allowed": "/"})
         scope[CREDENTIAL] = credential = self._credential(headers)
         if credential == "token":
             return None
@@ -114,15 +119,15 @@ class Guard:
         if credential != "viewer" and not (method == "POST" and path in (OPEN, AGAIN)):
             return refused(headers, 401, "no valid token", "send `Authorization: Bearer <token>`; worker.json has it")
         if any(pattern.match(path) for pattern in self.terminal_only):
-            return refused(headers, 403, "a browser may not do that", "use `claude-mem` in a terminal")
+            return refused(headers, 403, "not allowed with a browser's credential", "use `claude-mem` in a terminal")
         if method in SAFE_METHODS:
             return None
         if not headers.getlist("origin"):
-            return refused(headers, 403, "no origin")
-        return None if _is_json(headers) else refused(headers, 415, "not JSON")
+            return refused(headers, 403, "the Origin header is missing")
+        return None if _is_json(headers) else refused(headers, 415, "the content type must be application/json")
 
     def _is_own_page(self, scope: Scope, headers: Headers) -> bool:
-        """Return whether it was our own page that asks, a person who typed the address, or no browser at all."""
+        """Return whether the request comes from the viewer, from a typed address, or not from a browser."""
         origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
         if len(origins) > 1 or not self.origins.issuperset(origins):
             return False
@@ -145,30 +150,30 @@ def credential_of(headers: Headers) -> str:
 
 
 def _is_json(headers: Headers) -> bool:
-    """A form or a plain text that a page sends must never be read as JSON, not even when it is our own page's."""
+    """Return whether the body is declared as JSON. Forms and plain text are never parsed as JSON."""
     content_types = headers.getlist("content-type")
     return len(content_types) == 1 and content_types[0].partition(";")[0].strip().lower() == "application/json"
 
 
 def refused(headers: Headers, status: int, error: str, hint: str = "") -> Response:
-    """In words for a person who looks at it in a browser, as JSON for everyone else."""
+    """Return the refusal as a page for a person using a browser, otherwise as JSON."""
     if is_page(headers):
-        title = "There is nothing to see at this address" if status == 401 else "This is not for you"
+        title = "Not logged in" if status == 401 else "Access denied"
         return HTMLResponse(_PAGE.format(title=title), status)
     return JSONResponse({"error": error, "hint": hint}, status_code=status)
 
 
 def is_page(headers: Headers) -> bool:
-    """Is it a person who looks?"""
+    """Return whether a browser loads this as a page."""
     return headers.getlist("sec-fetch-dest") == ["document"]
 
 
 def _ignore() -> None:
-    """Do nothing: in a test there may be no connection."""
+    """Do nothing: tests may have no connection."""
 
 
 def _with_headers(send: Send, *, last: bool) -> Send:
-    """Add our headers to each answer. `last`: close the connection after it, whatever the peer still wants to send."""
+    """Add the security headers to each response. `last`: close the connection after it."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -30,7 +30,7 @@ async def _hand_over(
         header["project_dir"] = cwd
     elif name := text_in(body, "project", limit=100):
         header["project"] = name
-    return await service.take_in(header, msgspec.json.encode(privacy.strip_fields(payload)))
+    return await service.accept_event(header, msgspec.json.encode(privacy.strip_fields(payload)))
 
 
 def _host(body: dict[str, Any]) -> str:
@@ -47,7 +47,7 @@ async def _init(service: Service, body: dict[str, Any], session_id: str, host: s
     prompt = text_in(body, "prompt", "userPrompt", "user_prompt")
     payload = {"session_id": session_id, "hook_event_name": "UserPromptSubmit", "prompt": prompt}
     event_id = await _hand_over(service, "new", payload, body=body, host=host)
-    outcome = await service.taken(event_id, INIT_SECONDS)
+    outcome = await service.wait_for_receipt(event_id, INIT_SECONDS)
     session = await service.db.read(sessions.find, host, session_id)
     skipped = outcome is not None and outcome.what != "stored"
     return {
@@ -117,7 +117,7 @@ async def processing(service: Service, request: Request) -> Any:
     body = await body_of(request)
     active = body.get("isProcessing") is True
     service.show_activity(active, text_in(body, "project", limit=100))
-    await service.tell([News("processing_status", {"isProcessing": active})])
+    await service.publish([News("processing_status", {"isProcessing": active})])
     return {"status": "ok", "isProcessing": active}
 
 

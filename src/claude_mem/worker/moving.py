@@ -55,7 +55,7 @@ async def refine_backfill(service: Service, request: Request) -> Any:
     if body.get("dry_run") is True:
         return await hindsight.estimate(service.refiner, paths)
     result = await hindsight.ask(service.refiner, paths)
-    service.refining.wake.set()
+    service.refine_runner.wake.set()
     return result
 
 

@@ -110,7 +110,7 @@ async def rename(service: Service, request: Request) -> Any:
     if len(name) > 100 or not name.isprintable():
         raise Misuse("that can't be a name", hint="one line of at most 100 characters")
     project = await service.db.write(project_rows.rename, row_id(request), name)
-    await service.render_again([project["id"]])
+    await service.enqueue_renders([project["id"]])
     return project
 
 
@@ -192,7 +192,7 @@ async def preview(service: Service, request: Request) -> Any:
     budget = _trial_value(request, stored, "context_tokens")
     most = _trial_value(request, stored, "context_observations")
     project = await service.db.read(_with_folders, project_id)
-    start = await service.teller.start_of(project_id, project["name"], budget=budget, limit=most)
+    start = await service.teller.compose_start(project_id, project["name"], budget=budget, limit=most)
     return {
         "project": {"id": project_id, "name": project["name"]},
         "text": start.text,

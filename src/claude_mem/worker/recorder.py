@@ -1,4 +1,4 @@
-"""Writes the audit log, and how far it has come into the database."""
+"""Append to the audit log, and store its latest hash in the database."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Recorder:
         self.log = AuditLog(folder, db.read_now(audit.head))
 
     async def leaving(self, body: bytes, **facts: Fact) -> None:
-        """Before a request leaves. If this raises, it does not leave."""
+        """Record a request to a provider before it is sent. If this raises, it must not be sent."""
         await self._write("transfer", **facts, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
 
     async def note(self, action: str, **facts: Fact) -> None:
-        """After something was done. It is done by then: what can't be noted is only complained about."""
+        """Record an operation that was carried out. A failure is only logged, since the operation is done already."""
         try:
             await self._write(action, **facts)
         except (MemError, OSError) as problem:
-            log.error("not on the audit log: %s (%s)", action, problem)
+            log.error("could not write to the audit log: %s (%s)", action, problem)
 
     async def _write(self, action: str, **facts: Fact) -> None:
         head = await asyncio.to_thread(lambda: self.log.append(action, **facts))

@@ -1,4 +1,4 @@
-"""Claim, work, commit: one job at a time, until told to stop."""
+"""Claim a job, run its stage, commit the result: one job at a time, until stopped."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ POLL_SECONDS = 5.0
 TROUBLE_SECONDS = 1.0
 LOCKED_SECONDS = 0.2
 
-Tell = Callable[[Sequence[News]], Awaitable[None]]
+Publish = Callable[[Sequence[News]], Awaitable[None]]
 Gate = Callable[[], Awaitable[None]]
 
 
 class Runner:
-    """A lane: it claims jobs of its own kinds only, so that what is slow in one holds nothing up in another."""
+    """Runs the jobs of certain kinds, one at a time, so that slow kinds do not delay others."""
 
     def __init__(
         self,
         db: Database,
         stages: Mapping[str, Stage],
-        tell: Tell,
+        publish: Publish,
         *,
         seconds: float = STAGE_SECONDS,
         order: Order = Order.DUE,
@@ -42,19 +42,19 @@ class Runner:
     ) -> None:
         self.db = db
         self.stages = stages
-        self.tell = tell
+        self.publish = publish
         self.seconds = seconds
         self.order = order
-        self.gate = gate  # what has to be waited for before each job: those who are in a hurry
-        self.lock = lock or asyncio.Lock()  # held for each job: what must not happen at the same time holds it too
-        self.lease = int(2 * seconds * 1000)  # longer than any stage may take: it only ends when its holder is dead
+        self.gate = gate  # awaited after each job, so that more urgent work goes first
+        self.lock = lock or asyncio.Lock()  # held during each job, and by whatever must not run at the same time
+        self.lease = int(2 * seconds * 1000)  # longer than any stage may take: a lease expires only if its worker died
         self.wake = asyncio.Event()
         self.busy = False
-        self.job: Job | None = None  # what it is at
+        self.job: Job | None = None  # the job that is running
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            self.wake.clear()  # before looking: a wake-up between the look and the wait must not be lost
+            self.wake.clear()  # before claiming: a wake-up between claim and wait must not be lost
             while not stop.is_set() and await self.step():
                 self.busy = True
                 if self.gate is not None:
@@ -63,13 +63,13 @@ class Runner:
             await wait_any(self.wake, stop, seconds=await self._patience())
 
     async def _patience(self) -> float:
-        """Until the next job falls due, and not for long."""
+        """Return the seconds until the next job is due, at most `POLL_SECONDS`."""
         due = await self.db.read(jobs.next_due, list(self.stages))
         return POLL_SECONDS if due is None else min(max((due - ids.now()) / 1000, 0.01), POLL_SECONDS)
 
     async def step(self) -> bool:
-        """Work on one job. False if there was none."""
-        if self.lock.locked():  # not waited for: whoever holds it may take long, and a stop must not
+        """Run one job. Return False if none was due."""
+        if self.lock.locked():  # not awaited: it may be held for long, and a stop must not wait for it
             await asyncio.sleep(LOCKED_SECONDS)
             return False
         async with self.lock:
@@ -85,20 +85,19 @@ class Runner:
         try:
             async with asyncio.timeout(self.seconds):
                 commit = await self.stages[job.kind](job)
-            news = await self.db.write(_finish, job, commit)
+            stream_events = await self.db.write(_finish, job, commit)
         except LeaseLost as lost:
             log.warning("%s", lost)
         except Exception as error:
             await (self._put_back if damage.is_trouble(error) else self._give_back)(job, error)
         else:
-            await self.tell(news)
+            await self.publish(stream_events)
         finally:
             self.job = None
         return True
 
     async def _put_back(self, job: Job, error: Exception) -> None:
-        """The disk did not take the result, which is no fault of the job: it is as if it had not been claimed. That has
-        to be written too, so it may take a while."""
+        """Undo the claim after a disk error, which is not the job's fault. Retry until that can be written."""
         log.error("%s %s could not be written: %s", job.kind, job.subject, error)
         while True:
             await asyncio.sleep(TROUBLE_SECONDS)
@@ -112,17 +111,17 @@ class Runner:
         log.exception("%s %s failed, attempt %d", job.kind, job.subject, job.attempts)
         reason = f"{type(error).__name__}: {error}"
         if await self.db.write(jobs.give_back, job, error=reason, now=ids.now()):
-            log.error("%s %s is given up: %s", job.kind, job.subject, reason)
+            log.error("%s %s failed too often and is a dead letter now: %s", job.kind, job.subject, reason)
 
 
 def _finish(conn: Connection, job: Job, commit: Commit) -> Sequence[News]:
-    """The job is done first: if it is no longer ours, nothing is written."""
+    """Finish the job first: if its lease was lost, nothing is written."""
     jobs.finish(conn, job)
     return commit(conn)
 
 
 async def wait_any(*events: asyncio.Event, seconds: float) -> None:
-    """Until one of them is set or the time is over: the wake-up is for speed, the time for truth."""
+    """Wait until one of the events is set or `seconds` have passed."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""`claude-mem serve`: the lock, the signals, HTTP and the loops, in one process."""
+"""`claude-mem serve`: the worker process with its lock, signal handlers, HTTP server and service."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ LOG_BYTES = 2 << 20
 LOG_FILES = 5
 GRACE_SECONDS = 3
 LAST_CALL_SECONDS = 0.05
-LOOK_SECONDS = 2.0  # at the lock and at our own code, unless someone wakes us before
-SETTLING_SECONDS = 0.25  # while another version is being installed
+CHECK_SECONDS = 2.0  # between checks of the lock and of the installed version, unless a hook wakes the worker
+INSTALLING_CHECK_SECONDS = 0.25  # the same while another version is being installed
 
 
 class LogFile(logging.handlers.RotatingFileHandler):
@@ -46,11 +46,11 @@ class LogFile(logging.handlers.RotatingFileHandler):
 class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The signals are ours: they stop the loops first, and then this."""
+        """Leave signals to `Life`, which stops the loops first and then this server."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more calls, but hear out those that have come in: a connection without a request is just closed."""
+        """Stop accepting connections, but answer requests that have arrived; idle connections are closed."""
         for server in self.servers:
             server.close()
         await asyncio.sleep(LAST_CALL_SECONDS)
@@ -58,74 +58,77 @@ class HttpServer(uvicorn.Server):
 
 
 def serve(config: Config) -> None:
-    """Run until SIGTERM or SIGINT. `WorkerHeld` if there is a worker already."""
+    """Run the worker until SIGTERM or SIGINT. Raise `WorkerHeld` if another worker holds the lock."""
     os.umask(0o077)
     lock = take_lock(config.data_dir)
     if process.was_stopped_meanwhile(config.data_dir):
         lock.release()
-        return  # on a busy machine it may take seconds to get here; a stop meanwhile was meant for this worker too
-    (config.data_dir / "worker.json").unlink(missing_ok=True)  # of one that was killed: no one must call it now
-    write_launcher(config.data_dir)  # agents run whatever version was started last
-    os.chdir(config.data_dir)  # we were started from someone's project; do not keep it busy
+        return  # on a busy machine it takes seconds to get here; a stop in that time was meant for this worker too
+    (config.data_dir / "worker.json").unlink(missing_ok=True)  # left by a worker that was killed
+    write_launcher(config.data_dir)  # agents run the version that was started last
+    os.chdir(config.data_dir)  # the worker was started in a project directory; do not keep that in use
     _log_to_file(config)
     try:
         log.info("worker %s starts, process %d", __version__, os.getpid())
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            renew = runner.run(_serve(config, lock))
-        log.info("worker stops")
+            is_handed_over = runner.run(_serve(config, lock))
+        log.info("worker stopped")
     except BaseException:
-        log.exception("worker dies")
+        log.exception("worker failed")
         raise
     finally:
         lock.release()
-    if renew:
+    if is_handed_over:
         upgrade.hand_over(config.data_dir)
 
 
 async def _serve(config: Config, lock: Lock) -> bool:
     life = Life(config, lock)
     await life.run()
-    return life.renew
+    return life.hand_over
 
 
 class Life:
-    """From the first opening to the last stop. The port, the pipe and the signals outlive a service that is
-    opened anew: whoever calls meanwhile waits in the port's queue, whoever nudges is heard by the next one."""
+    """The worker process across restarts of its service.
+
+    The port, the pipe and the signal handlers outlive a restart: requests wait in the port's backlog, and wake-ups by
+    hooks in the pipe, until the next service runs.
+    """
 
     def __init__(self, config: Config, lock: Lock | None = None) -> None:
         self.config = config
         self.lock = lock
         self.ending = False
-        self.renew = False  # after the end: a worker of the version that is installed now takes over
+        self.hand_over = False  # after the end, start a worker of the installed version
         self.upgrade = Upgrade()
-        self.woken = asyncio.Event()
+        self.nudge = asyncio.Event()
         self.service: Service | None = None
-        self.visits: Visits | None = None  # browsers that were let in stay so while this process lives
+        self.visits: Visits | None = None  # browsers stay logged in while this process lives
         self.fifo = make_fifo(config.data_dir)
         self.listener = _listen(config.worker_port)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_reader(self.fifo, self.nudged)
-        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(sign, self.stopped)
+        loop.add_reader(self.fifo, self.on_nudge)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(signum, self.on_signal)
         try:
-            while await self.serve_once() and not self.ending:
-                self.load_anew()
+            while await self.run_service() and not self.ending:
+                self.reload_config()
         finally:
             loop.remove_reader(self.fifo)
             os.close(self.fifo)
             self.listener.close()
-            if self.is_in_place():  # else they are another worker's
+            if self.is_in_place():  # otherwise these files belong to another worker
                 (self.config.data_dir / "worker.json").unlink(missing_ok=True)
                 (self.config.data_dir / "worker.fifo").unlink(missing_ok=True)
 
-    async def serve_once(self) -> bool:
-        """True if it is to be opened anew."""
+    async def run_service(self) -> bool:
+        """Run one service until it stops. Return whether another one is to be started."""
         self.service = service = opening.opened(self.config)
         service.is_in_place = self.is_in_place
         port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
-        redact.know(token)  # the service knows one that was there before
+        redact.know(token)  # the service registered only a token that existed before
         if self.visits is None or self.visits.token != token:
             self.visits = Visits(token, port)
         server = HttpServer(
@@ -146,8 +149,8 @@ class Life:
                 (self.config.data_dir / stamp).unlink(missing_ok=True)
             async with asyncio.TaskGroup() as group:
                 group.create_task(service.run())
-                watching = group.create_task(self.watch(service))
-                group.create_task(server.serve(sockets=[self.listener.dup()]))  # it closes what it is given
+                watching = group.create_task(self.watch_installation(service))
+                group.create_task(server.serve(sockets=[self.listener.dup()]))  # uvicorn closes the sockets it is given
                 await service.stop.wait()
                 watching.cancel()
                 failpoint("serve.stopping")
@@ -156,68 +159,69 @@ class Life:
         except BaseException as error:
             if not damage.is_damage(error):
                 raise
-            service.is_damaged(str(error))
+            service.report_damage(str(error))
         finally:
             self.service = None
             service.close()
-        if service.problem:
-            await asyncio.to_thread(opening.look_again, self.config, service.problem)
-        return service.anew
+        if service.damage_reason:
+            await asyncio.to_thread(opening.look_again, self.config, service.damage_reason)
+        return service.restart_requested
 
     def is_in_place(self) -> bool:
-        """Is the data directory still the one that this process has locked?"""
+        """Return whether the data directory is still the one that this process has locked."""
         return self.lock is None or self.lock.is_in_place()
 
-    async def watch(self, service: Service) -> None:
-        """Make way when the data directory was moved or removed, or when another version of our code is installed."""
+    async def watch_installation(self, service: Service) -> None:
+        """Stop when the data directory was moved or removed, or when another version was installed."""
         while not service.stop.is_set():
-            self.woken.clear()
-            await wait_any(self.woken, service.stop, seconds=SETTLING_SECONDS if self.upgrade.pending else LOOK_SECONDS)
+            self.nudge.clear()
+            seconds = INSTALLING_CHECK_SECONDS if self.upgrade.pending else CHECK_SECONDS
+            await wait_any(self.nudge, service.stop, seconds=seconds)
             if not self.is_in_place():
-                log.error("%s is not the folder any more that this worker was started for", self.config.data_dir)
+                log.error("%s is no longer the folder that this worker was started for; stopping", self.config.data_dir)
                 self.end()
             elif not service.stop.is_set() and await self.upgrade.is_complete():
-                self.renew = True
+                self.hand_over = True
                 self.end()
 
-    def load_anew(self) -> None:
-        """The settings as they are now. A bad one has become its default: capturing must not stop over it. The port
-        stays what it was: whoever has called knows it."""
+    def reload_config(self) -> None:
+        """Load the current settings. Invalid settings fall back to their defaults: capturing must not stop over them.
+        The port stays the same, since clients know it."""
         loaded = load_forgiving(data_dir=self.config.data_dir)
         for problem in loaded.problems:
             log.error("%s; using the default", problem)
         self.config = replace(loaded.config, worker_port=self.config.worker_port)
         logging.getLogger().setLevel(self.config.log_level)
-        log.info("worker opens anew")
+        log.info("worker restarts with the current settings")
 
-    def stopped(self) -> None:
-        """A signal. Whoever sends it wants no worker, of whatever version."""
-        self.renew = False
+    def on_signal(self) -> None:
+        """Handle a stop signal: no worker of another version may take over either."""
+        self.hand_over = False
         self.end()
 
     def end(self) -> None:
-        """It may be called between two services."""
+        """Stop the process. May be called while no service is running."""
         self.ending = True
         if self.service is not None:
             self.service.stop.set()
 
-    def nudged(self) -> None:
+    def on_nudge(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.fifo, 1 << 16)
-        self.woken.set()
+        self.nudge.set()
         if self.service is not None:
             self.service.wake.set()
 
 
 def _listen(port: int) -> socket.socket:
-    """127.0.0.1 and nothing else. If a stranger has our port, any other will do: worker.json says which."""
+    """Listen on 127.0.0.1 only. If the port is taken, use a free one; worker.json names it."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
-        listener.listen()  # here: of two that are bound and do not listen yet, the second fails only now
+        listener.listen()  # here: when two sockets are bound to the port, the second fails only at listen()
     except OSError as error:
-        log.warning("port %d is taken (%s); using a free one", port, error)
+        log.warning("port %d is in use (%s); using a free one", port, error)
         listener.close()
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.bind(("127.0.0.1", 0))
@@ -233,11 +237,11 @@ def _log_to_file(config: Config) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config.log_level)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the ledger has every request already
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the ledger already lists every request
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop where there is one."""
+    """Return uvloop's event loop factory if uvloop is installed."""
     try:
         import uvloop
     except ImportError:

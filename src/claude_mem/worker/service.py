@@ -1,4 +1,4 @@
-"""Opens everything, runs the loops, closes in reverse. The only place where parts are put together."""
+"""The worker's service: open every part, run the loops, close in reverse order. All wiring is done here."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ FILES_AT_ONCE = 500
 
 
 class Service:
-    """One worker's inside. It must be the holder of the data directory's lock."""
+    """Everything that runs inside one worker. The process must hold the lock of the data directory."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class Service:
         self.started_at = ids.now()
         self.clock = Clock()
         self.stop = asyncio.Event()
-        self.anew = False  # after the stop: open again, with the settings as they are then
-        self.is_in_place: Callable[[], bool] = lambda: True  # is the data directory still the one that was locked
-        self.problem = ""  # the database is damaged, or seems so: whoever opens it again sees to it
+        self.restart_requested = False  # after the stop, open another service with the current settings
+        self.is_in_place: Callable[[], bool] = lambda: True  # whether the data directory is still the locked one
+        self.damage_reason = ""  # why the database seems damaged; the next start examines and repairs it
         self.wake = asyncio.Event()
         self.spool = Spool(config.spool, config.aside)
         redact.know(process.known_token(config.data_dir))
@@ -116,11 +116,11 @@ class Service:
         self.db = Database(ours(config.database), backups=config.backups)
         self.db.write_now(_repair_own_files, config.data_dir)
         self.keeper = Keeper(
-            self.db, config, self.spool, found=self.is_damaged, stopping=self.stop.is_set, started_at=self.started_at
+            self.db, config, self.spool, found=self.report_damage, stopping=self.stop.is_set, started_at=self.started_at
         )
         self.db.make_room = self.keeper.ballast.release
         self.stream = Stream()
-        self.answered: dict[str, deque[float]] = {}  # how long the last answers took, by moment, in milliseconds
+        self.response_times: dict[str, deque[float]] = {}  # milliseconds of the last responses, by trigger
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
         if self.mode_problem:
             log.error("%s; using `%s`", self.mode_problem, self.mode.name)
@@ -132,17 +132,22 @@ class Service:
         self.index_wake = asyncio.Event()
         self.recorder = Recorder(self.db, config.data_dir)
         self.refiner.leaving = self.recorder.leaving
-        self.teller = Teller(self.db, config, self.indexer, self.recorder, self.icons, ready=self._caught_up)
-        self.watch = Watch(self.db, self.spool, self.recorder)
+        self.teller = Teller(self.db, config, self.indexer, self.recorder, self.icons, ready=self._settle_briefly)
+        self.self_check = Watch(self.db, self.spool, self.recorder)
         self.forgetter = Forgetter(
-            self.db, config, drain=self.drain_once, after=self._forgotten, tidy=self._tidy, record=self.record
+            self.db,
+            config,
+            drain=self.drain_once,
+            after=self._after_deletion,
+            tidy=self._purge_derived,
+            record=self.record,
         )
         self.keeper.copying = self.scrubber.copying = self.forgetter.lock
-        self._open_lanes(compressor or LocalCompressor(config.foreign_text))
+        self._create_runners(compressor or LocalCompressor(config.foreign_text))
         failpoint("serve.opened")
 
-    def _open_lanes(self, compressor: Compressor) -> None:
-        """Who does which jobs. What is in one lane waits for what is before it there, and for nothing in another."""
+    def _create_runners(self, compressor: Compressor) -> None:
+        """Assign job kinds to runners. A job waits for the jobs before it in its own runner only."""
         digest = partial(compress, db=self.db, compressor=compressor, refining=self.refiner.possible)
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=self.config, unfinished=Unfinished()),
@@ -150,27 +155,29 @@ class Service:
             "compress": digest,
             "render": partial(render, db=self.db, config=self.config, icons=self.icons),
         }
-        self.runner = Runner(self.db, stages, self.tell)
-        # A lane of its own: a slow model must not hold up a memory. The newest first: it is the likeliest to be read.
+        self.runner = Runner(self.db, stages, self.publish)
+        # A separate runner: a slow model must not delay new memories. Newest first: they are the likeliest to be read.
         slow = {jobs.REFINE: self.refiner.refine}
-        self.refining = Runner(self.db, slow, self.tell, seconds=REFINE_SECONDS, order=Order.NEWEST)
-        # What is long past waits for everyone else. One part or turn at a time and in order, since a turn knows what
-        # those before it were remembered for; reading and digesting side by side.
-        self.past = tuple(
-            Runner(self.db, {kind: stage}, self._tell_past, order=Order.SUBJECT, gate=self._others_first)
+        self.refine_runner = Runner(self.db, slow, self.publish, seconds=REFINE_SECONDS, order=Order.NEWEST)
+        # Back-fill yields to current work. It handles one part or turn at a time and in order, since a turn is digested
+        # with the memories of the turns before it. Reading and digesting run side by side.
+        self.backfill_runners = tuple(
+            Runner(
+                self.db, {kind: stage}, self._publish_backfill, order=Order.SUBJECT, gate=self._yield_to_current_work
+            )
             for kind, stage in (
                 (jobs.BACKFILL, partial(backfill, db=self.db, config=self.config)),
                 (jobs.PAST, partial(digest, past=True)),
             )
         )
         reprocess = partial(rewrite, db=self.db, compressor=compressor, transcripts=Transcripts(self.config))
-        # Not while something is forgotten: the rows that go must be those that were found.
-        self.rewriting = Runner(
+        # Never during a deletion: the rows that are deleted must be the rows that were selected.
+        self.reprocess_runner = Runner(
             self.db,
             {jobs.REWRITE: reprocess},
-            self._tell_past,
+            self._publish_backfill,
             order=Order.SUBJECT,
-            gate=self._everyone_first,
+            gate=self._yield_to_all_work,
             lock=self.forgetter.lock,
         )
 
@@ -178,41 +185,42 @@ class Service:
         self.stream.close()
         self.db.close()
 
-    def open_anew(self) -> None:
-        """Stop, and let whoever opened this one open another. Nothing is lost by it: it is a stop like any other."""
-        self.anew = True
+    def request_restart(self) -> None:
+        """Request a restart in the same process. This is an ordinary graceful stop, so no work is lost."""
+        self.restart_requested = True
         self.stop.set()
 
-    def is_damaged(self, problem: str) -> None:
-        self.problem = self.problem or problem
-        self.open_anew()
+    def report_damage(self, problem: str) -> None:
+        """Note the first sign of database damage and restart, so that the database is examined."""
+        self.damage_reason = self.damage_reason or problem
+        self.request_restart()
 
     # --- loops -----------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Before anyone may ask: what was forgotten must not be told or read again, not even by the first to come."""
+        """Apply pending deletions before the first request is accepted, so that no request can read deleted content."""
         loop = asyncio.get_running_loop()
-        self.db.damaged = lambda error: _call_soon(loop, partial(self.is_damaged, str(error)))
-        await self._lasting(self.forgetter.recover)
+        self.db.damaged = lambda error: _call_soon(loop, partial(self.report_damage, str(error)))
+        await self._retry_disk_errors(self.forgetter.recover)
 
     async def run(self) -> None:
-        """Until `stop` is set. If a loop dies, the whole worker dies and says why: half a worker helps no one."""
+        """Run until `stop` is set. If a loop fails, the whole worker exits with its error rather than run in part."""
         await self.prepare()
-        await self._lasting(self.recover)
+        await self._retry_disk_errors(self.recover)
         self.forgetter.finish()
         try:
             async with asyncio.TaskGroup() as group:
-                for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._keep_loop):
-                    group.create_task(self._lasting(work))
-                for lane in (self.runner, *self.past, self.rewriting):
-                    group.create_task(self._lasting(partial(lane.run, self.stop)))
+                for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._maintenance_loop):
+                    group.create_task(self._retry_disk_errors(work))
+                for runner in (self.runner, *self.backfill_runners, self.reprocess_runner):
+                    group.create_task(self._retry_disk_errors(partial(runner.run, self.stop)))
                 group.create_task(self._refine_loop())
         finally:
-            await self.scrubber.stop()  # whoever asked for it can ask again
+            await self.scrubber.stop()  # not resumed: it can be requested again
             await self.forgetter.stop()
 
-    async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
-        """A disk that is full, busy or out of order is waited for: what could not be written is still there to do."""
+    async def _retry_disk_errors(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work`, retrying while the disk is full, busy or failing. What could not be written is still pending."""
         last_error = ""
         while True:
             try:
@@ -221,22 +229,22 @@ class Service:
                 if not damage.is_trouble(error):
                     raise
                 if str(error) != last_error:
-                    log.error("the disk does not take it (%s); it is tried again", error)
+                    log.error("could not write to disk (%s); retrying", error)
                 last_error = str(error)
                 if self.stop.is_set():
                     return None
                 await wait_any(self.stop, seconds=TROUBLE_SECONDS)
 
-    async def _keep_loop(self) -> None:
+    async def _maintenance_loop(self) -> None:
         await self.keeper.start()
         while not self.stop.is_set():
             await self.keeper.step(now=ids.now())
             await wait_any(self.stop, seconds=POLL_SECONDS)
 
     async def _refine_loop(self) -> None:
-        """A request that runs when we are told to stop is given a moment, then cut off: its lease brings it back."""
-        await self.chain.tidy()  # of a worker that was killed
-        work = asyncio.create_task(self._lasting(partial(self.refining.run, self.stop)))
+        """Refine turns until stopped. A request that runs then gets a grace period; its lease brings the job back."""
+        await self.chain.tidy()  # leftovers of a worker that was killed
+        work = asyncio.create_task(self._retry_disk_errors(partial(self.refine_runner.run, self.stop)))
         stopping = asyncio.create_task(self.stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -244,54 +252,58 @@ class Service:
             work.cancel()
         stopping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await work  # if it died, so do we
+            await work  # re-raises its error
         await self.chain.close()
 
     async def recover(self) -> None:
-        """At a start: no lease is valid, no half-written file is coming, and transcripts may have grown unseen."""
+        """Recover at start: release all leases, delete partial spool files, reconcile transcripts that have grown."""
         now = ids.now()
         await self.forgetter.recover()
         await self.db.write(jobs.release_all, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
-        await self.sweep_gone()  # first: a turn whose agent is gone is over, and its last words count
+        await self.close_orphaned_turns()  # first: the turn of a dead agent is over, and its closing message counts
         await self.db.write(sweeps.ask_grown, now=now)
 
     async def work_off(self) -> None:
-        """Everything that waits, then return: `claude-mem drain`, and the tests."""
+        """Process everything that is waiting, then return. Used by `claude-mem drain` and the tests."""
         await self.recover()
         await self.forgetter.finish()
         while await self.drain_once():
             pass
         await self.sweep()
-        while any([await lane.step() for lane in (*self.past, self.rewriting, self.runner)]):
+        while any([await runner.step() for runner in (*self.backfill_runners, self.reprocess_runner, self.runner)]):
             pass
         while await self.indexer.catch_up():
             pass
 
-    async def _others_first(self) -> None:
-        """Whoever is at work now goes before what is long past; but not for ever."""
+    async def _yield_to_current_work(self) -> None:
+        """Wait until no current work is pending, for at most `YIELD_SECONDS`."""
         deadline = time.monotonic() + YIELD_SECONDS
         while time.monotonic() < deadline:
             if not self.spool.pending(1) and not await self.db.read(jobs.waiting):
                 return
             await asyncio.sleep(YIELD_POLL_SECONDS)
 
-    async def _everyone_first(self) -> None:
-        """Nobody waits for an old memory to be rewritten: whatever else there is to do goes before, back-fill too, and
-        between two turns there is a rest. But it goes on, however long the others take."""
+    async def _yield_to_all_work(self) -> None:
+        """Wait for current work and back-fill before reprocessing a turn, and pause between two turns.
+
+        The wait is limited, so that reprocessing advances even while other work continues.
+        """
         deadline = time.monotonic() + YIELD_SECONDS
-        await self._others_first()
-        while time.monotonic() < deadline and any(lane.busy for lane in self.past):
+        await self._yield_to_current_work()
+        while time.monotonic() < deadline and any(runner.busy for runner in self.backfill_runners):
             await asyncio.sleep(REWRITE_REST_SECONDS)
         await wait_any(self.stop, seconds=REWRITE_REST_SECONDS)
 
     async def _index_loop(self) -> None:
-        """In small steps with a rest after each: whoever works or asks goes first. While old sessions are taken in, a
-        longer one: each of their turns still changes, and would only be indexed again."""
+        """Index in small steps with a pause after each, so that captures and queries go first.
+
+        The pause is longer during a back-fill: its turns still change and would only be indexed again.
+        """
         while not self.stop.is_set():
             self.index_wake.clear()
             while not self.stop.is_set() and await self.indexer.step():
-                busy = any(lane.busy for lane in (*self.past, self.rewriting))
+                busy = any(runner.busy for runner in (*self.backfill_runners, self.reprocess_runner))
                 await wait_any(self.stop, seconds=BACKFILL_REST_SECONDS if busy else INDEX_REST_SECONDS)
             await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
 
@@ -304,11 +316,11 @@ class Service:
 
     async def drain_once(self) -> int:
         if not self.is_in_place():
-            return 0  # these events are another worker's: what we keep of them would be kept where nobody looks
-        count, news = await ingest.drain(self.db, self.spool, self.config)
+            return 0  # these events belong to another worker; storing them in our unlinked database would lose them
+        count, stream_events = await ingest.drain(self.db, self.spool, self.config)
         if count:
-            self._show_activity(news)
-            await self.tell(news)
+            self._show_activity(stream_events)
+            await self.publish(stream_events)
             self.runner.wake.set()
         return count
 
@@ -318,25 +330,25 @@ class Service:
             await wait_any(self.stop, seconds=SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """Close what nobody will close any more."""
-        if back := self.clock.set_back():
-            log.warning("the clock was set back by %d seconds", back // 1000)
-            await self.db.write(sweeps.set_back, by=back)
+        """Close turns and sessions that no event will close any more, and run the other periodic tasks."""
+        if set_back_ms := self.clock.set_back():
+            log.warning("the system clock was set back by %d seconds", set_back_ms // 1000)
+            await self.db.write(sweeps.set_back, by=set_back_ms)
         now = ids.now()
         closed = await self.db.write(sweeps.close_silent, now=now, silence_ms=self.config.silence_minutes * 60_000)
-        closed += await self.sweep_gone()
+        closed += await self.close_orphaned_turns()
         await self.db.write(sessions.interrupt_idle, before=now - self.config.session_hours * 3_600_000)
-        await self._sweep_attic(now)
+        await self._erase_expired(now)
         if await self.db.read(rewrites.is_any):
             await self.db.write(rewrites.ask_few, now=now)
-            self.rewriting.wake.set()
-        await self.watch.look()
+            self.reprocess_runner.wake.set()
+        await self.self_check.look()
         failpoint("sweep.stale")
         if closed:
             self.runner.wake.set()
 
-    async def _sweep_attic(self, now: int) -> None:
-        """What was forgotten is kept for its time, then erased, in the files too."""
+    async def _erase_expired(self, now: int) -> None:
+        """Erase deleted content, from files as well, once it can no longer be restored."""
         if await self.db.read(corrections.is_due, now=now):
             await self.db.write(corrections.sweep, now=now)
             await self.db.scrub()
@@ -344,8 +356,8 @@ class Service:
         if self.db.unscrubbed:
             await self.db.scrub()
 
-    async def sweep_gone(self) -> int:
-        """Turns whose agent has died: they need not wait for the silence."""
+    async def close_orphaned_turns(self) -> int:
+        """Close turns whose agent process has exited, without waiting for the silence timeout. Return how many."""
         dead_sessions = [session for session in await self.db.read(sessions.unfinished) if sweeps.is_gone(session)]
         closed = (
             await self.db.write(sweeps.close_gone, [session.id for session in dead_sessions], now=ids.now())
@@ -356,31 +368,35 @@ class Service:
             self.runner.wake.set()
         return closed
 
-    # --- what the API asks -----------------------------------------------------------------------------------
+    # --- used by the API -------------------------------------------------------------------------------------
 
     @property
-    def at_work(self) -> list[Job]:
-        """The jobs that are being done at this moment."""
-        return [lane.job for lane in (self.runner, self.refining, *self.past, self.rewriting) if lane.job]
+    def _runners(self) -> tuple[Runner, ...]:
+        return (self.runner, self.refine_runner, *self.backfill_runners, self.reprocess_runner)
 
-    async def tell(self, news: Sequence[News]) -> None:
-        """What was committed is told to the listeners; what was erased is erased from the log as well."""
-        if any(item.type == ingest.HIDDEN for item in news):
+    @property
+    def running_jobs(self) -> list[Job]:
+        """The jobs that are running now."""
+        return [runner.job for runner in self._runners if runner.job]
+
+    async def publish(self, stream_events: Sequence[News]) -> None:
+        """Publish committed changes to the stream and wake every runner. Truncate the WAL if content was hidden."""
+        if any(item.type == ingest.HIDDEN for item in stream_events):
             await self.db.scrub()
         self.index_wake.set()
-        self.stream.publish(news)
-        for lane in (self.runner, self.refining, *self.past, self.rewriting):
-            lane.wake.set()  # what was done in one may have asked for something in another
+        self.stream.publish(stream_events)
+        for runner in self._runners:
+            runner.wake.set()  # one runner's result may have enqueued a job for another
 
-    async def _tell_past(self, news: Sequence[News]) -> None:
-        """Most of what is long past is no news, and then nobody is woken for it but who has to go on with it."""
-        if news:
-            await self.tell(news)
+    async def _publish_backfill(self, stream_events: Sequence[News]) -> None:
+        """Publish events of a back-fill, if any, and wake only the parts that continue the back-fill."""
+        if stream_events:
+            await self.publish(stream_events)
         self.index_wake.set()
-        self.past[1].wake.set()
+        self.backfill_runners[1].wake.set()
 
     async def settle(self, seconds: float) -> bool:
-        """Wait, but not long, until everything captured so far is digested. True if it is."""
+        """Wait up to `seconds` until everything captured so far is digested. Return whether it is."""
         deadline = time.monotonic() + seconds
         self.wake.set()
         while self.spool.pending(1) or await self.db.read(jobs.waiting) > 0:
@@ -389,20 +405,20 @@ class Service:
             await asyncio.sleep(0.004)
         return True
 
-    async def _caught_up(self) -> None:
-        """As far as that can be had at once: whoever waits for it is about to start a session."""
-        await self.sweep_gone()
+    async def _settle_briefly(self) -> None:
+        """Digest what can be digested at once; a starting session is waiting for this."""
+        await self.close_orphaned_turns()
         await self.settle(SETTLE_SECONDS)
 
-    async def taken(self, event_id: str, seconds: float) -> Outcome | None:
-        """What became of an event, as soon as that is known."""
+    async def wait_for_receipt(self, event_id: str, seconds: float) -> Outcome | None:
+        """Return the receipt of an event as soon as there is one, or None after `seconds`."""
         deadline = time.monotonic() + seconds
         while (outcome := await self.db.read(events.receipt, event_id)) is None and time.monotonic() < deadline:
             await asyncio.sleep(0.004)
         return outcome
 
-    async def take_in(self, header: dict[str, str], payload: bytes) -> str:
-        """An event that came by HTTP goes the same way as all others, and is safe before it is acknowledged."""
+    async def accept_event(self, header: dict[str, str], payload: bytes) -> str:
+        """Write an event received over HTTP to the spool, so that it is on disk before it is acknowledged."""
         event_id = await asyncio.to_thread(self.spool.put, header, payload)
         self.wake.set()
         return event_id
@@ -417,77 +433,79 @@ class Service:
         place: Project | None = None,
         type_: str = Type.DISCOVERY,
     ) -> tuple[int, str]:
-        """Something that is to be remembered, by itself and for good; said by a person, or by an agent that works in a
-        place. Its number and, if it has to wait for a person's word, why."""
+        """Save a memory stated by the user or by an agent working in `place`.
+
+        Return its id and the reason why it needs approval ("" if it does not).
+        """
         saved = await self.db.write(saving.save, project, title, text, by=by, place=place, type_=type_)
         self.stream.publish([News("new_observation", {"id": saved.id, "session_id": None, "title": title})])
-        await self.render_again(sorted(saved.project_ids))
+        await self.enqueue_renders(sorted(saved.project_ids))
         return saved.id, saved.held
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
-        """It is no longer told or found; until when that can be undone."""
+        """Delete an observation so that it is neither injected nor found. Return until when that can be undone."""
         until = await self.forgetter.forget_one(row_id, by=by)
-        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
+        await self.publish_correction(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         await self.record("forgotten", ids=[row_id], by=by)
         return until
 
     async def erase(self, row_id: int) -> list[int]:
-        """For good, in every file; which observations that took with it."""
+        """Erase an observation irreversibly from every file. Return the ids of all observations erased with it."""
         erased_ids = await self.db.read(corrections.erasing, row_id)
         await self.forgetter.forget(Scope(ids=tuple(erased_ids)), Progress(erased=True))
-        await self.corrected(await self.db.read(provenance.project_of, row_id), row_id=row_id)
+        await self.publish_correction(await self.db.read(provenance.project_of, row_id), row_id=row_id)
         return erased_ids
 
-    async def _forgotten(self, project_ids: Sequence[int]) -> None:
-        """Something was forgotten, or came back: what is told and found is made again."""
+    async def _after_deletion(self, project_ids: Sequence[int]) -> None:
+        """Refresh the index and the start contexts after rows were deleted or restored."""
         self.stream.publish([News("forgotten", {})])
         self.index_wake.set()
-        await self.render_again(project_ids)
+        await self.enqueue_renders(project_ids)
 
-    async def _tidy(self) -> None:
-        """What was made of it in memory, in the index, and in transcripts of a model's own."""
+    async def _purge_derived(self) -> None:
+        """Remove deleted content from the index, from memory and from the transcripts of the model's own sessions."""
         while await self.indexer.catch_up():
             pass
         await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.refiner.runtime))
 
     async def record(self, action: str, **facts: Fact) -> None:
-        """On the audit log, after the deed: names and numbers, never content."""
+        """Append an operation that was carried out to the audit log: names and numbers, never content."""
         await self.recorder.note(action, **facts)
 
-    async def corrected(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
-        """A person has changed what is remembered."""
+    async def publish_correction(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
+        """Publish that a memory was corrected, and refresh the index and the start context."""
         self.index_wake.set()
         self.stream.publish([News("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
-        await self.render_again([project_id])
+        await self.enqueue_renders([project_id])
 
     async def merge_projects(self, source: int, target: int) -> Row:
-        """Two projects become one, in the index and in the contexts on disk too."""
+        """Merge two projects in the database, the index and the start contexts on disk."""
         moved = await self.db.write(projects.merge, source, target)
         await self.indexer.moved(source, target)
         self.index_wake.set()
-        await self.render_again([target])
+        await self.enqueue_renders([target])
         return moved
 
-    async def render_again(self, project_ids: Sequence[int]) -> None:
-        """The contexts kept on disk must not tell what was corrected or forgotten, nor leave out what was saved."""
+    async def enqueue_renders(self, project_ids: Sequence[int]) -> None:
+        """Render start contexts on disk again: they must not show deleted or outdated content, nor miss new content."""
         for project_id in project_ids:
             await self.db.write(jobs.enqueue_render, project_id, now=ids.now())
         self.runner.wake.set()
 
     async def backfill(self, paths: Sequence[Path]) -> Row:
-        """Have old transcripts read; those that were read before and have not changed are not."""
+        """Enqueue old transcripts for reading, except those that were read before and have not changed."""
         files = await asyncio.to_thread(lambda: list(backfills.look(paths)))
         result: Row = {"backfill": None, "unchanged": 0}
         for begin in range(0, len(files), FILES_AT_ONCE):
             batch = files[begin : begin + FILES_AT_ONCE]
             enqueued = await self.db.write(backfills.ask, batch, now=ids.now())
             result = {**enqueued, "unchanged": result["unchanged"] + enqueued["unchanged"]}
-        for lane in self.past:
-            lane.wake.set()
+        for runner in self.backfill_runners:
+            runner.wake.set()
         return result
 
     async def rewritable(self, selection: rewrites.Wanted) -> Row:
-        """How many turns can be rewritten, from their events or from a transcript, and how many stay as they are."""
+        """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
         counts = await self.db.read(rewrites.counts, selection)
         sources = await self.db.read(rewrites.sources, selection)
         from_transcripts = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_there(source)))
@@ -498,44 +516,44 @@ class Service:
         }
 
     async def reprocess(self, selection: rewrites.Wanted) -> Row:
-        """Have memories of earlier versions written again; how many can be, how many stay as they are, and why."""
+        """Enqueue memories of earlier versions for reprocessing. Return the counts of `rewritable` and `asked`."""
         counts = await self.rewritable(selection)
         enqueued = await self.db.write(rewrites.ask, selection, now=ids.now())
-        self.rewriting.wake.set()
+        self.reprocess_runner.wake.set()
         return {**counts, "asked": enqueued}
 
     async def anchor(self, name: str, query: str, project_ids: list[int] | None) -> Anchor:
-        """A moment, by its name or as the best hit of a question."""
+        """Return a timeline position by its name, or else the best hit of a query."""
         if name.strip():
             return await self.db.read(timeline.anchor, name)
         await self.indexer.catch_up()
         where = Filter(project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(timeline.MARKS))
         hits = await recall.find(self.db, self.indexer, recall.Question(text=query, where=where, limit=1))
         if not query.strip() or not hits:
-            raise NotFound("nothing fits that", hint="name an anchor (ID, S12, date) or ask with other words")
+            raise NotFound("nothing matches the query", hint="name an anchor (ID, S12, date) or use other words")
         return await self.db.read(timeline.item, hits[0].kind, hits[0].id)
 
     async def totals(self) -> Row:
         return await self.db.read(account.totals, in_spool=len(self.spool.pending()))
 
-    async def to_rewrite(self) -> int:
-        """How many turns of earlier versions still wait to be rewritten."""
+    async def reprocess_count(self) -> int:
+        """Return how many turns of earlier versions still wait to be reprocessed."""
         return await self.db.read(rewrites.left)
 
-    def _show_activity(self, news: Sequence[News]) -> None:
-        relevant = [item for item in news if item.type in ("new_prompt", "turn_ended", "session_completed")]
+    def _show_activity(self, stream_events: Sequence[News]) -> None:
+        relevant = [item for item in stream_events if item.type in ("new_prompt", "turn_ended", "session_completed")]
         if relevant:
             self.show_activity(relevant[-1].type == "new_prompt", relevant[-1].data["project"])
 
     def show_activity(self, active: bool, project: str) -> None:
-        """For status lines, which read a file and ask no one."""
+        """Write the activity file, which status lines read without asking the worker."""
         flag = {"active": active, "project": project, "timestamp": ids.now()}
-        with contextlib.suppress(OSError):  # a full disk: nothing depends on it
+        with contextlib.suppress(OSError):  # for example a full disk: nothing depends on this file
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
 
 
 def _repair_own_files(conn: Connection, folder: Path) -> None:
-    """Mend what protects a person's wishes, and have them told what was wrong with our files."""
+    """Repair the tombstone files, and put up notices about own files that were damaged or lost."""
     now = ids.now()
     if problem := stones.complete(conn, folder):
         log.error("%s", problem)
@@ -544,23 +562,26 @@ def _repair_own_files(conn: Connection, folder: Path) -> None:
     if problem := stones.put_lost(conn, folder, now=now):
         notices.put(conn, f"file:{problem}", f"claude-mem: {problem}.", now=now)
     for moved in own_files.recent(folder, now=now):
-        text = f"claude-mem: its file {moved}. Another was made where one is needed."
+        text = f"claude-mem: its file {moved}. It was created again if it is needed."
         notices.put(conn, f"file:{moved.at}:{moved.name}", text, now=now)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], None]) -> None:
-    """From another thread. If the loop has ended, there is nobody left to tell."""
+    """Call `do` on the loop from another thread. A closed loop is ignored: the worker has stopped already."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(do)
 
 
 def _embedder(config: Config) -> Embedder | None:
-    """The model that was fetched, if the name is one we know; words alone work without."""
+    """Return the embedding model if it is known and downloaded; without one, search uses words alone."""
     return embed.load(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
 
 
 def make_fifo(data_dir: Path) -> int:
-    """Where hooks nudge us. Opened for both ends, so that it neither blocks nor ends when a hook closes it."""
+    """Create the pipe by which hooks wake the worker, and open it.
+
+    It is opened for reading and writing, so that it neither blocks nor reports end of file when a hook closes it.
+    """
     path = data_dir / "worker.fifo"
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)

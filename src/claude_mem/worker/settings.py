@@ -140,7 +140,7 @@ def then_anew(service: Service, answer: Row) -> Response:
 
 
 async def _request_restart(service: Service) -> None:
-    service.open_anew()
+    service.request_restart()
 
 
 def _effective_values(config: Config) -> list[Any]:

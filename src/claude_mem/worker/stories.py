@@ -50,7 +50,7 @@ async def show_events(service: Service, request: Request) -> Any:
 
 async def now(service: Service, _: Request) -> Any:
     """What is happening: sessions at work, jobs that run, wait or failed, the spool, a back-fill under way."""
-    status = await service.db.read(_now, service.at_work, now=ids.now())
+    status = await service.db.read(_now, service.running_jobs, now=ids.now())
     return {**status, "spool": len(service.spool.pending())}
 
 

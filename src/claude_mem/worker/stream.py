@@ -1,6 +1,4 @@
-"""The live stream: what happens, told to whoever listens. A listener that can't keep up misses some, and nothing
-else.
-"""
+"""The live stream of server-sent events. A listener that cannot keep up misses events; others are not affected."""
 
 from __future__ import annotations
 
@@ -21,32 +19,32 @@ class Stream:
         self._listeners: set[asyncio.Queue[News | None]] = set()
         self._closed = False
 
-    def publish(self, news: Sequence[News]) -> None:
+    def publish(self, stream_events: Sequence[News]) -> None:
         for queue in self._listeners:
-            for item in news:
+            for event in stream_events:
                 if not queue.full():
-                    queue.put_nowait(item)
+                    queue.put_nowait(event)
 
     @property
     def listeners(self) -> int:
         return len(self._listeners)
 
     def close(self) -> None:
-        """End for good."""
+        """Disconnect every listener and accept no more."""
         self._closed = True
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Send every listener home; those who are still let in come back by themselves."""
+        """Disconnect every listener. Clients that are still authorized reconnect by themselves."""
         for queue in self._listeners:
             while queue.full():
                 queue.get_nowait()
             queue.put_nowait(None)
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Server-sent events, until the worker stops or the listener goes."""
+        """Yield server-sent events until the worker stops or the listener disconnects."""
         if self._closed:
-            return  # nobody would send this one home
+            return  # a listener added now would never be disconnected
         queue: asyncio.Queue[News | None] = asyncio.Queue(_BACKLOG)
         self._listeners.add(queue)
         try:

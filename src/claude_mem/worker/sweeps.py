@@ -1,4 +1,4 @@
-"""What a sweep closes and puts right: turns nobody will close any more, transcripts that grew unseen, moved clocks."""
+"""Periodic corrections: close abandoned turns, reconcile grown transcripts, shift times after a clock change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from claude_mem.store.database import Connection
 
 
 def ask_grown(conn: Connection, *, now: int) -> None:
+    """Enqueue reconciling the unfinished sessions whose transcript has grown."""
     for session in sessions.unfinished(conn):
         try:
             grown = Path(session.transcript_path).stat().st_size > session.transcript_offset
@@ -23,11 +24,13 @@ def ask_grown(conn: Connection, *, now: int) -> None:
 
 
 def set_back(conn: Connection, *, by: int) -> None:
+    """Shift stored due times by `by` milliseconds after the system clock was set back."""
     jobs.set_back(conn, by=by)
     breakers.set_back(conn, by=by)
 
 
 def close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:
+    """Close turns without an event for `silence_ms`. Return how many."""
     silent = turns.silent(conn, before=now - silence_ms)
     for turn in silent:
         turns.close(conn, turn["id"], by="silence", at=turn["last_at"])
@@ -37,6 +40,7 @@ def close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:
 
 
 def close_gone(conn: Connection, session_ids: list[int], *, now: int) -> int:
+    """Close the open turns of sessions whose agent has exited. Return how many."""
     closed = 0
     for session_id in session_ids:
         session = sessions.get(conn, session_id)
@@ -47,7 +51,7 @@ def close_gone(conn: Connection, session_ids: list[int], *, now: int) -> int:
 
 
 def is_gone(session: Session) -> bool:
-    """Has the agent's process ended? A number that was given to another process only means that we wait longer."""
+    """Return whether the agent's process has exited. If its pid was reused, the turn waits for the silence timeout."""
     if not session.host_pid:
         return False
     try:
@@ -55,5 +59,5 @@ def is_gone(session: Session) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # it lives, but is not ours
+        pass  # it runs as another user
     return False

@@ -34,7 +34,7 @@ class Ears:
     """What one session has been told. `loaded`: what the database knows of it is among the names."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    names: set[str] = field(default_factory=set)
+    injected_ids: set[str] = field(default_factory=set)
     loaded: bool = False
 
 
@@ -44,7 +44,7 @@ class Heard:
     def __init__(self) -> None:
         self.sessions: OrderedDict[tuple[str, str], Ears] = OrderedDict()
 
-    def of(self, host: str, content_session_id: str) -> Ears:
+    def get(self, host: str, content_session_id: str) -> Ears:
         entry = self.sessions.setdefault((host, content_session_id), Ears())
         self.sessions.move_to_end((host, content_session_id))
         while len(self.sessions) > MOST_SESSIONS:
@@ -67,7 +67,7 @@ class Teller:
     ) -> None:
         self.db, self.config, self.indexer, self.recorder, self.icons = db, config, indexer, recorder, icons
         self.ready = ready
-        self.heard = Heard()
+        self.injection_cache = Heard()
 
     # --- at its start ----------------------------------------------------------------------------------------
 
@@ -82,28 +82,34 @@ class Teller:
             return Composed(""), upto  # it begins with a copy of another session, and with what that one was told
         return await self._start_text(project, session if source == "resume" else None), upto
 
-    async def informed(
+    async def record_start(
         self,
         host: str,
         content_session_id: str,
         upto: int,
         *,
         start: Composed = context.NOTHING,
-        anew: bool = True,
-        notices_told: Sequence[str] = (),
+        is_new_conversation: bool = True,
+        notice_keys: Sequence[str] = (),
     ) -> None:
         """The session has been told everything up to that observation, some in words; the person these notices."""
         injection_ids = ["start", *dict.fromkeys((*start.told, *start.repeated))]
-        entry = self.heard.of(host, content_session_id)
-        if anew:  # its conversation is empty, or was compacted: what it was told before is gone
-            entry.names, entry.loaded = set(), True
-        entry.names.update(injection_ids)
+        entry = self.injection_cache.get(host, content_session_id)
+        if is_new_conversation:  # its conversation is empty, or was compacted: what it was told before is gone
+            entry.injected_ids, entry.loaded = set(), True
+        entry.injected_ids.update(injection_ids)
         failpoint("inject.noted")
         record = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
-        write = partial(_store_start, injection_ids=injection_ids, anew=anew, upto=upto, notices_told=notices_told)
+        write = partial(
+            _store_start,
+            injection_ids=injection_ids,
+            is_new_conversation=is_new_conversation,
+            upto=upto,
+            notice_keys=notice_keys,
+        )
         await self.db.write(write, (host, content_session_id), record if start.text else None, now=record.at)
         if start.text:
-            await self._record_telling(host, content_session_id, record)
+            await self._audit_injection(host, content_session_id, record)
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
         """All that is known, or to a session that comes back only what it has not been told."""
@@ -114,9 +120,9 @@ class Teller:
             news = await self.db.read(gather, [resumed.project_id])
             return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
         project_id = await self.db.read(projects.find, project)
-        return await self.start_of(project_id, project.name, budget=budget, limit=limit)
+        return await self.compose_start(project_id, project.name, budget=budget, limit=limit)
 
-    async def start_of(self, project_id: int | None, name: str, *, budget: int, limit: int) -> Composed:
+    async def compose_start(self, project_id: int | None, name: str, *, budget: int, limit: int) -> Composed:
         """What a new session of this project is told at its start."""
         memory = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         memory = memory or context.Known(name)
@@ -124,7 +130,7 @@ class Teller:
 
     # --- later -----------------------------------------------------------------------------------------------
 
-    async def speak(self, moment: Moment) -> Speech:
+    async def inject(self, moment: Moment) -> Speech:
         """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
         once must not be told the same."""
         project = await projects_.resolve_off_loop(moment.cwd, excluded=self.config.excluded_projects)
@@ -132,13 +138,13 @@ class Teller:
         row = await self.db.read(projects.get, project_id) if project_id else None
         if row is None or not moment.text.strip():
             return moments.SILENCE
-        entry = self.heard.of(moment.host, moment.content_session_id)
+        entry = self.injection_cache.get(moment.host, moment.content_session_id)
         async with entry.lock:
-            injection = await self._speech(moment, row, frozenset(await self._told(moment, row["id"], entry)))
-            entry.names.update(injection.told)
+            injection = await self._compose(moment, row, frozenset(await self._injected_ids(moment, row["id"], entry)))
+            entry.injected_ids.update(injection.told)
         return injection
 
-    async def _speech(self, moment: Moment, project: Row, seen_ids: frozenset[str]) -> Speech:
+    async def _compose(self, moment: Moment, project: Row, seen_ids: frozenset[str]) -> Speech:
         if moment.kind == "file":
             return await self.db.read(moments.at_file, moment, project, told=seen_ids, icons=self.icons)
         session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
@@ -161,27 +167,27 @@ class Teller:
             session_id=session_id,
         )
 
-    async def _told(self, moment: Moment, project_id: int, entry: Ears) -> set[str]:
+    async def _injected_ids(self, moment: Moment, project_id: int, entry: Ears) -> set[str]:
         """What the session has been told. If the hook had to take its start from the disk, it was about this."""
         if not entry.loaded:
-            entry.names |= await self.db.read(told.of, moment.host, moment.content_session_id)
+            entry.injected_ids |= await self.db.read(told.of, moment.host, moment.content_session_id)
             entry.loaded = True
-        if "start" not in entry.names:
+        if "start" not in entry.injected_ids:
             limit, budget = self.config.context_observations, self.config.context_tokens
             start = await self.db.read(context.gather, [project_id], limit=limit)
             if start:
                 composed = await asyncio.to_thread(context.compose, start, budget_tokens=budget)
-                entry.names.update((*composed.told, *composed.repeated))
-            entry.names.add("start")
-        return entry.names
+                entry.injected_ids.update((*composed.told, *composed.repeated))
+            entry.injected_ids.add("start")
+        return entry.injected_ids
 
-    async def spoken(self, moment: Moment, injection: Speech) -> None:
+    async def record_injection(self, moment: Moment, injection: Speech) -> None:
         """Noted after the answer: a writer that is busy must not cost the session its memory."""
         await self.db.write(_store_injection, moment, injection, now=ids.now())
         record = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(injection.text), names=injection.told)
-        await self._record_telling(moment.host, moment.content_session_id, record)
+        await self._audit_injection(moment.host, moment.content_session_id, record)
 
-    async def _record_telling(self, host: str, content_session_id: str, record: Telling) -> None:
+    async def _audit_injection(self, host: str, content_session_id: str, record: Telling) -> None:
         """Numbers of what was told. Of a file only that there was one: its name may say something."""
         session = await self.db.read(sessions.find, host, content_session_id)
         numbers = [name for name in record.names if name[1:].isdigit()]
@@ -223,20 +229,20 @@ def _store_start(
     record: Telling | None,
     *,
     injection_ids: Sequence[str],
-    anew: bool,
+    is_new_conversation: bool,
     upto: int,
-    notices_told: Sequence[str],
+    notice_keys: Sequence[str],
     now: int,
 ) -> None:
-    if anew:
+    if is_new_conversation:
         told.forget(conn, *session_key)
     told.note(conn, *session_key, injection_ids, moment="start", now=now)
     if record:
         tellings.note(conn, *session_key, record)
     if session := sessions.find(conn, *session_key):
         sessions.informed(conn, session.id, upto)
-    notices.told(conn, notices_told, now=now)
-    if notices.GREETING in notices_told:
+    notices.told(conn, notice_keys, now=now)
+    if notices.GREETING in notice_keys:
         notices.greeted(conn, now=now)
 
 

@@ -65,12 +65,12 @@ async def inject_start(service: Service, request: Request) -> Any:
     background, is_new_conversation = None, event.body.source != "resume"
     if not await request.is_disconnected():  # else the hook has given up, and nothing was told
         record = partial(
-            service.teller.informed,
+            service.teller.record_start,
             **session_key,
             upto=upto,
-            anew=is_new_conversation,
+            is_new_conversation=is_new_conversation,
             start=start,
-            notices_told=[*greeted, *keys],
+            notice_keys=[*greeted, *keys],
         )
         background = BackgroundTask(_record_quietly, record)
     failpoint("inject.composed")
@@ -81,10 +81,12 @@ async def inject_start(service: Service, request: Request) -> Any:
 async def speak(service: Service, request: Request) -> Any:
     """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
     moment = payload.moment(spool.parse(ids.new(), await raw(request)))
-    injection = await service.teller.speak(moment)
+    injection = await service.teller.inject(moment)
     is_delivered = injection.told and not await request.is_disconnected()
     background = (
-        BackgroundTask(_record_quietly, partial(service.teller.spoken, moment, injection)) if is_delivered else None
+        BackgroundTask(_record_quietly, partial(service.teller.record_injection, moment, injection))
+        if is_delivered
+        else None
     )
     answer = answers.answer(moment.host, moment.event, injection.text)
     return Response(answer, media_type="application/json", background=background)

@@ -30,7 +30,7 @@ def measured(moment: str, handler: Handler) -> Handler:
     async def timed(service: Service, request: Request) -> Any:
         started = time.perf_counter()
         answer = await handler(service, request)
-        samples = service.answered.setdefault(moment, deque(maxlen=KEPT))
+        samples = service.response_times.setdefault(moment, deque(maxlen=KEPT))
         samples.append((time.perf_counter() - started) * 1000)
         return answer
 

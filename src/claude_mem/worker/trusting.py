@@ -33,7 +33,7 @@ async def add(service: Service, request: Request) -> Any:
     text = text_in(body, "source", required=True, limit=MOST_CHARS).strip()
     result = await service.db.write(_add, project_id, text)
     await service.record("trusted", project=project_id, source=result["source"], count=result["approved"])
-    await service.corrected(project_id)
+    await service.publish_correction(project_id)
     return result
 
 
