@@ -307,7 +307,7 @@ def test_a_turn_that_kills_the_worker_does_so_three_times_at_most(lab: Lab) -> N
     spool_turn(lab, "next")
     lab.mem("drain")
     assert lab.rows("select count(*) from session_summaries") == [(1,)]
-    assert lab.rows("select error from jobs where dead") == [("the worker died at it",)]
+    assert lab.rows("select error from jobs where dead") == [("the worker died while running this job",)]
     proof.record("times a turn may kill the worker", of="I3", goal="≤ 3", measured=deaths, ok=deaths <= 3)
     assert deaths == 3
 

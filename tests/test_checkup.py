@@ -85,7 +85,7 @@ def test_the_page_tells_where_every_event_is_and_what_is_wrong(http: Http, servi
     assert found["account"]["filtered_by"] == {"skip_tool": 1}
     assert found["account"]["set_aside_by"] == {"garbage": 1, "dead_job": 2}
     (job,) = found["jobs"]
-    assert job["about"] == "make memories of turn 1 of “Where is the total?” (shop)"
+    assert job["about"] == "digest turn 1 of “Where is the total?” (shop)"
     assert (job["dead"], job["attempts"], job["error"]) == (True, 3, "RuntimeError: no words")
     assert job["session_id"] == 1
     assert [(row["reason"], row["size"]) for row in found["aside"]["newest"]] == [("garbage", 7)]
@@ -106,7 +106,7 @@ def test_a_job_that_was_given_up_gets_another_try_and_then_all_is_well(http: Htt
     assert (found["queue"]["waiting"], found["queue"]["dead"]) == (1, 0)
     assert found["account"]["queued"] == 2
     status, said = http.ask("POST", f"/api/queue/{job}/retry")
-    assert (status, said["error"]) == (400, f"job {job} was not given up")
+    assert (status, said["error"]) == (400, f"job {job} is not a dead letter")
     assert http.ask("DELETE", f"/api/queue/{job}")[0] == 400, "it is only dropped when it was given up"
     assert http.ask("POST", "/api/queue/999/retry")[0] == 404
     assert http.ask("DELETE", "/api/queue/999")[0] == 404

@@ -373,7 +373,7 @@ def test_an_agent_does_not_decide_in_a_persons_place(own: Lab, deed: str) -> Non
     with pytest.raises(CannotDo, match="only a person"):
         agent.post("/api/quarantine", {"trust": "external", "project_id": 1})
     own.client().post("/api/observation/1/wrong")
-    assert "theirs to take back" in own.mem("forget", "--undo", "1", ok=False).stderr
+    assert "only a person can undo" in own.mem("forget", "--undo", "1", ok=False).stderr
 
 
 # --- what waits ------------------------------------------------------------------------------------------------------

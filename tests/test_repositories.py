@@ -550,7 +550,7 @@ def test_of_many_clones_one_merge_is_offered(memory: Memory, cloned: Path) -> No
         git(cloned.with_name(f"clone{number}"), "remote", "set-url", "origin", REMOTE)
         memory.know(cloned.with_name(f"clone{number}"))
     assert len(memory.offers()) == 4
-    assert all(offer.endswith(f" {first}` joins their memories.") for offer in memory.offers())
+    assert all(offer.endswith(f" {first}`.") for offer in memory.offers())
 
 
 # --- the first commit ------------------------------------------------------------------------------------------------

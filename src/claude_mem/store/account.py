@@ -1,7 +1,8 @@
-"""The account of every event: captured = stored + queued + set aside + filtered, at every instant.
+"""Event accounting: captured = stored + queued + set aside + filtered, at every instant.
 
-`captured` is counted from the receipts and the spool, the other four from where the events are. So the sum can
-fail, and if it ever does, something was lost or doubled. What is past keeping was counted when it went (`tally`).
+`captured` is counted from the receipts and the spool, the other four from where the events are. The two sides are
+independent: if they ever differ, an event was lost or duplicated. Purged events were counted in `tally` when they were
+deleted.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.savepoint import savepoint
 
-# Events of a turn that is over but not digested wait for a job; if that job is dead, they are set aside, visibly. Only
-# such turns are looked at one by one: all others' events are just counted, and there may be a million.
+# Events of a turn that is closed but not digested wait for a job; if that job is a dead letter, they count as set
+# aside. Only such turns are examined one by one; the events of all others, up to a million, are only counted.
 _PLACES = """
     with dead as (
         select distinct t.id
@@ -37,7 +38,7 @@ _NOT_STORED = """
 
 
 def totals(conn: Connection, *, in_spool: int) -> Row:
-    """All of it of one moment: what is committed between two questions would be counted in one of them only."""
+    """Return the account from one snapshot; a commit between two queries would be counted by only one of them."""
     with savepoint(conn):
         return _totals(conn, in_spool=in_spool)
 
@@ -68,7 +69,7 @@ def _totals(conn: Connection, *, in_spool: int) -> Row:
 
 
 def counts(conn: Connection) -> Row:
-    """How much there is of everything."""
+    """Return how many rows there are of each kind."""
     tables = ("projects", "sdk_sessions", "turns", "user_prompts", "events", "session_summaries")
     totals_by_table = {name: value(conn, f"select count(*) from {name}") for name in tables}
     totals_by_table["observations"] = value(conn, "select count(*) from observations where not forgotten")

@@ -1,4 +1,4 @@
-"""What is happening now. It is asked every second, so everything here is read along an index or from a small table."""
+"""What is happening now. The viewer asks every second, so every query runs along an index or reads a small table."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from claude_mem.records import Job
 from claude_mem.store import jobs
 from claude_mem.store.database import Connection, Row, one, rows, value
 
-RECENT_MS = 5 * 60_000  # who did something since then is at work
+RECENT_MS = 5 * 60_000  # a session with an event this recent counts as active
 MOST_SESSIONS, MOST_ERRORS = 50, 20
 
 _ABOUT_TURN = ("compress", jobs.PAST, jobs.REFINE, jobs.REWRITE)
 
 
 def sessions(conn: Connection, *, now: int) -> list[Row]:
-    """Those with an open turn, and those in which something happened in the last minutes; the newest first."""
+    """Return sessions with an open turn and those with events in the last minutes, newest first."""
     session_rows = rows(
         conn,
         """
@@ -54,7 +54,7 @@ def _latest_turn(conn: Connection, session_id: int) -> Row:
 
 
 def _last_event(conn: Connection, session_id: int) -> Row | None:
-    """What, not with what: a tool's name, never its input."""
+    """Return kind and tool name of the last event, never its input."""
     return one(
         conn,
         """
@@ -65,7 +65,7 @@ def _last_event(conn: Connection, session_id: int) -> Row | None:
 
 
 def work(conn: Connection, claimed_jobs: Iterable[Job]) -> list[Row]:
-    """The jobs that are being done, and which session and turn they are about."""
+    """Return the jobs in progress, with the session and turn each is about."""
     return [{"kind": job.kind, "attempts": job.attempts, **_subject(conn, job)} for job in claimed_jobs]
 
 
@@ -83,7 +83,8 @@ def _subject(conn: Connection, job: Job) -> Row:
 
 
 def queue(conn: Connection) -> list[Row]:
-    """Jobs by kind: how many wait for the first time, how many for another, and how many were given up."""
+    """Return the job queue by kind: how many jobs wait for the first attempt, how many for a retry, how many are
+    dead."""
     return rows(
         conn,
         """
@@ -96,7 +97,7 @@ def queue(conn: Connection) -> list[Row]:
 
 
 def troubles(conn: Connection) -> list[Row]:
-    """What will be tried again, and what went wrong with it."""
+    """Return the jobs that will be retried, with their errors."""
     return rows(
         conn,
         """
@@ -108,11 +109,12 @@ def troubles(conn: Connection) -> list[Row]:
 
 
 def set_aside(conn: Connection) -> int:
+    """Return how many events are set aside."""
     return int(value(conn, "select count(*) from receipts where outcome = 'set_aside'"))
 
 
 def backfill(conn: Connection) -> Row | None:
-    """How far the one under way is; None if none is."""
+    """Return the progress of the running back-fill, or None."""
     run = value(conn, "select max(id) from backfills")
     files = run and one(
         conn,

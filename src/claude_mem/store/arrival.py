@@ -1,7 +1,8 @@
 """The order in which the events of a session happened.
 
-Events are numbered as they arrive, and that is the order of what hooks and clients reported: their times need not be
-in order, since the clock may be set back. What was read back from a transcript arrives late; its time tells its place.
+Events are numbered (`seq`) as they arrive, and for events reported by hooks and clients this is their order. Their
+times need not be in order, since the clock may be set back. Events read from a transcript arrive late and are placed by
+time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from collections.abc import Iterable, Sequence
 
 from claude_mem.store.database import Row
 
-# What `in_order` has to know of an event, as columns.
+# The columns of an event that `in_order` needs.
 COLUMNS = "seq, at, source, iif(json_valid(body), json_extract(body, '$.agent_id'), '') as agent_id"
 
 
 def in_order(events: Iterable[Row]) -> list[Row]:
-    """Return events in the order in which they happened: those reported live by arrival, the others by time between
-    them. Of a session that was only read back, its own transcript is the base, and subagents' events are placed."""
+    """Return events in the order in which they happened: events reported live by arrival, the others between them by
+    time.
+
+    If a session was only read from transcripts, its main transcript is the base, and subagent events are placed by
+    time.
+    """
     by_arrival = sorted(events, key=lambda row: row["seq"])
     base = [row for row in by_arrival if row["source"] != "transcript"] or [
         row for row in by_arrival if not row["agent_id"]
@@ -34,7 +39,7 @@ def in_order(events: Iterable[Row]) -> list[Row]:
 
 
 def _epochs(times: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Return the times between two settings of the clock, each run with the number of its first."""
+    """Split times into runs between two clock changes, each with the index of its first element."""
     epochs: list[tuple[int, list[int]]] = []
     for number, at in enumerate(times):
         if not epochs or at < epochs[-1][1][-1]:
@@ -44,7 +49,8 @@ def _epochs(times: Sequence[int]) -> list[tuple[int, list[int]]]:
 
 
 def _position(at: int, epochs: Sequence[tuple[int, list[int]]]) -> int:
-    """Return before which event of the base one of this time belongs: after the nearest that is not later."""
+    """Return before which index of the base an event of this time belongs: after the nearest event that is not
+    later."""
     nearest_gap, position = None, 0
     for first, times in epochs:
         count = bisect_right(times, at)

@@ -1,6 +1,6 @@
-"""Old transcripts: which were asked for, how far each has been read, and what came of them.
+"""Back-fill: which transcripts were requested, how far each has been read, and the result.
 
-A file that was read and has not changed since is not read again; one with which something was wrong is.
+A file that was read and has not changed since is not read again, unless there was a problem with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_NAMED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A file as it is now."""
+    """A transcript file as it is on disk now."""
 
     path: str
     size: int
@@ -34,6 +34,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
+    """A part of a transcript that is to be read."""
+
     id: int
     path: str
     host: str
@@ -46,7 +48,10 @@ class File:
 
 
 def look(paths: Iterable[Path]) -> Iterator[Asked]:
-    """Files as they are now. One that can't be looked at is asked for all the same: reading it says what is wrong."""
+    """Yield the current state of each file.
+
+    A file that cannot be examined is included: reading it will report the problem.
+    """
     for path in paths:
         try:
             status = path.stat()
@@ -57,7 +62,7 @@ def look(paths: Iterable[Path]) -> Iterator[Asked]:
 
 
 def ask(conn: Connection, files: Iterable[Asked], *, now: int) -> Row:
-    """Have them read, each once. Which back-fill that is, and how many of the files need no reading."""
+    """Enqueue each file for reading once. Return the id of the back-fill and the number of files that are unchanged."""
     backfill_id, unchanged_count = 0, 0
     _retry_dead_digests(conn, now=now)
     for file in files:
@@ -79,7 +84,7 @@ def _is_unchanged(file_row: Row, file: Asked) -> bool:
 
 
 def _get_or_create_current(conn: Connection, *, now: int) -> int:
-    """The one that is under way; a new one, if none is."""
+    """Return the id of the running back-fill, or of a new one."""
     latest_id = value(conn, "select max(id) from backfills")
     if latest_id is not None and _is_busy(conn, latest_id):
         return int(latest_id)
@@ -94,7 +99,7 @@ def _get_or_create_current(conn: Connection, *, now: int) -> int:
 
 
 def _is_busy(conn: Connection, backfill_id: int) -> bool:
-    """A file whose job was given up is waited for by nobody."""
+    """Return whether the back-fill is still running. Files whose job is a dead letter do not count."""
     query = (
         "select 1 from backfill_files f join jobs j on j.kind = ? and j.subject = f.id || '.' || f.parts"
         " where f.backfill_id = ? and f.state = 'waiting' and not j.dead limit 1"
@@ -121,12 +126,15 @@ def _start_reading(conn: Connection, file: Asked, backfill_id: int, *, now: int)
 
 
 def _job_subject(file_id: int, parts: int) -> str:
-    """Each part is a job of its own, so that one that was read need not be read again."""
+    """Return the subject of a part's job.
+
+    Each part is a job of its own, so that a part that was read is not read again.
+    """
     return f"{file_id}.{parts}"
 
 
 def _continue_reading(conn: Connection, file_row: Row, backfill_id: int, *, now: int) -> None:
-    """It waits already. If its job was given up, whoever asks again wants another try."""
+    """Move a waiting file to this back-fill. If its job is a dead letter, asking again means another attempt."""
     subject = _job_subject(file_row["id"], file_row["parts"])
     conn.execute("update backfill_files set backfill_id = ? where id = ?", (backfill_id, file_row["id"]))
     conn.execute("delete from jobs where kind = ? and subject = ? and dead", (jobs.BACKFILL, subject))
@@ -134,7 +142,7 @@ def _continue_reading(conn: Connection, file_row: Row, backfill_id: int, *, now:
 
 
 def get(conn: Connection, subject: str) -> File | None:
-    """The file of a job, if that part of it is still to be read."""
+    """Return the file of a job, or None if that part was read already."""
     file_id, _, parts = subject.partition(".")
     row = one(
         conn,
@@ -146,6 +154,7 @@ def get(conn: Connection, subject: str) -> File | None:
 
 
 def belongs(conn: Connection, file: File, *, host: str, session_id: int, opened: bool) -> None:
+    """Record the agent and session of a file, and whether the back-fill created that session."""
     conn.execute(
         "update backfill_files set host = ?, session_id = ?, opened = ? where id = ?",
         (host, session_id, int(opened), file.id),
@@ -155,7 +164,7 @@ def belongs(conn: Connection, file: File, *, host: str, session_id: int, opened:
 def next_part(
     conn: Connection, file: File, *, host: str, agent: str, mark: str, offset: int, bad_lines: int, now: int
 ) -> None:
-    """A part has been read, and the next is owed."""
+    """Record that a part was read, and enqueue the next one."""
     conn.execute(
         """
         update backfill_files
@@ -168,6 +177,7 @@ def next_part(
 
 
 def end(conn: Connection, file: File, *, host: str, state: str, problem: str, bad_lines: int = 0) -> None:
+    """Record that the file was read or skipped."""
     conn.execute(
         "update backfill_files set host = ?, state = ?, problem = iif(problem = '', ?, problem),"
         " bad_lines = bad_lines + ?, mark = '', agent = '', offset = size where id = ?",
@@ -176,7 +186,7 @@ def end(conn: Connection, file: File, *, host: str, state: str, problem: str, ba
 
 
 def note(conn: Connection, file: File, problem: str) -> None:
-    """Something was wrong with a part; the first complaint counts."""
+    """Record a problem with a part; only the first problem of a file is kept."""
     conn.execute("update backfill_files set problem = ? where id = ? and problem = ''", (problem, file.id))
 
 
@@ -185,7 +195,10 @@ def bad_lines(conn: Connection, file: File) -> int:
 
 
 def drop(conn: Connection) -> int:
-    """Forget what was not begun; what was begun is finished. How many files that were."""
+    """Cancel: remove files that have not been started; files that have been started are finished.
+
+    Return how many were removed.
+    """
     conn.execute("delete from backfill_files where state = 'waiting' and session_id is null and offset = 0")
     dropped = conn.changes()
     conn.execute(
@@ -196,11 +209,11 @@ def drop(conn: Connection) -> int:
     return dropped
 
 
-# --- how far it is ---------------------------------------------------------------------------------------------------
+# --- progress --------------------------------------------------------------------------------------------------------
 
 
 def progress(conn: Connection) -> Row:
-    """Where the latest one stands: files and bytes, what is new since, what is still owed, and what went wrong."""
+    """Return the state of the latest back-fill: files and bytes, new rows, remaining work and problems."""
     run = one(conn, "select * from backfills order by id desc limit 1")
     if run is None:
         run = {"id": 0, "asked_at": None, **dict.fromkeys(_ID_COLUMNS, 0)}
@@ -234,7 +247,7 @@ def progress(conn: Connection) -> Row:
 
 
 def _count_new(conn: Connection, run: Row) -> Row:
-    """What its sessions have that was not there when it was asked for."""
+    """Count what the back-fill's sessions have that did not exist when it was requested."""
     in_sessions = "in (select session_id from backfill_files where backfill_id = :id)"
     tables = {
         "sessions": f"sdk_sessions where id > :sessions and id {in_sessions}",
@@ -269,7 +282,7 @@ def _dead_file_jobs(conn: Connection) -> list[Row]:
 
 
 def unchanged(conn: Connection, files: Iterable[Asked]) -> list[str]:
-    """Those of them that would not be read again."""
+    """Return the paths of files that would not be read again."""
     paths = []
     for file in files:
         same = "path = ? and size = ? and changed_at = ? and state = 'read' and problem = ''"
@@ -279,14 +292,14 @@ def unchanged(conn: Connection, files: Iterable[Asked]) -> list[str]:
 
 
 def _retry_dead_digests(conn: Connection, *, now: int) -> None:
-    """Digests that were given up get another chance when someone asks again."""
+    """Retry digests that are dead letters, because the user requested the back-fill again."""
     conn.execute(
         "update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead and kind = ?", (now, jobs.PAST)
     )
 
 
 def unrefined(conn: Connection, paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Turns of these files' sessions that no model has put in words yet: each with its newest event."""
+    """Return the turns of these files' sessions that no model has refined yet, each with its newest `seq`."""
     turn_rows = rows(
         conn,
         """

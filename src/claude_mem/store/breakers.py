@@ -1,4 +1,7 @@
-"""Which providers are left alone for now, and why. Kept in the database: a restart must not cost another try."""
+"""Circuit breakers: which providers are paused, and why.
+
+Stored in the database, so that a restart does not cost another failing request.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ class Breaker:
 
 
 def get(conn: Connection, provider: str) -> Breaker:
+    """Return the provider's circuit breaker; a closed one if none is stored."""
     row = one(conn, "select * from breakers where provider = ?", (provider,))
     return Breaker(**row) if row else Breaker(provider=provider)
 
@@ -35,7 +39,7 @@ def reset(conn: Connection, provider: str) -> None:
 
 
 def set_back(conn: Connection, *, by: int) -> None:
-    """The clock was; a pause stays as long as it was meant to be."""
+    """Shift the end of each pause after the system clock moved backwards, so that its length stays the same."""
     conn.execute("update breakers set until = until - ?", (by,))
 
 

@@ -1,4 +1,4 @@
-"""What was looked at, when, and what was found. The newest of each name."""
+"""Results of self-checks: the newest result of each check, by name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def get(conn: Connection, name: str) -> Row | None:
 
 
 def drills(conn: Connection) -> dict[str, Row]:
-    """By the backup's name."""
+    """Return the results of restore drills, by the backup's name."""
     drill_rows = rows(conn, "select name, at, ok, text from checks where substr(name, 1, ?) = ?", (len(DRILL), DRILL))
     return {row.pop("name").removeprefix(DRILL): {**row, "ok": bool(row["ok"])} for row in drill_rows}
 
 
 def proven(conn: Connection) -> set[str]:
-    """The backups that have stood their drill, by name."""
+    """Return the names of the backups that passed their restore drill."""
     return {name for name, drill in drills(conn).items() if drill["ok"]}
 
 

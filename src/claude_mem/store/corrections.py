@@ -1,7 +1,8 @@
-"""What a person says of an observation: corrected, pinned, judged, merged with others, forgotten.
+"""What a person does to an observation: edit, pin, judge, merge and delete.
 
-Everything is noted with what was before, so that for thirty days it can be undone. Forgetting empties the row at once,
-so that nothing tells or finds it any more, and puts its content into the attic; erasing leaves no copy anywhere.
+Every change is recorded in `history` with the previous content, so that it can be undone for 30 days. Deleting clears
+the row immediately, so that nothing injects or finds it, and moves its content to `attic`; erasing leaves no copy
+anywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _UNDOABLE = ("edited", "merged", "wrong", "approved", "forgotten")
 _TABLES = {"observation": "observations", "summary": "session_summaries"}
 
 
-# --- correcting, pinning, judging ------------------------------------------------------------------------------------
+# --- editing, pinning, judging ---------------------------------------------------------------------------------------
 
 
 def change(
@@ -43,8 +44,11 @@ def change(
     trust: str = PERSON,
     why: str = "",
 ) -> Row:
-    """A person corrects what we thought. From then on it is theirs, and no digest changes it again. An agent's change
-    has its own trust or that of what it changes, whichever is lower; a word of approval was not about these words."""
+    """Edit columns of an observation and return the result.
+
+    After a person's edit the observation is the user's own, and no digest changes it. After an agent's edit it gets the
+    lower of the agent's trust and its own, and an earlier approval is dropped, because the new text was not approved.
+    """
     assert fields.keys() <= set(_EDITABLE), fields
     old = _get_stored_visible(conn, row_id)
     new = {name: dump(content) if name in LISTS else content for name, content in fields.items()}
@@ -65,13 +69,16 @@ def _lower_trust(old: Row, trust: str, why: str) -> Row:
 
 
 def _sources_for(old: Row, facts: list[str]) -> str:
-    """A fact that stays keeps the events it was taken from; a new one is the person's own."""
+    """Return the source events of the edited facts.
+
+    An unchanged fact keeps its events; a new one has none, since it is the person's own.
+    """
     sources_by_fact = dict(zip(msgspec.json.decode(old["facts"]), msgspec.json.decode(old["sources"]), strict=False))
     return dump([sources_by_fact.get(fact, []) for fact in facts])
 
 
 def pin(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str = PERSON) -> Row:
-    """Pinned ones are told first, at every start of a session."""
+    """Pin or unpin. Pinned observations come first in every brief."""
     if bool(_get_stored_visible(conn, row_id)["pinned"]) != pinned:
         _add_history(conn, row_id, "pinned" if pinned else "unpinned", None, now=now, by=by)
     _set_content(conn, row_id, {"pinned": int(pinned)}, now=now)
@@ -79,20 +86,22 @@ def pin(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str = PERS
 
 
 def judge(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, by: str = PERSON) -> Row:
-    """`wrong`: neither told nor found; `approved`: told though it came from outside; `right`: not wrong after all."""
+    """Set a person's verdict.
+
+    `wrong`: neither injected nor found. `approved`: injected although it is external. `right`: takes `wrong` back and
+    restores the verdict before it.
+    """
     row = get(conn, kind, row_id)
     old_verdict, new_verdict = row["verdict"], _verdict_before_wrong(conn, row) if verdict == "right" else verdict
     if old_verdict == new_verdict or (verdict == "right" and old_verdict != "wrong"):
         return row
     if kind == "observation":
-        if old_verdict == "wrong":  # what was said of it before has been taken back by this
-            conn.execute("update history set undone = 1 where observation_id = ? and what = 'wrong'", (row_id,))
+        if old_verdict == "wrong":  # this verdict undoes the earlier `wrong`
+            _mark_undone(conn, row_id, "wrong")
         _add_history(conn, row_id, verdict, None if verdict == "right" else {"verdict": old_verdict}, now=now, by=by)
-    else:
-        _enqueue_render(conn, kind, row_id, now=now)
-    if kind == "observation":
         _update_columns(conn, row_id, {"verdict": new_verdict, "updated_at": now})
     else:
+        _enqueue_render(conn, kind, row_id, now=now)
         conn.execute(
             "update session_summaries set verdict = ?, updated_at = ? where id = ?", (new_verdict, now, row_id)
         )
@@ -109,15 +118,20 @@ def _verdict_before_wrong(conn: Connection, row: Row) -> str:
 
 
 def merge(conn: Connection, row_id: int, other_ids: list[int], *, now: int, by: str = PERSON) -> Row:
-    """One observation of several: what the others know goes into it, and they are forgotten. It is a person's then."""
+    """Merge other observations into one and delete them. The result is the user's own, like an edited observation."""
     other_ids = list(dict.fromkeys(other_ids))
     if not other_ids or len(other_ids) > MOST_MERGED or row_id in other_ids:
-        raise Misuse(f"merge an observation with one to {MOST_MERGED} others", hint="name others than itself")
+        raise Misuse(
+            f"merge an observation with one to {MOST_MERGED} others", hint="pass the ids of other observations"
+        )
     first, *rest = observations = [_get_stored_visible(conn, observation_id) for observation_id in (row_id, *other_ids)]
     if any(row["project_id"] != first["project_id"] for row in rest):
-        raise Misuse("they belong to different projects", hint="only observations of one project can be merged")
+        raise Misuse("the observations belong to different projects", hint="merge observations of one project only")
     if wrong_ids := [row["id"] for row in observations if row["verdict"] == "wrong"]:
-        raise Misuse(f"{wrong_ids[0]} is marked wrong", hint="mark it right again first, or forget it")
+        raise Misuse(
+            f"observation {wrong_ids[0]} is marked wrong",
+            hint="mark it right first, or delete it instead of merging it",
+        )
     new = _combine_content(observations)
     before = {name: first[name] for name in (*new, "trust")}
     _add_history(conn, row_id, "merged", {**before, "ids": other_ids}, now=now, by=by)
@@ -152,24 +166,27 @@ def _unique_items(observations: list[Row], name: str) -> list[str]:
     return list(dict.fromkeys(item for row in observations for item in msgspec.json.decode(row[name])))
 
 
-# --- forgetting ------------------------------------------------------------------------------------------------------
+# --- deleting --------------------------------------------------------------------------------------------------------
 
 
 def forget(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> int:
-    """Softly: until when it can be undone."""
+    """Delete an observation reversibly. Return the time until which that can be undone."""
     _soft_delete(conn, _get_stored_visible(conn, row_id), into=None, now=now, by=by)
     return now + KEEP_MS
 
 
 def put_away(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
-    """With others, by a scope."""
+    """Delete an observation as part of a deletion by scope; skip one that is deleted already."""
     row = _get_stored(conn, row_id)
     if not row["forgotten"]:
         _soft_delete(conn, row, into=None, now=now, by=by)
 
 
 def come_back(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> bool:
-    """Likewise. False if it came back by itself, or was erased meanwhile."""
+    """Restore an observation as part of undoing a deletion.
+
+    Return False if it was restored or erased in the meantime.
+    """
     if not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
         return False
     _restore_content(conn, row_id, now=now)
@@ -179,7 +196,7 @@ def come_back(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> b
 
 
 def _soft_delete(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
-    """The empty row stays, so that digesting its turn again does not bring it back."""
+    """Move the content to `attic`. The empty row stays, so that digesting its turn again does not recreate it."""
     _add_history(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
     content = {name: row[name] for name in (*_EMPTY_CONTENT, "hash")}
     conn.execute("insert into attic values (?, ?, ?, ?)", (row["id"], dump(content), into, now))
@@ -193,15 +210,19 @@ def _clear_content(conn: Connection, row_id: int, *, now: int, **overrides: str)
 
 
 def erasing(conn: Connection, row_id: int) -> list[int]:
-    """Which observations go if it is erased: those that were merged into it have no other copy."""
+    """Return the ids that erasing this observation covers: itself, and those merged into it (they have no other
+    copy)."""
     row = _get_stored(conn, row_id)
     if row["forgotten"] and not value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
-        raise NotFound(f"{row_id} is erased already", hint="nothing of it is left but its number")
+        raise NotFound(f"observation {row_id} is erased already", hint="only its id is left; there is nothing to do")
     return [row_id, *merged_into(conn, row_id)]
 
 
 def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
-    """For good, with every copy in the database: in the attic, in the history, and of those merged into it."""
+    """Erase an observation with every copy in the database: in `attic`, in `history`, and in those merged into it.
+
+    Return the erased ids.
+    """
     erased_ids = erasing(conn, row_id)
     for erased_id in erased_ids:
         wipe(conn, erased_id, now=now, by=by)
@@ -209,7 +230,10 @@ def erase(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[
 
 
 def wipe(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
-    """For good, and its key too: that may quote what it was made of. What it was, its tombstone knows."""
+    """Erase one observation and its key, which may quote the evidence.
+
+    Its tombstone keeps it from being stored again.
+    """
     if not _get_stored(conn, row_id)["forgotten"]:
         _add_history(conn, row_id, "forgotten", None, now=now, by=by)
     _erase_content(conn, row_id, now=now, key=f"gone:{row_id}")
@@ -223,7 +247,7 @@ def _erase_content(conn: Connection, row_id: int, *, now: int, **overrides: str)
 
 
 def merged_into(conn: Connection, row_id: int) -> list[int]:
-    """Those that went into it and are still kept, and those that had gone into those."""
+    """Return the restorable observations that were merged into this one, directly or through others."""
     merged_rows = rows(
         conn,
         """
@@ -238,7 +262,7 @@ def merged_into(conn: Connection, row_id: int) -> list[int]:
 
 
 def is_due(conn: Connection, *, now: int) -> bool:
-    """Is there something that was kept for its thirty days?"""
+    """Return whether anything has passed its 30 days of being restorable."""
     expired_sql = (
         "select 1 from attic where at < ?1 union all select 1 from history where at < ?1 and before is not null"
     )
@@ -246,7 +270,7 @@ def is_due(conn: Connection, *, now: int) -> bool:
 
 
 def sweep(conn: Connection, *, now: int, limit: int = 500) -> int:
-    """Erase what was kept long enough; how many rows that changed."""
+    """Erase deleted content that has passed its 30 days. Return how many rows changed."""
     expired_rows = rows(conn, "select observation_id from attic where at < ? limit ?", (now - KEEP_MS, limit))
     for row in expired_rows:
         _erase_content(conn, row["observation_id"], now=now)
@@ -258,15 +282,24 @@ def sweep(conn: Connection, *, now: int, limit: int = 500) -> int:
 
 
 def undo(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
-    """Take back the last thing that was done to it and can be taken back: `{undone, ids}`, all that came back by it."""
+    """Undo the last undoable change.
+
+    Return `{undone, ids}`: what was undone, and the ids of all restored observations.
+    """
     row = _get_stored(conn, row_id)
     entry = _last_undoable(conn, row_id)
     if row["forgotten"] and (entry is None or entry["what"] != "forgotten"):
-        raise CannotDo(f"{row_id} was erased; nothing of it is left", hint="only what was forgotten softly comes back")
+        raise CannotDo(
+            f"observation {row_id} was erased and cannot be restored",
+            hint="only a deletion without `--now` can be undone",
+        )
     if entry is None:
-        raise CannotDo(f"there is nothing to undo at {row_id}", hint="a change can be undone for 30 days")
+        raise CannotDo(f"there is nothing to undo for observation {row_id}", hint="changes can be undone for 30 days")
     if by != PERSON and entry["what"] != "forgotten" and entry["by"] == PERSON:
-        raise CannotDo(f"what a person said of {row_id} is theirs to take back", hint="`claude-mem open` shows where")
+        raise CannotDo(
+            f"only a person can undo a person's change of observation {row_id}",
+            hint="undo it in the viewer: `claude-mem open`",
+        )
     before = msgspec.json.decode(entry["before"])
     restored_ids = [row_id]
     if entry["what"] == "forgotten":
@@ -275,9 +308,7 @@ def undo(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
         restored_ids += [other_id for other_id in before.pop("ids", []) if _is_merged_into(conn, other_id, into=row_id)]
         _set_content(conn, row_id, before, now=now)
     for other_id in restored_ids[1:]:
-        _restore_content(conn, other_id, now=now)
-        _mark_undone(conn, other_id, "forgotten")
-        _add_history(conn, other_id, "restored", None, now=now, by=by)
+        come_back(conn, other_id, now=now, by=by)
     conn.execute("update history set undone = 1 where id = ?", (entry["id"],))
     _add_history(conn, row_id, "restored", None, now=now, by=by)
     return {"undone": entry["what"], "ids": restored_ids}
@@ -301,7 +332,7 @@ def _is_merged_into(conn: Connection, row_id: int, *, into: int) -> bool:
 
 def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
     attic_row = one(conn, "select content from attic where observation_id = ?", (row_id,))
-    assert attic_row is not None  # the history forgets with the attic
+    assert attic_row is not None  # history entries lose their content together with the attic row
     _update_columns(conn, row_id, {**msgspec.json.decode(attic_row["content"]), "forgotten": 0, "updated_at": now})
     conn.execute("delete from attic where observation_id = ?", (row_id,))
 
@@ -314,7 +345,7 @@ def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
 
 
 def history(conn: Connection, row_id: int) -> list[Row]:
-    """Newest first; `undo` marks the one that undoing would take back."""
+    """Return an observation's history, newest first. `undo` is true for the entry that undoing would revert."""
     _get_stored(conn, row_id)
     last_undoable = _last_undoable(conn, row_id)
     entries = rows(
@@ -329,7 +360,7 @@ def history(conn: Connection, row_id: int) -> list[Row]:
 
 
 def forgotten(conn: Connection, row_id: int) -> Row | None:
-    """What is still known of one that was forgotten; None if it was not."""
+    """Return what is still known about a deleted observation, or None if it is not deleted."""
     row = one(
         conn,
         """
@@ -347,7 +378,7 @@ def forgotten(conn: Connection, row_id: int) -> Row | None:
 
 
 def held(conn: Connection, *, limit: int, offset: int) -> list[Row]:
-    """What waits for a person's word before it may be told, newest first, each kind along its own index."""
+    """List the approval queue, newest first. Each kind is read along its own index."""
     selects = [f"select o.created_at, o.id, '{kind}' as kind from {where}" for kind, where in _PENDING_FROM.items()]
     query = f"{' union all '.join(selects)} order by 1 desc, 2 desc limit ? offset ?"
     return [get(conn, row["kind"], row["id"]) for row in rows(conn, query, (limit, offset))]
@@ -360,7 +391,7 @@ _PENDING_FROM = {
 
 
 def held_by_source(conn: Connection) -> list[Row]:
-    """How many wait, by where they came from and the project they belong to."""
+    """Count the approval queue by trust and project."""
     count_sql = "select o.trust, o.project_id, count(*) as n from {} group by o.trust, o.project_id"
     selects = [count_sql.format(where) for where in _PENDING_FROM.values()]
     return rows(
@@ -374,7 +405,7 @@ def held_by_source(conn: Connection) -> list[Row]:
 
 
 def held_ids(conn: Connection, *, trust: str, project_id: int, limit: int) -> list[tuple[str, int]]:
-    """Those of one source in one project."""
+    """Return kind and id of the queued items with this trust in one project."""
     return [
         (kind, row["id"])
         for kind, where in _PENDING_FROM.items()
@@ -390,7 +421,7 @@ def held_ids(conn: Connection, *, trust: str, project_id: int, limit: int) -> li
 
 
 def _get_stored_visible(conn: Connection, row_id: int) -> Row:
-    """As it is stored, if it is not forgotten."""
+    """Return the stored row; raise `NotFound` if the observation does not exist or is deleted."""
     get(conn, "observation", row_id)
     return _get_stored(conn, row_id)
 
@@ -398,19 +429,19 @@ def _get_stored_visible(conn: Connection, row_id: int) -> Row:
 def _get_stored(conn: Connection, row_id: int) -> Row:
     row = one(conn, "select * from observations where id = ?", (row_id,))
     if row is None:
-        raise NotFound(f"there is no observation {row_id}", hint="`claude-mem list` shows what there is")
+        raise NotFound(f"there is no observation {row_id}", hint="run `claude-mem list` to see the existing ones")
     return row
 
 
 def _set_content(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
-    """Some columns, and what follows from them."""
+    """Update columns, and the hash and token count that depend on them."""
     _update_columns(conn, row_id, {**values, "updated_at": now})
     row = _get_stored(conn, row_id)
     _update_columns(conn, row_id, {"hash": fingerprint(row), "tokens": cost(row)})
 
 
 def _update_columns(conn: Connection, row_id: int, values: Row) -> None:
-    """Some columns as they are given. Which rules stand may follow from them."""
+    """Update columns as they are. If one of them decides which rules are current, link the project's rules again."""
     names = ", ".join(f"{name} = :{name}" for name in values)
     conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
     if not values.keys().isdisjoint(rules.LINKED) and rules.touches(conn, row_id):
@@ -425,6 +456,9 @@ def _add_history(conn: Connection, row_id: int, action: str, before: Row | None,
 
 
 def _enqueue_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
-    """In the same transaction: else, killed in between, the contexts that lie ready on disk would go on telling it."""
+    """Enqueue a new brief for the project in the same transaction.
+
+    Otherwise a crash in between would leave cached briefs on disk that still contain the old text.
+    """
     project_id = int(value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,)))
     jobs.enqueue_render(conn, project_id, now=now)

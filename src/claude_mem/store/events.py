@@ -1,4 +1,4 @@
-"""What happened, and the receipt for everything that was ever handed over."""
+"""Events, and the receipt of everything that was ever captured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _DECODE = msgspec.json.Decoder(Body)
 
 
 def receipt(conn: Connection, event_id: str) -> Outcome | None:
-    """What became of an event, if it was seen before; of one that is past keeping only that it was."""
+    """Return what became of an event, or None if it is new.
+
+    If the event was purged, only that it was stored is known.
+    """
     receipts = rows(conn, "select outcome, rule from receipts where event_id = ?", (event_id,))
     if receipts:
         return Outcome(receipts[0]["outcome"], receipts[0]["rule"])
@@ -24,7 +27,7 @@ def receipt(conn: Connection, event_id: str) -> Outcome | None:
 
 
 def rules(conn: Connection, event_ids: Sequence[str]) -> dict[str, str]:
-    """By which rule each of these was filtered, or why it was set aside."""
+    """Return, for each of these events, the rule that filtered it or the reason it was set aside."""
     ids_json = msgspec.json.encode(event_ids).decode()
     receipts = rows(
         conn, "select event_id, rule from receipts where event_id in (select value from json_each(?))", (ids_json,)
@@ -33,12 +36,13 @@ def rules(conn: Connection, event_ids: Sequence[str]) -> dict[str, str]:
 
 
 def acknowledge(conn: Connection, event_id: str, outcome: Outcome, *, at: int) -> None:
+    """Store the receipt of an event."""
     conn.execute("insert into receipts values (?, ?, ?, ?)", (event_id, outcome.what, outcome.rule, at))
     failpoint("drain.receipt")
 
 
 def left_out(conn: Connection, event_id: str, rule: str, *, now: int) -> None:
-    """One that could not be taken in, and never will be."""
+    """Record an unreadable event, whose file was deleted, as filtered instead of set aside."""
     conn.execute(
         "insert into receipts values (?1, 'filtered', ?2, ?3)"
         " on conflict do update set outcome = 'filtered', rule = ?2 where outcome = 'set_aside'",
@@ -47,7 +51,7 @@ def left_out(conn: Connection, event_id: str, rule: str, *, now: int) -> None:
 
 
 def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None, source: str) -> int | None:
-    """The row's number, or None if the same tool call is there already."""
+    """Store an event. Return its `seq`, or None if the same tool call is already stored."""
     conn.execute(
         """
         insert into events (event_id, session_id, turn_id, kind, at, tool_use_id, source, origin, body)
@@ -71,9 +75,12 @@ def add(conn: Connection, event: Event, *, session_id: int, turn_id: int | None,
 
 
 def has_tool_use(conn: Connection, session_id: int, event: Event) -> bool:
-    """Here, or as a copy in another session of the host: a forked session's transcript begins with one. The id alone
-    does not tell, since some models just count their calls: a copy has the same tool, and the same input or (as far
-    as a hook can tell) the same time."""
+    """Return whether the tool call is stored in this session, or as a copy in another session of the agent: the
+    transcript of a forked session begins with a copy.
+
+    The id alone is not enough, since some models just count their calls. A copy has the same tool, and the same input
+    or (as far as a hook can tell) the same time.
+    """
     assert isinstance(event.body, ToolUsed)
     match = value(
         conn,
@@ -101,7 +108,7 @@ def has_tool_use_here(conn: Connection, session_id: int, tool_use_id: str) -> bo
 
 
 def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
-    """It was stored before anyone knew that it had failed."""
+    """Mark a stored tool call as failed; the failure was reported after the call itself."""
     conn.execute(
         "update events set body = json_set(body, '$.failed', json('true'))"
         " where session_id = ? and tool_use_id = ? and kind = 'tool' and json_extract(body, '$.failed') is null",
@@ -110,7 +117,7 @@ def note_failure(conn: Connection, session_id: int, tool_use_id: str) -> None:
 
 
 def has_kind(conn: Connection, turn_id: int, event_kind: str) -> bool:
-    """Or may have been there: of a turn whose events are past keeping, nothing is missing."""
+    """Return whether the turn has an event of this kind. If its events were purged, assume it had one."""
     query = "select 1 from events where turn_id = ?1 and kind = ?2"
     return bool(
         value(conn, f"{query} union all select 1 from turns where id = ?1 and events_gone", (turn_id, event_kind))
@@ -118,7 +125,7 @@ def has_kind(conn: Connection, turn_id: int, event_kind: str) -> bool:
 
 
 def was_read(conn: Connection, turn_id: int, message: str) -> bool:
-    """Did a transcript tell that these were a turn's last words?"""
+    """Return whether a transcript reported this message as the turn's last one."""
     query = (
         "select body ->> 'message' as said from events where turn_id = ? and kind = 'stop' and source = 'transcript'"
     )
@@ -126,7 +133,7 @@ def was_read(conn: Connection, turn_id: int, message: str) -> bool:
 
 
 def first_heard(conn: Connection, session_id: int) -> int | None:
-    """When a hook or a client first told of the session; None if it was only ever read back."""
+    """Return when a hook or a client first reported the session, or None if it is only known from its transcript."""
     first_stored = "select min(at) from events where session_id = ?1 and source != 'transcript'"
     first_purged = "select heard_at from sdk_sessions where id = ?1"
     times = [at for sql in (first_stored, first_purged) if (at := value(conn, sql, (session_id,))) is not None]
@@ -134,13 +141,16 @@ def first_heard(conn: Connection, session_id: int) -> int | None:
 
 
 def has_last_words(conn: Connection, turn_id: int) -> bool:
-    """A Stop that says them: not every host's does. If its events are past keeping, it had them."""
+    """Return whether a stop event with a message is stored: not every agent sends one.
+
+    If the events were purged, assume so.
+    """
     query = "select 1 from events where turn_id = ?1 and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
     return bool(value(conn, f"{query} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
 
 
 def reported_stops(conn: Connection, session_id: int) -> list[Row]:
-    """Return the Stops that hooks and clients reported, by time: `seq`, `turn_id`, `at`, `message`."""
+    """Return the stop events that hooks and clients reported, by time: `seq`, `turn_id`, `at`, `message`."""
     return rows(
         conn,
         """
@@ -152,7 +162,10 @@ def reported_stops(conn: Connection, session_id: int) -> list[Row]:
 
 
 def reword_stop(conn: Connection, seq: int, message: str) -> None:
-    """Replace the message of a Stop. The row gets a new number, so that no digest of the old words is kept."""
+    """Replace the message of a stop event.
+
+    The row gets a new `seq`, so that a digest of the old message is not kept.
+    """
     row = one(conn, "delete from events where seq = ? returning *", (seq,))
     assert row is not None
     columns = {**row, "body": msgspec.json.encode(Stopped(message)).decode()}
@@ -162,7 +175,10 @@ def reword_stop(conn: Connection, seq: int, message: str) -> None:
 
 
 def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_ids: Sequence[int] | None = ()) -> bool:
-    """Has something from outside been read since then, in a session, in one of these projects, or (None) anywhere?"""
+    """Return whether untrusted external content was read since then.
+
+    The events of the session and of these projects are searched; `project_ids=None` means all projects.
+    """
     external_rows = conn.execute(
         """
         select s.project_id, e.body from sdk_sessions s join events e on e.session_id = s.id
@@ -183,10 +199,12 @@ def read_outside(conn: Connection, *, since: int, session_id: int = 0, project_i
 
 
 def newest(conn: Connection, session_id: int) -> int:
+    """Return the highest `seq` of the session, or 0."""
     return int(value(conn, "select coalesce(max(seq), 0) from events where session_id = ?", (session_id,)))
 
 
 def listing(conn: Connection, session_id: int) -> list[Row]:
+    """Return the events of a session in the order in which they happened."""
     event_rows = rows(
         conn,
         f"""

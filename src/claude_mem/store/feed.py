@@ -1,4 +1,4 @@
-"""What was remembered, said and done lately, of all kinds together, newest first."""
+"""The feed: observations, summaries and prompts together, newest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from claude_mem.store.observations import QUERIES, loaded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which ones. Empty means any; a type or a concept only an observation has."""
+    """Which items to list. An empty field means no restriction; only observations have a type or a concept."""
 
     project_id: int = 0
     kind: str = ""
@@ -26,7 +26,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Between two items: after it come those that are older."""
+    """A cursor in the feed. The next page has the items older than this one."""
 
     at: int
     kind: str
@@ -37,7 +37,7 @@ class Place:
         at, _, rest = text.partition(".")
         kind, _, row_id = rest.partition(".")
         if not (at.isascii() and at.isdigit() and len(at) < 16 and row_id.isascii() and row_id.isdigit()):
-            raise Misuse("`before` is no place in the feed", hint="use the `next` of the page before")
+            raise Misuse("`before` is not a valid cursor", hint="pass the `next` value of the previous page")
         return cls(int(at), kind, int(row_id[:15]))
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Place:
 
 
 def page(conn: Connection, feed_filter: Wanted, *, before: Place | None, limit: int) -> tuple[list[Row], Place | None]:
-    """One page, and where the next one begins. One query a kind, each along its index."""
+    """Return one page and the cursor of the next page. Each kind is one query along its index."""
     candidates = [
         row for kind in _kinds(feed_filter) for row in _fetch_kind(conn, kind, feed_filter, before, limit + 1)
     ]
@@ -67,7 +67,7 @@ def _sort_key(row: Row) -> tuple[int, str, int]:
 
 def _fetch_kind(conn: Connection, kind: str, feed_filter: Wanted, before: Place | None, limit: int) -> list[Row]:
     project = "s.project_id" if kind == "prompt" else "o.project_id"
-    # One that is of the very same moment comes after, if its kind and number do.
+    # Items of the same millisecond are ordered by kind and id.
     before_cursor = "(o.created_at, :kind, o.id) < (:at, :at_kind, :at_id) and o.created_at <= :at" if before else ""
     conditions = {
         before_cursor: before,
@@ -89,7 +89,7 @@ def _fetch_kind(conn: Connection, kind: str, feed_filter: Wanted, before: Place 
             "at_id": before.id if before else None,
             "project": feed_filter.project_id,
             "type": feed_filter.type,
-            "concept": msgspec.json.encode(feed_filter.concept).decode(),  # as it stands in the list, quotes and all
+            "concept": msgspec.json.encode(feed_filter.concept).decode(),  # as in the JSON list, with quotes
             "host": feed_filter.host,
             "since": feed_filter.since,
             "until": feed_filter.until,

@@ -1,4 +1,4 @@
-"""Imports: one row each, with how far it is. What they bring is written by `portable.py`."""
+"""Imports: one row each, with its progress. `portable.py` writes the imported rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from claude_mem.store.database import Connection, one
 
 MOST_NOTES = 20
 
-Counts = dict[str, dict[str, int]]  # outcome or reason, kind → how many
+Counts = dict[str, dict[str, int]]  # outcome or reason → kind → count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,13 @@ class Import:
 
 
 def mark(path: Path) -> str:
+    """Return a value that changes whenever the file's content does: its size and modification time."""
     status = path.stat()
     return f"{status.st_size}.{status.st_mtime_ns}"
 
 
 def start(conn: Connection, path: Path, *, source: str, project: str, untrusted: bool, dry_run: bool, now: int) -> int:
+    """Record an import, enqueue its first batch and return its id."""
     row = one(
         conn,
         """
@@ -58,10 +60,12 @@ def start(conn: Connection, path: Path, *, source: str, project: str, untrusted:
 
 
 def ask(conn: Connection, import_id: int, position: str, *, now: int) -> None:
+    """Enqueue the batch that begins at `position`."""
     jobs.ask(conn, jobs.IMPORT, f"{import_id}.{position}", now=now)
 
 
 def get(conn: Connection, import_id: int) -> Import:
+    """Return the import; raise `NotFound` if there is none."""
     row = one(conn, "select * from imports where id = ?", (import_id,))
     if row is None:
         raise NotFound(f"there is no import {import_id}")
@@ -70,7 +74,7 @@ def get(conn: Connection, import_id: int) -> Import:
 
 
 def given_up(conn: Connection, import_id: int) -> str | None:
-    """Why nobody works at it any more, if its job was buried."""
+    """Return the error if the import's job is a dead letter, otherwise None."""
     row = one(
         conn,
         "select error from jobs where kind = ? and dead and subject like ? || '.%'",
@@ -90,7 +94,7 @@ def advance(
     notes: Iterable[str],
     now: int,
 ) -> None:
-    """A batch is written. `position` None: it was the last."""
+    """Record that a batch was written and enqueue the next one. `position` is None after the last batch."""
     merged: Counts = {outcome: dict(kinds) for outcome, kinds in import_.counts.items()}
     for (outcome, kind), count in counts.items():
         kinds = merged.setdefault(outcome, {})

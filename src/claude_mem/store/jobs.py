@@ -1,4 +1,4 @@
-"""Work owed. A job names something that no longer changes, so asking twice is asking once."""
+"""The job queue. A job names something that no longer changes, so enqueueing it twice has the effect of once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from claude_mem.records import Job
 from claude_mem.store.database import Connection, Row, one, rows, value
 
 MAX_ATTEMPTS = 3
-REFINE = "refine"  # its attempts are counted by the ledger
+REFINE = "refine"  # the ledger counts its attempts
 IMPORT = "import"
-BACKFILL, PAST = "backfill", "past"  # a part of an old transcript; the digest of a turn that was in one
-REWRITE = "rewrite"  # the digest of a turn that an earlier version of the writer digested
-IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST, REWRITE)  # nobody waits for these but whoever asked
+BACKFILL, PAST = "backfill", "past"  # read a part of an old transcript; digest a turn of one
+REWRITE = "rewrite"  # reprocess a turn that an earlier version of the writer digested
+IN_NO_HURRY = (REFINE, IMPORT, BACKFILL, PAST, REWRITE)  # no active session waits for these
 
 
 class Order(StrEnum):
-    """Which of the jobs that are due comes first: the one that has been so for longest, the one asked for last,
-    or by the number of what they are about: file after file, turn after turn."""
+    """Which due job comes first: the one due for longest, the newest, or the one with the lowest number as subject."""
 
     DUE = "due_at, id"
     NEWEST = "id desc"
@@ -31,6 +30,7 @@ class Order(StrEnum):
 
 
 def ask(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:
+    """Enqueue a job unless the same one is queued already."""
     conn.execute(
         "insert or ignore into jobs (kind, subject, due_at, created_at) values (?, ?, ?, ?)",
         (kind, subject, now if due is None else due, now),
@@ -57,7 +57,7 @@ def enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
 
 
 def ask_again(conn: Connection, job: Job, *, now: int) -> int:
-    """Ask for the job that is being finished, behind all others that wait, and return the id of the new one."""
+    """Enqueue the job that is being finished again, behind all waiting jobs, and return the new job's id."""
     ask(conn, job.kind, job.subject, now=now)
     return int(value(conn, "select id from jobs where kind = ? and subject = ?", (job.kind, job.subject)))
 
@@ -67,7 +67,7 @@ def is_waiting(conn: Connection, job_id: int, subject: str) -> bool:
 
 
 def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, order: Order = Order.DUE) -> Job | None:
-    """Take the first due job of these kinds. If we die, it falls due again when the lease ends."""
+    """Take the first due job of these kinds. If the worker dies, the job becomes due again when the lease expires."""
     row = one(
         conn,
         f"""
@@ -83,6 +83,7 @@ def claim(conn: Connection, kinds: Sequence[str], *, now: int, lease: int, order
 
 
 def next_due(conn: Connection, kinds: Sequence[str]) -> int | None:
+    """Return when the next job of these kinds becomes due, or None."""
     due_at = value(
         conn,
         "select min(due_at) from jobs where not dead and kind in (select value from json_each(?))",
@@ -92,7 +93,10 @@ def next_due(conn: Connection, kinds: Sequence[str]) -> int | None:
 
 
 def finish(conn: Connection, job: Job) -> None:
-    """Done. If someone else has claimed it since, nothing of ours may be written."""
+    """Remove a finished job.
+
+    Raise `LeaseLost` if another worker has claimed it since, so that the caller's transaction is rolled back.
+    """
     conn.execute("delete from jobs where id = ? and attempts = ?", (job.id, job.attempts))
     failpoint("jobs.finished")
     if not conn.changes():
@@ -100,7 +104,7 @@ def finish(conn: Connection, job: Job) -> None:
 
 
 def give_back(conn: Connection, job: Job, *, error: str, now: int) -> bool:
-    """Try again later, or bury it with its reason. True if it was buried."""
+    """Schedule another attempt, or make the job a dead letter after `MAX_ATTEMPTS`. Return whether it is dead now."""
     dead = job.attempts >= MAX_ATTEMPTS
     delay_ms = 1000 * 4**job.attempts
     conn.execute(
@@ -111,19 +115,20 @@ def give_back(conn: Connection, job: Job, *, error: str, now: int) -> bool:
 
 
 def put_back(conn: Connection, job: Job, *, now: int) -> None:
-    """As if it had not been claimed."""
+    """Undo the claim, so that the attempt does not count."""
     conn.execute(
         "update jobs set due_at = ?, attempts = attempts - 1 where id = ? and attempts = ?", (now, job.id, job.attempts)
     )
 
 
 def release_all(conn: Connection, *, now: int) -> None:
-    """At the start no one else can be at work: only one process opens the database. So no lease is worth waiting for.
+    """Release all leases at startup: only one process opens the database, so no other worker can hold one.
 
-    A job that has used up its attempts was killed with its worker each time; it may be what kills it.
+    A job that has used up its attempts becomes a dead letter: the worker died during each of them, and the job may be
+    the cause.
     """
     conn.execute(
-        "update jobs set dead = 1, error = coalesce(error, 'the worker died at it')"
+        "update jobs set dead = 1, error = coalesce(error, 'the worker died while running this job')"
         " where attempts >= ? and not dead and kind != ?",
         (MAX_ATTEMPTS, REFINE),
     )
@@ -131,18 +136,21 @@ def release_all(conn: Connection, *, now: int) -> None:
 
 
 def set_back(conn: Connection, *, by: int) -> None:
-    """The clock was: what would have been due in a minute is still due in a minute, not in a minute and a day."""
+    """Shift due times after the system clock moved backwards.
+
+    A job due in one minute stays due in one minute.
+    """
     conn.execute("update jobs set due_at = due_at - ? where not dead", (by,))
 
 
 def retry_dead(conn: Connection, *, now: int) -> int:
-    """Someone has mended the cause: give the buried ones another chance."""
+    """Retry all dead letters, after their cause was fixed. Return how many."""
     conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead", (now,))
     return conn.changes()
 
 
 def waiting(conn: Connection) -> int:
-    """Jobs that will be done in a moment; those that failed before, and what is long past, are in no hurry."""
+    """Count the jobs that will run soon, without those that failed before and those of `IN_NO_HURRY`."""
     query = f"select count(*) from jobs where not dead and error is null and kind not in {IN_NO_HURRY}"
     return int(value(conn, query))
 

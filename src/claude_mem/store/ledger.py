@@ -1,4 +1,7 @@
-"""What models were asked, and what it cost. The caps are checked where the row is written, in one transaction."""
+"""The ledger: every request to a provider, with tokens and cost.
+
+Budgets are checked in the transaction that adds the row.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ from dataclasses import dataclass
 
 from claude_mem.store.database import Connection, Row, one, rows
 
-# Refused before a model saw them: they cost nothing and use up no attempt.
 MAX_TRIES = 3
-UNSEEN = ("auth", "quota", "rate_limited")
+UNSEEN = ("auth", "quota", "rate_limited")  # verdicts before a model saw the request: no cost, and no attempt counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Tokens in and out, and millionths of a dollar."""
+    """Input plus output tokens, and the cost in millionths of a dollar."""
 
     tokens: int
     cost: int
@@ -21,7 +23,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A request about to be sent, at the most it may cost."""
+    """A request about to be sent, with the maximum it may cost."""
 
     purpose: str
     session_id: int | None
@@ -35,6 +37,7 @@ class Entry:
 
 
 def open_(conn: Connection, entry: Entry, *, now: int) -> int:
+    """Add a request and return its id."""
     row = one(
         conn,
         """
@@ -52,7 +55,7 @@ def open_(conn: Connection, entry: Entry, *, now: int) -> int:
 
 
 def close(conn: Connection, entry_id: int, *, verdict: str, message: str, model: str, now: int) -> None:
-    """The answer is there. What it says of its cost comes by `count`; without that, the most stays booked."""
+    """Record how a request ended. Its actual cost is set by `count`; until then the maximum stays booked."""
     conn.execute(
         "update ledger set ended_at = ?, verdict = ?, message = nullif(?, ''), model = iif(?4 = '', model, ?4)"
         " where id = ?",
@@ -63,6 +66,7 @@ def close(conn: Connection, entry_id: int, *, verdict: str, message: str, model:
 def count(
     conn: Connection, entry_id: int, *, input_tokens: int, cached: int, written: int, output_tokens: int, cost: int
 ) -> None:
+    """Replace the booked maximum by the actual tokens and cost."""
     conn.execute(
         "update ledger set input_tokens = ?, cached_tokens = ?, written_tokens = ?, output_tokens = ?, cost = ?"
         " where id = ?",
@@ -75,7 +79,7 @@ def name_session(conn: Connection, entry_id: int, memory_session_id: str) -> Non
 
 
 def history(conn: Connection, memory_session_id: str) -> int:
-    """How many tokens going on with that session reads again: its last request and the answer."""
+    """Return how many tokens continuing that memory session reads again: its last request and the reply."""
     row = one(
         conn,
         "select input_tokens + output_tokens as tokens from ledger where memory_session_id = ?"
@@ -86,6 +90,7 @@ def history(conn: Connection, memory_session_id: str) -> int:
 
 
 def spent(conn: Connection, *, since: int) -> Spent:
+    """Return the tokens and cost of all requests since then."""
     row = one(
         conn,
         "select coalesce(sum(input_tokens + output_tokens), 0) as tokens, coalesce(sum(cost), 0) as cost"
@@ -98,26 +103,31 @@ def spent(conn: Connection, *, since: int) -> Spent:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """The attempts at a turn that a model may have seen: how each ended ('' if no answer came), and who was last."""
+    """The attempts to refine a turn that a model may have seen: their verdicts ('' without a reply) and the last
+    provider."""
 
     verdicts: tuple[str, ...] = ()
     last_provider: str = ""
 
     @property
     def left(self) -> bool:
-        """Three ever; one that was too long is made smaller once, one that was refused stays refused."""
+        """Whether another attempt is allowed.
+
+        At most three in total, at most one retry with less text after `too_long`, and none after `refused`.
+        """
         verdicts = self.verdicts
         return len(verdicts) < MAX_TRIES and verdicts.count("too_long") < 2 and "refused" not in verdicts
 
 
 def tries(conn: Connection, turn_id: int) -> Tries:
+    """Return the attempts to refine a turn that a model may have seen."""
     attempt_rows = rows(
         conn,
         "select provider, coalesce(verdict, '') as verdict, input_tokens from ledger"
         " where turn_id = ? and purpose = 'refine' order by id",
         (turn_id,),
     )
-    # A request that never left the machine has no tokens; one that was refused unseen has none either.
+    # A request that was never sent, or was rejected before a model saw it, has no tokens.
     verdicts = [
         row["verdict"]
         for row in attempt_rows
@@ -129,7 +139,7 @@ def tries(conn: Connection, turn_id: int) -> Tries:
 _GROUP_SQL = {
     "day": "strftime('%Y-%m-%d', l.at / 1000, 'unixepoch', 'localtime')",
     "month": "strftime('%Y-%m', l.at / 1000, 'unixepoch', 'localtime')",
-    "project": "coalesce(p.name, '(gone)')",
+    "project": "coalesce(p.name, '(deleted)')",
     "model": "l.provider || ' ' || l.model",
     "session": "coalesce(l.session_id, 0)",
     "verdict": "coalesce(l.verdict, 'no answer')",
@@ -138,6 +148,7 @@ BY = tuple(_GROUP_SQL)
 
 
 def table(conn: Connection, *, by: str, since: int) -> list[Row]:
+    """Return totals grouped by one of `BY`."""
     return rows(
         conn,
         f"""
@@ -151,12 +162,11 @@ def table(conn: Connection, *, by: str, since: int) -> list[Row]:
     )
 
 
-SERIES = {"model": ("l.provider || ' ' || l.model", "0"), "project": ("coalesce(p.name, '(gone)')", "l.project_id")}
+SERIES = {"model": ("l.provider || ' ' || l.model", "0"), "project": ("coalesce(p.name, '(deleted)')", "l.project_id")}
 
 
 def series(conn: Connection, *, by: str, since: int) -> list[Row]:
-    """Day by day, and in each by model or by project: what was asked and what it cost. Names of projects may repeat, so
-    they have their number beside them."""
+    """Return totals by day, split by model or by project. Project names are not unique, so their ids are included."""
     name, key = SERIES[by]
     return rows(
         conn,
@@ -173,6 +183,7 @@ def series(conn: Connection, *, by: str, since: int) -> list[Row]:
 
 
 def listing(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[Row]:
+    """List requests, newest first."""
     where = "where p.name = :project" if project else ""
     return rows(
         conn,

@@ -1,4 +1,4 @@
-"""What is worth keeping: observations, and beside them summaries and prompts."""
+"""Observations, session summaries and user prompts: writing them and reading them back."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ from claude_mem.store import stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import clip_closing, tokens
 
-# Whose word may be told without being asked for. A person may allow more (`approved`) or less (`wrong`). This is the
-# one place that says how the two go together: for rows, and as conditions on observations and summaries alike.
+# Which trust levels may be injected without being asked for. A person can allow more (`approved`) or less (`wrong`).
+# The functions and SQL conditions below are the only place that combines the two, for observations and summaries alike.
 TRUSTED = origins.TRUSTED
 BELIEVED = f"(o.trust in {TRUSTED} or o.verdict = 'approved')"
 TELLABLE = f"(o.verdict != 'wrong' and {BELIEVED})"
-HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's word
-NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # a program's, and no person has said anything of it
-CURRENT = "o.superseded_by is null"  # no later rule has taken its place
-_KNOWLEDGE = """(o.type = 'decision' or o.concepts like '%"gotcha"%')"""  # what to know before touching something
-_KNOWLEDGE_SCAN_LIMIT = (
-    2_000  # observations among which decisions and traps are looked for: a start must not wait for more
-)
+HELD = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's approval
+NOBODYS = "not forgotten and trust != 'user' and verdict = ''"  # machine-owned: no person edited or judged it
+CURRENT = "o.superseded_by is null"  # not superseded by a later rule
+_KNOWLEDGE = """(o.type = 'decision' or o.concepts like '%"gotcha"%')"""
+_KNOWLEDGE_SCAN_LIMIT = 2_000  # newest observations searched for decisions and gotchas, to keep session starts fast
 LISTS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
 
 def is_believed(row: Row) -> bool:
+    """Return whether the row's text is trusted, or a person approved it."""
     return row["trust"] in TRUSTED or row["verdict"] == "approved"
 
 
 def may_tell(row: Row) -> bool:
+    """Return whether an observation or summary may be injected without being asked for."""
     return row["verdict"] != "wrong" and is_believed(row) and not row.get("superseded_by")
 
 
 def put(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
-    """Add an observation, or update the one from the same evidence. What a person has spoken of stays as it is."""
+    """Add an observation, or update the one made from the same evidence. Return its id, or 0 if nothing was written.
+
+    A deleted observation is not added again, and one that a person edited or judged is left unchanged.
+    """
     if stones.bars_observation(conn, turn.id, draft.key, at=turn.ended_at):
         return 0
     content = _content(draft)
@@ -103,7 +106,10 @@ def _content(draft: Draft) -> Row:
 
 
 def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
-    """Remove what an earlier digest of the turn made and this one did not, unless someone has pinned it."""
+    """Remove the observations of the turn that the current digest no longer produces.
+
+    Observations that a person edited, judged or pinned stay.
+    """
     conn.execute(
         f"""
         delete from observations
@@ -115,7 +121,10 @@ def keep_only(conn: Connection, turn_id: int, keys: tuple[str, ...]) -> None:
 
 
 def drop_draft(conn: Connection, turn_id: int, key: str) -> bool:
-    """Remove a draft that was made without a model, unless someone corrected or pinned it; whether there was one."""
+    """Remove a draft written without a model, unless a person corrected or pinned it.
+
+    Return whether a row was removed.
+    """
     conn.execute(
         f"delete from observations where turn_id = ? and key = ? and provider = 'local' and {NOBODYS} and not pinned",
         (turn_id, key),
@@ -136,7 +145,7 @@ def save(
     why: str = "",
     type_: str = Type.DISCOVERY,
 ) -> int:
-    """Something a person (`user`) or an agent wants remembered."""
+    """Store text that a person (`by="user"`) or an agent (`by="agent"`) asked to be remembered, and return its id."""
     content = {"type": str(type_), "title": title, "narrative": text, "facts": "[]", "concepts": "[]"}
     row = one(
         conn,
@@ -166,18 +175,27 @@ _RECENTLY_SAVED_BY_AGENTS = "created_at > ? and key like 'saved:%' and provider 
 
 
 def count_saved(conn: Connection, *, since: int) -> int:
-    """By agents, in whatever projects: who floods memory would only have to name another each time."""
+    """Count the observations that agents saved since then.
+
+    All projects count: otherwise an agent could evade the limit by naming another project each time.
+    """
     return int(value(conn, f"select count(*) from observations where {_RECENTLY_SAVED_BY_AGENTS}", (since,)))
 
 
 def hold_saved(conn: Connection, *, since: int) -> set[int]:
-    """They came too fast, one after the other: all of them wait for a person's word. Whose projects they are of."""
+    """Move the observations that agents saved since then to the approval queue, because they came too fast.
+
+    Return the ids of their projects.
+    """
     sql = f"update observations set trust = 'suspect', why = 'burst' where {_RECENTLY_SAVED_BY_AGENTS} and {NOBODYS}"
     return {row["project_id"] for row in rows(conn, f"{sql} returning project_id", (since,))}
 
 
 def note_burst(conn: Connection, project_id: int, why: str, *, since: int, min_count: int) -> None:
-    """So many held ones of one source in so short a time: a person should know when deciding about them."""
+    """Mark external observations of one source as a burst if at least `min_count` were created since then.
+
+    The person who approves them sees the mark.
+    """
     same_source = f"project_id = ? and created_at > ? and trust = 'external' and why = ? and {NOBODYS}"
     params = (project_id, since, why)
     if value(conn, f"select count(*) from observations where {same_source}", params) >= min_count:
@@ -185,6 +203,7 @@ def note_burst(conn: Connection, project_id: int, why: str, *, since: int, min_c
 
 
 def put_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
+    """Add or update the summary of a turn. Return its id, or 0 if it was deleted before or a person has judged it."""
     if stones.bars_summary(conn, turn.id, at=turn.ended_at):
         return 0
     row = one(
@@ -245,7 +264,7 @@ def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, 
 
 
 def add_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
-    """What was said later in the same turn; False if it is there already."""
+    """Append text that the user sent later in the same turn; return False if the prompt already contains it."""
     conn.execute(
         "update user_prompts set text = text || char(10) || ?1 where turn_id = ?2 and instr(text, ?1) = 0",
         (text, turn_id),
@@ -281,12 +300,12 @@ _PROMPTS = """
      where true
 """
 QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
-# One row in full. The closing message is long, may rest on something from outside, and is in no list.
+# Queries for a single item. Listings omit the closing message, because it is long and may contain external text.
 _FULL_QUERIES = {**QUERIES, "summary": _SUMMARIES.replace("o.outcome,", "o.outcome, o.closing, o.closing_trust,")}
 
 
 def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = "") -> list[Row]:
-    """Newest first. Only observations have a type."""
+    """List items of one kind, newest first. Only observations have a type."""
     where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
     items = rows(
         conn,
@@ -297,6 +316,10 @@ def listing(conn: Connection, *, kind: str, limit: int, offset: int, project: st
 
 
 def get(conn: Connection, kind: str, row_id: int) -> Row:
+    """Return one item in full; an observation also has the id of its turn's summary.
+
+    Raise `NotFound` if there is none.
+    """
     row = one(conn, f"{_FULL_QUERIES[kind]} and o.id = ?", (row_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {row_id}", hint=_not_found_hint(conn, kind, row_id))
@@ -304,14 +327,17 @@ def get(conn: Connection, kind: str, row_id: int) -> Row:
 
 
 def _not_found_hint(conn: Connection, kind: str, row_id: int) -> str:
-    """A forgotten one is as good as not there, but whoever asks for it by its number may want it back."""
+    """Return the hint for a missing item.
+
+    A deleted observation counts as missing, but its hint says how to restore it.
+    """
     is_restorable = kind == "observation" and value(conn, "select 1 from attic where observation_id = ?", (row_id,))
-    undo_hint = f"it was forgotten: `claude-mem forget --undo {row_id}` brings it back"
-    return undo_hint if is_restorable else "`claude-mem list` shows what there is"
+    undo_hint = f"it was deleted; to restore it, run `claude-mem forget --undo {row_id}`"
+    return undo_hint if is_restorable else "run `claude-mem list` to see the existing ones"
 
 
 def get_many(conn: Connection, ids: list[int]) -> list[Row]:
-    """In the order asked for; what does not exist is left out."""
+    """Return observations in the order of `ids`; ids that do not exist are skipped."""
     observation_rows = rows(conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (dump(ids),))
     by_id = {row["id"]: row for row in _add_summary_ids(conn, [loaded(row) for row in observation_rows])}
     return [by_id[observation_id] for observation_id in ids if observation_id in by_id]
@@ -332,6 +358,7 @@ def _add_summary_ids(conn: Connection, observations: list[Row]) -> list[Row]:
 
 
 def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
+    """List a session's items of one kind in full, oldest first."""
     items = rows(conn, f"{_FULL_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
     return [loaded(row) for row in items]
 
@@ -339,7 +366,7 @@ def of_session(conn: Connection, kind: str, session_id: int) -> list[Row]:
 def recent(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
-    """Return the newest observations of these projects that may be shown unasked, pinned ones and rules apart."""
+    """Return the newest injectable observations of these projects, without pinned ones and rules."""
     return _newest_injectable(
         conn,
         project_ids,
@@ -353,7 +380,7 @@ def recent(
 def pinned(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
-    """Return the newest pinned observations that may be shown unasked, rules apart."""
+    """Return the newest injectable pinned observations, without rules."""
     return _newest_injectable(
         conn,
         project_ids,
@@ -367,7 +394,7 @@ def pinned(
 def rules(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
-    """Return the rules that hold and may be shown unasked: pinned ones, then the newest."""
+    """Return the current injectable rules: pinned ones first, then the newest."""
     rule_rows = _newest_injectable(
         conn, project_ids, "o.type = 'rule'", limit=limit, after_id=after_id, exclude_session_id=exclude_session_id
     )
@@ -377,7 +404,7 @@ def rules(
 def knowledge(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
 ) -> list[Row]:
-    """Return the newest decisions and traps that may be shown unasked, pinned ones apart."""
+    """Return the newest injectable decisions and gotchas, without pinned ones."""
     condition = f"""not o.pinned and {_KNOWLEDGE} and o.created_at >= coalesce(
         (select created_at from observations where project_id = o.project_id and not forgotten
           order by created_at desc limit 1 offset {_KNOWLEDGE_SCAN_LIMIT}), 0)"""
@@ -389,7 +416,10 @@ def knowledge(
 def _newest_injectable(
     conn: Connection, project_ids: list[int], condition: str, *, limit: int, after_id: int, exclude_session_id: int
 ) -> list[Row]:
-    """Return observations that may be shown unasked, newest first; each project along its own index."""
+    """Return injectable observations that meet the condition, newest first.
+
+    One query per project, so that each uses the index.
+    """
     candidates: list[Row] = []
     for project_id in project_ids:
         candidates += rows(
@@ -405,7 +435,8 @@ def _newest_injectable(
 def by_file(
     conn: Connection, project_id: int, path: str, *, exclude_content_session_id: str = "", limit: int
 ) -> list[Row]:
-    """What is known about a file: first what changed it, then what only read it; the newest first."""
+    """Return injectable observations about a file, newest first: those that changed it before those that only read
+    it."""
     observations = rows(
         conn,
         f"""{_OBSERVATIONS} and {TELLABLE} and o.superseded_by is null
@@ -421,7 +452,7 @@ def by_file(
 
 
 def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
-    """Of turns that met an error: what tells how it was solved, the newest first."""
+    """Return injectable observations that say how an error in one of these turns was solved, newest first."""
     observations = rows(
         conn,
         f"""{_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
@@ -435,8 +466,9 @@ def solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
 
 
 def last_summary(conn: Connection, project_ids: list[int], *, exclude_session_id: int = 0) -> Row | None:
+    """Return the newest injectable summary of these projects."""
     summaries: list[Row] = []
-    for project_id in project_ids:  # one at a time: only with an equals sign does the index give them in order
+    for project_id in project_ids:  # one query each: only an equality condition lets the index return rows in order
         summaries += rows(
             conn,
             f"""{_SUMMARIES} and o.project_id = ? and o.session_id != ?
@@ -451,14 +483,20 @@ def _age_key(row: Row) -> tuple[int, int]:
 
 
 def settled(conn: Connection, turn_id: int) -> frozenset[str]:
-    """The keys in a turn that are a person's: corrected, judged or forgotten. Nothing may speak for them again."""
+    """Return the keys of the turn's observations that a person corrected, judged or deleted.
+
+    No digest may replace them.
+    """
     owned_by_user = "forgotten or trust = 'user' or verdict != ''"
     key_rows = rows(conn, f"select key from observations where turn_id = ? and ({owned_by_user})", (turn_id,))
     return frozenset(row["key"] for row in key_rows)
 
 
 def is_refined(conn: Connection, turn_id: int) -> bool:
-    """Someone else's words are no better than what we saw ourselves."""
+    """Return whether a model has worded this turn, and the result is trusted, approved or marked external or suspect.
+
+    Imported and team text does not count: our own draft from the events is as good.
+    """
     return bool(
         one(
             conn,
@@ -470,7 +508,8 @@ def is_refined(conn: Connection, turn_id: int) -> bool:
 
 
 def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
-    """What is remembered already and may be told, newest first: of this session, and of others in the project."""
+    """Return titles of earlier injectable observations, newest first, those of the turn's own session before the
+    others."""
     title_rows = rows(
         conn,
         f"""
@@ -485,7 +524,7 @@ def titles_before(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
 
 
 def last_turns(conn: Connection, project_ids: list[int], *, limit: int, exclude_session_id: int = 0) -> list[Row]:
-    """Return what the newest summaries of these projects asked, reached and left open, the newest first."""
+    """Return request, result and open steps from the newest injectable summaries of these projects, newest first."""
     summaries: list[Row] = []
     for project_id in project_ids:
         summaries += rows(
@@ -503,7 +542,7 @@ def last_turns(conn: Connection, project_ids: list[int], *, limit: int, exclude_
 
 
 def has_other_summary(conn: Connection, turn_id: int, provider: str) -> bool:
-    """One that someone else made."""
+    """Return whether the turn has a summary that another provider wrote."""
     sql = "select 1 from session_summaries where turn_id = ? and provider != ?"
     return bool(value(conn, sql, (turn_id, provider)))
 
@@ -513,7 +552,7 @@ def count(conn: Connection) -> int:
 
 
 def count_since(conn: Connection, project_id: int, at: int) -> tuple[int, int]:
-    """How many there are of a project, and how many of work after `at`."""
+    """Return how many observations a project has, and how many of them are about work after `at`."""
     sql = (
         "select count(*) as known, sum(created_at > ?) as new from observations where project_id = ? and not forgotten"
     )
@@ -528,6 +567,7 @@ def newest_id(conn: Connection) -> int:
 
 
 def total(conn: Connection, project_ids: list[int]) -> int:
+    """Return how many observations these projects have."""
     row = one(
         conn,
         "select count(*) as n from observations where not forgotten and project_id in (select value from json_each(?))",
@@ -541,13 +581,16 @@ def total(conn: Connection, project_ids: list[int]) -> int:
 
 
 def fingerprint(content: Row) -> str:
-    """SQLite notices few flipped bits by itself; this notices those in the text that matters."""
+    """Hash the text columns of an observation.
+
+    SQLite detects few flipped bits itself; this hash reveals those in the text.
+    """
     parts = [content.get(name) for name in ("type", "title", "subtitle", "narrative", "facts", "concepts")]
     return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
 def cost(content: Row) -> int:
-    """What reading it costs, in tokens."""
+    """Return how many tokens it takes to read the observation."""
     return tokens(" ".join(str(content.get(name) or "") for name in ("title", "subtitle", "narrative", "facts")))
 
 
@@ -556,6 +599,7 @@ def dump(items: Any) -> str:
 
 
 def loaded(row: Row) -> Row:
-    """Return a row as it is shown: lists decoded, and without the labels that version 0.1.0 stored with a summary."""
+    """Return a row as it is shown: JSON lists decoded, and without the labels that version 0.1.0 stored in
+    summaries."""
     summary_texts = {name: unlabelled(name, row[name]) or None for name in SUMMARY_FIELDS if row.get(name)}
     return {name: msgspec.json.decode(item) if name in LISTS else item for name, item in row.items()} | summary_texts

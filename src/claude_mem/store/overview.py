@@ -1,4 +1,4 @@
-"""What a project knows, seen from above: in numbers, by file, by day, by session. Each read goes along an index."""
+"""Overview of a project: totals, files, days and sessions. Every query runs along an index."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 
 from claude_mem.store.database import Connection, Row, one, rows, value
 
-OUTSIDE = "/"  # begins the path of a file that lies outside of the project
+OUTSIDE = "/"  # first character of the path of a file outside the project
 
 
 def numbers(conn: Connection, project_id: int) -> Row:
-    """How much there is, since when, and by which agents."""
+    """Return how much is stored, for which period, and from which agents."""
     return {
         "counts": {
             "sessions": value(conn, "select count(*) from sdk_sessions where project_id = ?", (project_id,)),
@@ -43,7 +43,10 @@ _OBSERVATIONS = "from observations where project_id = ? and not forgotten"
 
 
 def _span(conn: Connection, project_id: int) -> Row:
-    """The first and the last that is known of it. What is saved by hand belongs to no session."""
+    """Return the times of the first and last thing known about a project.
+
+    Observations are included because those saved by hand have no session.
+    """
     bounds = one(
         conn,
         f"""
@@ -62,7 +65,7 @@ def _span(conn: Connection, project_id: int) -> Row:
 
 
 def files(conn: Connection, project_id: int, under: str) -> list[Row]:
-    """One level of the tree of files that something is known about: folders first, each with what lies below it."""
+    """Return one level of the tree of known files: folders first, each with the totals of everything below it."""
     level_rows = rows(
         conn,
         """
@@ -80,12 +83,12 @@ def files(conn: Connection, project_id: int, under: str) -> list[Row]:
 
 
 def _prefix_end(under: str) -> str:
-    """The first text after everything that begins so."""
+    """Return the first string that sorts after every string with this prefix."""
     return under[:-1] + chr(ord(under[-1]) + 1) if under else "\U0010ffff"
 
 
 def _tree_entry(row: Row, under: str) -> Row:
-    """A folder in which there is only one other is shown together with it."""
+    """Return a file or folder entry. A folder that contains nothing but one subfolder is shown together with it."""
     counts = {name: row[name] for name in ("edited", "read", "newest_at")}
     if not row["part"].endswith("/"):
         return {"kind": "file", "name": row["part"], "path": row["first"], **counts}
@@ -98,7 +101,7 @@ def _tree_entry(row: Row, under: str) -> Row:
 
 
 def days(conn: Connection, project_id: int, year: int) -> list[Row]:
-    """What was done on each day of a year, where we are; days without anything are left out."""
+    """Return what was done on each day of a year, in local time; days without activity are left out."""
     midnights = _midnights(year)
     params = {"project": project_id, "begin": midnights[0], "end": midnights[-1]}
     in_year = "s.project_id = :project and s.last_event_at >= :begin and s.started_at < :end"
@@ -119,7 +122,10 @@ def days(conn: Connection, project_id: int, year: int) -> list[Row]:
 
 
 def _midnights(year: int) -> list[int]:
-    """When each day of the year begins, and then the next year. Where clocks are changed, not every day is 24 hours."""
+    """Return when each day of the year begins, and when the next year begins.
+
+    Days with a clock change do not have 24 hours.
+    """
     first, last = date(year, 1, 1), date(year + 1, 1, 1)
     every = (first + timedelta(days=n) for n in range((last - first).days + 1))
     return [int(datetime(day.year, day.month, day.day).timestamp() * 1000) for day in every]
@@ -127,7 +133,7 @@ def _midnights(year: int) -> list[int]:
 
 def _fetch_times(conn: Connection, sql: str, values: Row) -> Iterable[int]:
     cursor = conn.cursor()
-    cursor.row_trace = None  # thousands of numbers: a dict each would be most of the time
+    cursor.row_trace = None  # tuples: creating a dict for each of thousands of numbers would take most of the time
     return (at for (at,) in cursor.execute(sql, values))
 
 
@@ -136,7 +142,7 @@ def _count_by_day(times: Iterable[int], midnights: Sequence[int]) -> Counter[int
 
 
 def _count_observations_by_day(conn: Connection, project_id: int, midnights: Sequence[int]) -> Counter[int]:
-    """Counted day by day along the index: of a hundred thousand the times themselves need not be fetched."""
+    """Count observations day by day along the index, without fetching what may be a hundred thousand times."""
     day_counts = rows(
         conn,
         f"""
@@ -153,7 +159,7 @@ def _count_observations_by_day(conn: Connection, project_id: int, midnights: Seq
 
 
 def lanes(conn: Connection, project_id: int, *, since: int, until: int, limit: int, offset: int) -> list[Row]:
-    """The sessions of a stretch of time, the one that went on last first."""
+    """List the sessions of a time range, the most recently active first."""
     return rows(
         conn,
         """

@@ -1,7 +1,7 @@
-"""Jobs for people: what each is about in words, another try for one that was given up, or its end.
+"""Jobs as the user sees them: a description of each, and retrying or dropping dead letters.
 
-Dropping a job must leave the account as true as it was: an event is stored, queued, set aside or filtered, and the turn
-of a job that is dropped waits for nobody any more.
+Dropping a job must keep the event accounting correct: every event is stored, queued, set aside or filtered, and nothing
+waits any longer for the turn of a dropped job.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from claude_mem.store.database import Connection, Row, one, rows, value
 
 MOST = 200
 
-_UNDIGESTED = "No memory is made of this turn. Its events stay stored, and are counted as such."
-# What it means to drop a job, by its kind. Of a kind that is not here none is dropped: a part of an old session's file
-# has others before and behind it, and is tried again with the whole.
+_UNDIGESTED = "No memory is made of this turn. Its events stay stored and are counted as stored."
+# The consequence of dropping a job, by kind. Jobs of other kinds cannot be dropped: a part of a transcript belongs
+# between other parts and is retried with the whole file.
 DROPPING = {
     "compress": _UNDIGESTED,
     jobs.PAST: _UNDIGESTED,
-    "reconcile": "The transcript is not read. The session's turns are digested from what the hooks told.",
-    "render": "The context on disk stays as it is until something changes in that project.",
-    jobs.REFINE: "The memory stays in the words it has.",
-    jobs.REWRITE: "The memory stays in the words it has.",
-    jobs.IMPORT: "The import ends here. What it has brought in stays.",
+    "reconcile": "The transcript is not read. The session's turns are digested from what the hooks reported.",
+    "render": "The cached brief stays as it is until something changes in that project.",
+    jobs.REFINE: "The memory keeps its current wording.",
+    jobs.REWRITE: "The memory keeps its current wording.",
+    jobs.IMPORT: "The import ends here. What it has imported so far stays.",
 }
 
 
 def listing(conn: Connection) -> list[Row]:
-    """Those that were given up first, then by when they are due."""
+    """List the jobs: dead letters first, then by due time."""
     job_rows = rows(
         conn,
         "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
@@ -40,6 +40,7 @@ def listing(conn: Connection) -> list[Row]:
 
 
 def counts(conn: Connection) -> Row:
+    """Return the number of waiting, retrying and dead jobs, and the age of the oldest."""
     job_counts = one(
         conn,
         """
@@ -65,7 +66,7 @@ def _subject_number(subject: str) -> int:
     return int(head) if head.isdigit() and len(head) < 19 else 0
 
 
-# --- what it is about ------------------------------------------------------------------------------------------------
+# --- descriptions ----------------------------------------------------------------------------------------------------
 
 About = tuple[str, int | None]
 
@@ -74,7 +75,7 @@ def _describe_turn(doing: str) -> Callable[[Connection, int], About]:
     def about(conn: Connection, turn_id: int) -> About:
         row = one(conn, "select session_id, number from turns where id = ?", (turn_id,))
         if row is None:
-            return f"{doing} a turn that is gone", None
+            return f"{doing} a deleted turn", None
         return f"{doing} turn {row['number']} of {_session_name(conn, row['session_id'])}", row["session_id"]
 
     return about
@@ -87,7 +88,7 @@ def _session_name(conn: Connection, session_id: int) -> str:
         (session_id,),
     )
     if row is None:
-        return "a session that is gone"
+        return "a deleted session"
     return f"“{row['title']}” ({row['name']})" if row["title"] else f"session {session_id} ({row['name']})"
 
 
@@ -98,26 +99,26 @@ def _describe_session(conn: Connection, session_id: int) -> About:
 
 def _describe_project(conn: Connection, project_id: int) -> About:
     name = value(conn, "select name from projects where id = ?", (project_id,))
-    return f"write the start context of {name or 'a project that is gone'}", None
+    return f"write the brief of {name or 'a deleted project'}", None
 
 
 def _describe_import(conn: Connection, import_id: int) -> About:
-    return f"bring in {value(conn, 'select path from imports where id = ?', (import_id,)) or 'what is gone'}", None
+    return f"import {value(conn, 'select path from imports where id = ?', (import_id,)) or 'a deleted file'}", None
 
 
 def _describe_file(conn: Connection, file_id: int) -> About:
-    return f"read {value(conn, 'select path from backfill_files where id = ?', (file_id,)) or 'what is gone'}", None
+    return f"read {value(conn, 'select path from backfill_files where id = ?', (file_id,)) or 'a deleted file'}", None
 
 
 def _describe_unknown(_: Connection, number: int) -> About:
-    return f"something this version does not know ({number})", None
+    return f"unknown to this version ({number})", None
 
 
 _DESCRIBERS: dict[str, Callable[[Connection, int], About]] = {
-    "compress": _describe_turn("make memories of"),
-    jobs.PAST: _describe_turn("make memories of"),
-    jobs.REFINE: _describe_turn("put into better words"),
-    jobs.REWRITE: _describe_turn("rewrite the memories of"),
+    "compress": _describe_turn("digest"),
+    jobs.PAST: _describe_turn("digest"),
+    jobs.REFINE: _describe_turn("refine"),
+    jobs.REWRITE: _describe_turn("reprocess"),
     "reconcile": _describe_session,
     "render": _describe_project,
     jobs.IMPORT: _describe_import,
@@ -125,19 +126,20 @@ _DESCRIBERS: dict[str, Callable[[Connection, int], About]] = {
 }
 
 
-# --- another try, or its end -----------------------------------------------------------------------------------------
+# --- retrying and dropping -------------------------------------------------------------------------------------------
 
 
 def retry(conn: Connection, job_id: int, *, now: int) -> None:
+    """Retry a dead letter."""
     _get_dead(conn, job_id)
     conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where id = ?", (now, job_id))
 
 
 def drop(conn: Connection, job_id: int, *, now: int) -> str:
-    """What that means, in words."""
+    """Drop a dead letter and return a sentence that explains the consequence."""
     job = _get_dead(conn, job_id)
     if job["kind"] not in DROPPING:
-        raise Misuse(f"a job of the kind {job['kind']} can't be dropped", hint="try it again, or leave it")
+        raise Misuse(f"a job of kind {job['kind']} cannot be dropped", hint="retry it, or leave it")
     conn.execute("delete from jobs where id = ?", (job_id,))
     number = _subject_number(job["subject"])
     if job["kind"] in ("compress", jobs.PAST):
@@ -155,7 +157,7 @@ def drop(conn: Connection, job_id: int, *, now: int) -> str:
 def _get_dead(conn: Connection, job_id: int) -> Row:
     job = one(conn, "select kind, subject, dead, error from jobs where id = ?", (job_id,))
     if job is None:
-        raise NotFound(f"there is no job {job_id}", hint="it may have been done meanwhile")
+        raise NotFound(f"there is no job {job_id}", hint="it may have finished in the meantime")
     if not job["dead"]:
-        raise Misuse(f"job {job_id} was not given up", hint="it is done by itself")
+        raise Misuse(f"job {job_id} is not a dead letter", hint="it runs automatically; there is nothing to do")
     return job

@@ -1,4 +1,4 @@
-"""Which projects there are, and by what they are known."""
+"""Projects, and the identities by which they are recognised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claude_mem.store import jobs, notices, repositories, rules
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import plain, shorten
 
-# Whatever belongs to a project: in words, and the table it lies in.
+# What belongs to a project: the name shown to the user, and the table.
 BELONGS = {
     "sessions": "sdk_sessions",
     "observations": "observations",
@@ -23,12 +23,12 @@ BELONGS = {
     "folders": "project_dirs",
     "repositories": "repositories",
 }
-_PATH_IDENTITIES = ("git", "dir")  # kinds of identities that are a path
-_UNCOUNTED = ("documents", "repositories")  # what a person is not told of when two are made one
+_PATH_IDENTITIES = ("git", "dir")  # kinds of identity that are paths
+_UNCOUNTED = ("documents", "repositories")  # not shown in the preview of a merge
 
 
 def know(conn: Connection, project: Project, folder: str, *, now: int) -> int:
-    """The id of the project, new or known by any of its identities; every identity is remembered."""
+    """Return the id of the project, creating it if none of its identities is known. Every identity is stored."""
     existing_id = _find_by_identity(conn, project)
     if existing_id is None and (existing_id := _find_by_name(conn, project)) is not None:
         conn.execute("update projects set root = ? where id = ?", (project.root, existing_id))
@@ -50,6 +50,7 @@ def know(conn: Connection, project: Project, folder: str, *, now: int) -> int:
 
 
 def find(conn: Connection, project: Project) -> int | None:
+    """Return the id of the project if it is known by an identity or by its name."""
     project_id = _find_by_identity(conn, project)
     return _find_by_name(conn, project) if project_id is None else project_id
 
@@ -69,7 +70,7 @@ def _find_alias(conn: Connection, identity: str) -> int | None:
 
 
 def _is_false_match(conn: Connection, project: Project, identity: str, project_id: int) -> bool:
-    """Whether an identity only seems to be that of this repository."""
+    """Return whether an identity only seems to belong to this repository."""
     if project.repository is None:
         return False
     if identity.startswith(REMOTE):
@@ -80,8 +81,9 @@ def _is_false_match(conn: Connection, project: Project, identity: str, project_i
 
 
 def _may_join(conn: Connection, repository: Repository, project_id: int) -> bool:
-    """Whether a repository that names a project's remote is more than a claim: it lies where that project lay (cloned
-    again), in the same git folder (a submodule in a worktree), or the project has not been seen in any folder here."""
+    """Return whether a repository that names a project's remote really belongs to the project: it is where the project
+    was (cloned again), in the same git directory (a submodule in a worktree), or the project has no folder on this
+    machine yet."""
     return (
         _find_alias(conn, f"{GIT}{repository.git_dir}") == project_id
         or repositories.has_sibling(conn, repository, project_id)
@@ -90,7 +92,10 @@ def _may_join(conn: Connection, repository: Repository, project_id: int) -> bool
 
 
 def _has_local_folder(conn: Connection, project_id: int) -> bool:
-    """Whether a project has, or had, a folder on this machine; what was only imported waits for its first one."""
+    """Return whether a project has or had a folder on this machine.
+
+    A project that was only imported has none until it is first opened here.
+    """
     query = """
         select exists (select 1 from repositories where project_id = ?1)
             or exists (select 1 from project_dirs where project_id = ?1)
@@ -104,8 +109,10 @@ def _has_local_folder(conn: Connection, project_id: int) -> bool:
 
 
 def _find_by_name(conn: Connection, project: Project) -> int | None:
-    """What an older claude-mem knew by name only belongs to the first repository of that name; not to one that only
-    says that it is called so."""
+    """Return the id of a project that an older claude-mem knew by name only.
+
+    It belongs to the first repository in a folder of that name, not to one that only claims the name.
+    """
     project_id = value(
         conn,
         """
@@ -123,18 +130,22 @@ def by_name(conn: Connection, name: str) -> list[int]:
 
 
 def get(conn: Connection, project_id: int) -> Row | None:
+    """Return the project, or None."""
     return one(conn, "select id, name, root, created_at from projects where id = ?", (project_id,))
 
 
 def show(conn: Connection, project_id: int) -> Row:
+    """Return the project; raise `NotFound` if there is none."""
     project = get(conn, project_id)
     if project is None:
-        raise NotFound(f"there is no project {project_id}", hint="`claude-mem project list` shows what there is")
+        raise NotFound(
+            f"there is no project {project_id}", hint="run `claude-mem project list` to see the existing ones"
+        )
     return project
 
 
 def aliases(conn: Connection, project_id: int) -> list[str]:
-    """Everything by which it is recognised."""
+    """Return every identity by which the project is recognised."""
     alias_rows = rows(
         conn, "select identity from project_aliases where project_id = ? order by identity", (project_id,)
     )
@@ -150,11 +161,12 @@ def all_folders(conn: Connection) -> list[str]:
 
 
 def with_folders(conn: Connection) -> list[int]:
-    """Those whose start context lies ready on disk."""
+    """Return the ids of projects whose brief is cached on disk."""
     return [row["project_id"] for row in rows(conn, "select distinct project_id from project_dirs")]
 
 
 def listing(conn: Connection) -> list[Row]:
+    """List the projects with their counts, the most recently active first."""
     return rows(
         conn,
         """
@@ -167,13 +179,13 @@ def listing(conn: Connection) -> list[Row]:
     )
 
 
-# --- repositories that move, and those that take their place ---------------------------------------------------------
+# --- moved and replaced repositories ---------------------------------------------------------------------------------
 
 
 def _record_repository(
     conn: Connection, project: Project, repository: Repository, project_id: int, *, now: int
 ) -> None:
-    """Put down where a repository is now, and what that changes for others."""
+    """Record where a repository is now, and update projects that this affects."""
     for git_dir in repositories.left_behind(conn, repository, project_id):
         _follow_move(conn, project, git_dir, repository.git_dir, project_id, now=now)
     previous_id = _find_alias(conn, f"{GIT}{repository.git_dir}")
@@ -181,14 +193,18 @@ def _record_repository(
         _replace_repository(conn, project, repository, project_id, previous_id, now=now)
     _update_taken_root(conn, _main_root(project, repository.git_dir), project_id)
     repositories.note(conn, repository, project_id)
-    for other in repositories.related(conn, project_id, repository)[:1]:  # of many clones, the first one
+    for other in repositories.related(conn, project_id, repository)[
+        :1
+    ]:  # one offer is enough, however many clones there are
         text = f"{_describe(conn, project_id)} has the same {other['same']} as {_describe(conn, other['id'])}."
         _offer_merge(conn, project_id, other["id"], text, now=now)
 
 
 def _offer_group_merge(conn: Connection, project: Project, project_id: int, *, now: int) -> None:
-    """Offer to merge a folder into the one above it that a `.claude-mem.toml` gives a name. The file alone joins
-    nothing: it may have come with an archive."""
+    """Offer to merge a folder into the one above it that a `.claude-mem.toml` names.
+
+    The file alone merges nothing: it may have come with an archive.
+    """
     group_id = _find_alias(conn, f"dir:{project.group}") if project.group else None
     if group_id is not None and group_id != project_id:
         here, above = _describe(conn, project_id), _describe(conn, group_id)
@@ -197,14 +213,15 @@ def _offer_group_merge(conn: Connection, project: Project, project_id: int, *, n
 
 
 def _main_root(project: Project, git_dir: str) -> str:
-    """The work tree of the repository itself, also where a linked worktree is at hand."""
+    """Return the main work tree of the repository, even if `project` was found in a linked worktree."""
     return str(Path(git_dir).parent) if Path(git_dir).name == ".git" else project.root
 
 
 def _follow_move(
     conn: Connection, project: Project, old_git_dir: str, new_git_dir: str, project_id: int, *, now: int
 ) -> None:
-    """Forget the path that a git folder left: what comes there next is something else. Its folders moved along."""
+    """Remove the path that a git directory was moved away from, since another repository may be created there, and
+    update the folders that moved with it."""
     repositories.drop(conn, old_git_dir)
     conn.execute(
         "delete from project_aliases where identity = ? and project_id = ?", (f"{GIT}{old_git_dir}", project_id)
@@ -222,7 +239,7 @@ def _follow_move(
 def _replace_repository(
     conn: Connection, project: Project, repository: Repository, project_id: int, previous_id: int, *, now: int
 ) -> None:
-    """A repository lies where one of another project lay: the path and the folders below it are its own now."""
+    """Give the path and the folders below it to a new repository, which is where another project's repository was."""
     conn.execute(
         "update project_aliases set project_id = ? where identity = ?", (project_id, f"{GIT}{repository.git_dir}")
     )
@@ -232,12 +249,12 @@ def _replace_repository(
     for changed_id in (previous_id, project_id):
         _enqueue_render(conn, changed_id, now=now)
     if not repositories.is_seen(conn, previous_id):
-        text = f"{_describe(conn, project_id)} is a new repository where {_describe(conn, previous_id)} was."
+        text = f"{_describe(conn, project_id)} is a new repository in the place of {_describe(conn, previous_id)}."
         _offer_merge(conn, project_id, previous_id, text, now=now)
 
 
 def _update_taken_root(conn: Connection, root: str, project_id: int) -> None:
-    """A project whose root has become another's is at home where it was seen last."""
+    """Move a project's root to where it was last seen if the stored root now belongs to another project."""
     own = show(conn, project_id)["root"]
     if own != root and _find_alias(conn, f"{GIT}{own}/.git") not in (None, project_id):
         conn.execute("update projects set root = ? where id = ?", (root, project_id))
@@ -248,20 +265,20 @@ def _folders_below(conn: Connection, project_id: int, root: str) -> list[str]:
 
 
 def _enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
-    """Have its start context written where its folders are now, and removed where they were."""
+    """Enqueue a job that writes the brief for the project's current folders and removes it from former ones."""
     jobs.ask(conn, "render", f"{project_id}.moved.{now}", now=now)
 
 
 def _describe(conn: Connection, project_id: int) -> str:
-    """For people: its number, its name, and where it lies."""
+    """Describe a project for the user: id, name and location."""
     row = show(conn, project_id)
     return f"project {project_id}, {shorten(plain(row['name']), 60)} ({shorten(plain(row['root']), 200)})"
 
 
 def _offer_merge(conn: Connection, project_id: int, other_id: int, text: str, *, now: int) -> None:
-    """Tell a person, once, how to make two projects one. Nothing joins them by itself: anyone can copy a history."""
+    """Tell the user once how to merge two projects. They are never merged automatically: anyone can copy a history."""
     key = notices.merge_key(project_id, other_id)
-    instruction = f"If they are one project, `{merge_command(project_id, other_id)}` joins their memories."
+    instruction = f"If they are the same project, merge their memories: `{merge_command(project_id, other_id)}`."
     notices.put(conn, key, f"claude-mem: {text} {instruction}", now=now)
 
 
@@ -270,13 +287,13 @@ def merge_command(source: int, target: int) -> str:
 
 
 def related(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
-    """Other projects that have the `same` remote or first commit, each with the command that makes them one."""
+    """Return other projects with the `same` remote or first commit, each with the command that merges the two."""
     related_rows = repositories.related(conn, project_id, repository)
     return [{**row, "command": merge_command(project_id, row["id"]) if project_id else ""} for row in related_rows]
 
 
 def here(conn: Connection, project: Project) -> Row:
-    """The project of a folder, if it is known yet, and those it may have to be joined with."""
+    """Return the id of a folder's project, if it is known yet, and the projects it may have to be merged with."""
     project_id = find(conn, project)
     return {"id": project_id, "related": related(conn, project_id or 0, project.repository)}
 
@@ -291,27 +308,27 @@ def rename(conn: Connection, project_id: int, name: str) -> Row:
 
 
 def would_move(conn: Connection, source: int, target: int) -> Row:
-    """What a merge would move: how many of each, and into what."""
+    """Preview a merge: both projects, and how many rows of each kind would move."""
     if source == target:
-        raise Misuse("a project can't be merged into itself", hint="name two projects")
+        raise Misuse("a project cannot be merged into itself", hint="name two different projects")
     counts = {word: _count(conn, table, source) for word, table in BELONGS.items() if word not in _UNCOUNTED}
     return {"from": show(conn, source), "into": show(conn, target), "moves": counts}
 
 
 def _count(conn: Connection, table: str, project_id: int) -> int:
-    """What is seen: of a forgotten observation only an empty row is left."""
+    """Count the visible rows. A deleted observation is only an empty row."""
     visible = "and not forgotten" if table == "observations" else ""
     return int(value(conn, f"select count(*) from {table} where project_id = ? {visible}", (project_id,)))
 
 
 def merge(conn: Connection, source: int, target: int) -> Row:
-    """Everything of the one becomes the other's, which is known by all that either was known by. The one is gone."""
+    """Move everything of the source project to the target, including its identities, and delete the source."""
     preview = would_move(conn, source, target)
     index_queue = rows(conn, "select kind, row_id from stale")
     for table in BELONGS.values():
         conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
     _move_known_files(conn, source, target)
-    conn.execute("delete from trusted_sources where project_id = ?", (source,))  # trust is not handed on
+    conn.execute("delete from trusted_sources where project_id = ?", (source,))  # trust is not transferred
     _move_deleted_rows(conn, source, target)
     conn.execute(
         """
@@ -327,7 +344,7 @@ def merge(conn: Connection, source: int, target: int) -> Row:
 
 
 def _move_deleted_rows(conn: Connection, source: int, target: int) -> None:
-    """What was forgotten and may be brought back belongs to the other as well then."""
+    """Move deleted rows that can still be restored to the target as well."""
     conn.execute(
         """
         update put_away set project_id = ?1,
@@ -340,7 +357,7 @@ def _move_deleted_rows(conn: Connection, source: int, target: int) -> None:
 
 
 def _move_known_files(conn: Connection, source: int, target: int) -> None:
-    """All at once: a trigger for each document takes a minute where there are many."""
+    """Move the file counts in one statement; a trigger per document takes a minute in large projects."""
     conn.execute(
         """
         insert into known_files select ?2, path, edited, read, newest_at from known_files where project_id = ?1
@@ -353,7 +370,8 @@ def _move_known_files(conn: Connection, source: int, target: int) -> None:
 
 
 def _restore_index_queue(conn: Connection, target: int, index_queue: list[Row]) -> None:
-    """Nothing was reworded, so nothing has to be indexed again; but what is saved by hand has new neighbours."""
+    """Restore the index queue: a merge changes no text, so nothing has to be indexed again except observations saved by
+    hand, which have new neighbours."""
     for kind, table, condition in (
         ("observation", "observations", "turn_id is not null"),
         ("summary", "session_summaries", "1"),

@@ -1,5 +1,7 @@
-"""Where an observation comes from, what lies near it, and where its words are kept: what its page shows, and what is
-said before it is forgotten."""
+"""Where an observation comes from, what is related to it, and where else its words are stored.
+
+The observation's page and the preview of a deletion show this.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ from claude_mem.text import shorten
 
 EVENT_TEXT, PROMPT_TEXT, MOST_EVENTS = 300, 2_000, 50
 MOST_COPIES = 20
-SAME = 0.5  # so much of its words in one place, and the place tells about the same
+SAME = 0.5  # a row that shares at least this part of the words counts as a copy
 _DECODE: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 _WORD = re.compile(r"\w{3,}")
 _SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
 
 
-# --- where it comes from ---------------------------------------------------------------------------------------------
+# --- origin ----------------------------------------------------------------------------------------------------------
 
 
 def origin(conn: Connection, row_id: int) -> Row:
-    """Its project, session, turn and prompt, and the events that its facts were taken from."""
+    """Return the observation's project, session, turn and prompt, and the events its facts come from."""
     row = one(
         conn,
         """
@@ -44,7 +46,7 @@ def origin(conn: Connection, row_id: int) -> Row:
         "turn": {"id": row["turn_id"], "number": row["number"]} if row["turn_id"] else None,
         "prompt": {"id": row["prompt_id"], "text": shorten(row["text"], PROMPT_TEXT)} if row["prompt_id"] else None,
         "events": _events(conn, list(dict.fromkeys(seqs))[:MOST_EVENTS], root=row["root"]),
-        "events_gone": row["events_gone"] or 0,  # past keeping
+        "events_gone": row["events_gone"] or 0,  # purged
     }
 
 
@@ -58,10 +60,10 @@ def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
 
 
 def _event_line(raw: str, root: str) -> Row:
-    """What an event says, in one line; files as they are called within the project."""
+    """Return an event in one line, with file paths relative to the project's root."""
     try:
         body = _DECODE.decode(raw)
-    except msgspec.MsgspecError:  # of another version
+    except msgspec.MsgspecError:  # written by another version
         return {"tool": None, "failed": False, "text": ""}
     if isinstance(body, ToolUsed):
         return {
@@ -79,18 +81,18 @@ def _relative_to_root(text: str, root: str) -> str:
 
 
 def _main_argument(tool: ToolUsed) -> str:
-    """The one thing that tells most about a call."""
+    """Return the most telling argument of a tool call."""
     for name in ("command", "file_path", "notebook_path", "path", "pattern", "query", "url", "prompt", "input"):
         if isinstance(argument := tool.input.get(name), str) and argument.strip():
             return argument
     return next((argument for argument in tool.input.values() if isinstance(argument, str)), "")
 
 
-# --- what lies near it -----------------------------------------------------------------------------------------------
+# --- related observations --------------------------------------------------------------------------------------------
 
 
 def sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
-    """Observations of the project about the same files, those with most of them in common first."""
+    """Return observations of the project about the same files, those that share the most files first."""
     shared_rows = rows(
         conn,
         """
@@ -106,11 +108,11 @@ def sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
     return get_many(conn, [row["id"] for row in shared_rows])
 
 
-# --- where its words are ---------------------------------------------------------------------------------------------
+# --- copies ----------------------------------------------------------------------------------------------------------
 
 
 def index_entries(conn: Connection, row_id: int) -> Row:
-    """What makes it findable, and goes with it."""
+    """Count the index rows of an observation, which are removed together with it."""
     document = one(conn, "select id from documents where kind = 'observation' and row_id = ?", (row_id,))
     document_id = document["id"] if document else 0
     counts = {
@@ -121,7 +123,10 @@ def index_entries(conn: Connection, row_id: int) -> Row:
 
 
 def copies(conn: Connection, row: Row, *, turn_id: int | None, exclude_ids: list[int]) -> list[Row]:
-    """Rows of its turn that stay, with how many of its words each of them has too; those with the most first."""
+    """Return the rows of the observation's turn that would stay after its deletion, most similar first.
+
+    Only rows that share at least half of the observation's words are returned, with the number of shared words.
+    """
     own_words = _words(" ".join([row["title"] or "", row["subtitle"] or "", row["narrative"] or "", *row["facts"]]))
     if turn_id is None or not own_words:
         return []
@@ -169,6 +174,6 @@ def project_of(conn: Connection, row_id: int) -> int:
 
 
 def kept(conn: Connection, row_id: int) -> Row | None:
-    """The content of one that was forgotten, while it can be undone."""
+    """Return the content of a deleted observation, while the deletion can be undone."""
     content = value(conn, "select content from attic where observation_id = ?", (row_id,))
     return None if content is None else loaded(msgspec.json.decode(content))

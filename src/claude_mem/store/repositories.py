@@ -1,4 +1,4 @@
-"""Git folders as they were last seen: which were moved, which were replaced by others, which share a first commit."""
+"""Git directories as they were last seen: which were moved or replaced, and which share a remote or first commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _SUBMODULE = re.compile(r"(.+?\.git)/(?:worktrees/[^/]+/)?modules/")
 
 
 def note(conn: Connection, repository: Repository, project_id: int) -> None:
-    """Remember a git folder as it is now. What its files no longer say, because a log has expired, stays known."""
+    """Record a git directory as it is now.
+
+    A first commit that its files no longer show, because a reflog expired, is kept.
+    """
     conn.execute(
         """
         insert into repositories (git_dir, project_id, made, root_commit, remote) values (?1, ?2, ?3, ?4, ?5)
@@ -27,8 +30,11 @@ def note(conn: Connection, repository: Repository, project_id: int) -> None:
 
 
 def was_replaced(conn: Connection, repository: Repository) -> bool:
-    """Whether another repository lay at this path before. One that was restored from a backup has another inode but
-    the same time; one that was cloned again has another time but the same first commit."""
+    """Return whether another repository was at this path before.
+
+    A repository restored from a backup has another inode but the same creation time; one that was cloned again has
+    another time but the same first commit.
+    """
     previous = one(conn, "select made, root_commit from repositories where git_dir = ?", (repository.git_dir,))
     if previous is None:
         return False
@@ -43,7 +49,7 @@ def was_replaced(conn: Connection, repository: Repository) -> bool:
 
 
 def is_copy(conn: Connection, repository: Repository) -> bool:
-    """Whether the folder that this one seems to be still lies where it was last seen."""
+    """Return whether the directory that this one appears to be still exists where it was last seen."""
     candidates = rows(
         conn, "select git_dir from repositories where made = ? and git_dir != ?", (repository.made, repository.git_dir)
     )
@@ -51,7 +57,7 @@ def is_copy(conn: Connection, repository: Repository) -> bool:
 
 
 def left_behind(conn: Connection, repository: Repository, project_id: int) -> list[str]:
-    """Paths at which this git folder was seen and is no longer: it was moved."""
+    """Return paths where this git directory was seen before and no longer is, because it was moved."""
     if not repository.made:
         return []
     candidates = rows(
@@ -67,14 +73,13 @@ def drop(conn: Connection, git_dir: str) -> None:
 
 
 def is_seen(conn: Connection, project_id: int) -> bool:
-    """Whether any repository of a project is where it was last seen, as far as is known."""
+    """Return whether any repository of the project is still where it was last seen, as far as is known."""
     repository_rows = rows(conn, "select git_dir, made from repositories where project_id = ?", (project_id,))
     return any(git_files.is_at(Repository(row["git_dir"], row["made"], ""), row["git_dir"]) for row in repository_rows)
 
 
 def related(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
-    """Other projects that name the same remote, or whose history began with the same commit: `id`, `name`, `root`, and
-    what is the `same`."""
+    """Return other projects with the same remote or first commit: `id`, `name`, `root`, and what is the `same`."""
     return rows(
         conn,
         f"""
@@ -101,7 +106,10 @@ def related(conn: Connection, project_id: int, repository: Repository | None = N
 
 
 def has_sibling(conn: Connection, repository: Repository, project_id: int) -> bool:
-    """Whether a repository of this project lies in the same git folder: a submodule has one there for each worktree."""
+    """Return whether a repository of this project is in the same git directory.
+
+    A submodule has one git directory per worktree there.
+    """
     own_match = _SUBMODULE.match(repository.git_dir)
     repository_rows = (
         rows(conn, "select git_dir from repositories where project_id = ?", (project_id,)) if own_match else []

@@ -1,4 +1,4 @@
-"""Turns that an earlier version of the writer digested: which can be digested again, and which stay as they are."""
+"""Reprocessing: turns that an earlier version of the writer digested, and which of them can be digested again."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import NOBODYS, dump
 from claude_mem.text import clip_closing
 
-FEW = 50  # turns asked for at a time when nobody has asked
+FEW = 50  # turns enqueued at a time without a request from the user
 MOST_NAMED = 100
 
 PERSON, MODEL = "person", "model"
 
-# Only what was made before is made again: of a turn without a summary someone wanted no memory, or has forgotten it.
+# Only existing memory is reprocessed: a turn without a summary was dropped or deleted by a person.
 _BEHIND = f"""t.writer < {WRITER} and t.digested_at is not null and not t.private
     and exists (select 1 from session_summaries y where y.turn_id = t.id)"""
-_OUTDATED = f"{_BEHIND} and t.writer > -{WRITER}"  # without those of which the present writer found nothing left
+_OUTDATED = f"{_BEHIND} and t.writer > -{WRITER}"  # not those for which the current writer found no source
 _HAS_EVENTS = "not t.events_gone and exists (select 1 from events e where e.turn_id = t.id)"
 _DEAD_JOB_TURNS = "select cast(subject as integer) from jobs where kind = :kind and dead"
 _SUBJECTS = (
     "select t.id || '.' || coalesce((select max(seq) from events where turn_id = t.id), 0) as subject from turns t"
 )
-# Whatever a person or, at their word, an agent did to an observation is in its history; what was imported has none.
+# Changes by a person, or by an agent on request, are in the history; imported observations have no history, so the
+# columns are checked too.
 _OWNED_BY_USER = """(
     exists (select 1 from session_summaries y where y.turn_id = t.id and y.verdict != '')
     or exists (select 1 from observations o where o.turn_id = t.id
@@ -34,8 +35,8 @@ _OWNED_BY_USER = """(
 _WRITTEN_BY_MODEL = """(
     exists (select 1 from observations o where o.turn_id = t.id and o.provider not in ('local', 'user'))
     or exists (select 1 from session_summaries y where y.turn_id = t.id and y.provider != 'local'))"""
-# The file that may still tell of a turn. Not of one in which something came from outside: a subagent may have read it,
-# and what subagents did is in other files.
+# The transcript that may still contain a turn. It must not be used for a turn with external content: a subagent may
+# have read that, and the transcripts of subagents are other files.
 _TRANSCRIPT = """coalesce(nullif(s.transcript_path, ''),
     (select f.path from backfill_files f where f.session_id = s.id order by f.id desc limit 1), '')"""
 _MAY_READ_TRANSCRIPT = """(t.prompt_id is not null and exists (
@@ -44,7 +45,7 @@ _MAY_READ_TRANSCRIPT = """(t.prompt_id is not null and exists (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A session's transcript."""
+    """The transcript of a session."""
 
     path: str
     host: str
@@ -54,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which turns: of these projects (None: of all), and that ended after this time."""
+    """Which turns to reprocess: those of these projects (None: all) that ended at or after `since`."""
 
     project_ids: tuple[int, ...] | None = None
     since: int | None = None
@@ -73,12 +74,12 @@ def _filter_sql(turn_filter: Wanted, condition: str = _OUTDATED) -> tuple[str, R
     return " and ".join(parts), {"projects": dump(turn_filter.project_ids or ()), "since": turn_filter.since}
 
 
-# --- which and how many ----------------------------------------------------------------------------------------------
+# --- selecting -------------------------------------------------------------------------------------------------------
 
 
 def counts(conn: Connection, turn_filter: Wanted = ALL) -> Row:
-    """How many turns can be rewritten from their events, and how many stay as they are: because they are a person's or
-    a model's, or for lack of events."""
+    """Count the turns that can be reprocessed from their events, and those that stay unchanged because a person or a
+    model owns their text or because their events were purged."""
     where, params = _filter_sql(turn_filter, _BEHIND)
     turn_counts = one(
         conn,
@@ -99,7 +100,7 @@ def counts(conn: Connection, turn_filter: Wanted = ALL) -> Row:
 
 
 def sources(conn: Connection, turn_filter: Wanted = ALL) -> list[tuple[Source, int]]:
-    """Transcripts that may tell of turns whose events are gone, each with how many turns that are."""
+    """Return transcripts that may contain turns whose events were purged, each with the number of such turns."""
     where, params = _filter_sql(turn_filter)
     session_rows = rows(
         conn,
@@ -118,7 +119,7 @@ def sources(conn: Connection, turn_filter: Wanted = ALL) -> list[tuple[Source, i
 
 
 def source(conn: Connection, turn_id: int) -> tuple[Source, str] | None:
-    """The transcript that may tell of a turn whose events are gone, and the turn's prompt id in it."""
+    """Return the transcript that may contain a turn whose events were purged, and the turn's prompt id in it."""
     row = one(
         conn,
         f"""
@@ -133,19 +134,19 @@ def source(conn: Connection, turn_id: int) -> tuple[Source, str] | None:
 
 
 def is_any(conn: Connection) -> bool:
-    """Whether there is a turn that the present writer has not looked at."""
+    """Return whether any turn is left that the current writer has not processed."""
     return bool(value(conn, f"select 1 from turns t where {_OUTDATED} limit 1"))
 
 
 def left(conn: Connection, turn_filter: Wanted = ALL) -> int:
-    """How many turns are still to be looked at; not those that were given up."""
+    """Count the turns still to be processed, without those whose job is a dead letter."""
     where, params = _filter_sql(turn_filter)
     sql = f"select count(*) from turns t where {where} and t.id not in ({_DEAD_JOB_TURNS})"
     return int(value(conn, sql, {**params, "kind": jobs.REWRITE}))
 
 
 def progress(conn: Connection, turn_filter: Wanted = ALL) -> Row:
-    """How many turns are still to be looked at, and which were given up and why."""
+    """Return how many turns are still to be processed, and which failed and why."""
     where, params = _filter_sql(turn_filter)
     failed = rows(
         conn,
@@ -158,11 +159,11 @@ def progress(conn: Connection, turn_filter: Wanted = ALL) -> Row:
     return {"left": left(conn, turn_filter), "failed": failed}
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- enqueueing ------------------------------------------------------------------------------------------------------
 
 
 def ask(conn: Connection, turn_filter: Wanted, *, now: int) -> int:
-    """Have all of these digested again, those that failed before too; return how many jobs that makes."""
+    """Enqueue all these turns for reprocessing, including those that failed before. Return the number of jobs."""
     where, params = _filter_sql(turn_filter)
     conn.execute(
         "update jobs set dead = 0, attempts = 0, due_at = :now, error = null where dead and kind = :kind",
@@ -175,7 +176,7 @@ def ask(conn: Connection, turn_filter: Wanted, *, now: int) -> int:
 
 
 def ask_few(conn: Connection, *, now: int) -> int:
-    """Have the next few digested again, unless some are under way; return how many. Those given up are left alone."""
+    """Enqueue the next few turns unless some are queued already. Return how many. Dead letters are left alone."""
     if jobs.count(conn, jobs.REWRITE):
         return 0
     subject_rows = rows(
@@ -192,7 +193,7 @@ def ask_few(conn: Connection, *, now: int) -> int:
 
 
 def owner(conn: Connection, turn_id: int) -> str:
-    """Whose words are kept of a turn: a person's, a model's, or (empty) the local writer's."""
+    """Return whose words a turn's memory has: `PERSON`, `MODEL`, or empty for the local writer."""
     owners = one(
         conn,
         f"select {_OWNED_BY_USER} as persons, {_WRITTEN_BY_MODEL} as models from turns t where t.id = ?",
@@ -204,19 +205,21 @@ def owner(conn: Connection, turn_id: int) -> str:
 
 
 def settle(conn: Connection, turn_id: int, *, has_source: bool = True) -> None:
-    """The turn has what the present writer can give it, or (not `found`) there is nothing left to write from. When it
-    was digested stays: its events are kept no longer."""
+    """Mark the turn as processed by the current writer; without `has_source`, as having nothing left to write from.
+
+    `digested_at` stays unchanged, so that the events are not kept longer.
+    """
     conn.execute("update turns set writer = ? where id = ?", (WRITER if has_source else -WRITER, turn_id))
 
 
 def is_bare(conn: Connection, turn_id: int) -> bool:
-    """Whether a turn that may be kept has no events."""
+    """Return whether a turn that is not private has no events."""
     no_events = "not exists (select 1 from events where turn_id = t.id)"
     return bool(value(conn, f"select 1 from turns t where t.id = ? and not t.private and {no_events}", (turn_id,)))
 
 
 def add_ending(conn: Connection, turn_id: int, *, closing: str, closing_trust: str, outcome: str) -> None:
-    """Add the closing message to a summary that has none, and leave its words as they are."""
+    """Add closing message and outcome to a summary that has none, without changing its other fields."""
     conn.execute(
         "update session_summaries set closing = ?, closing_trust = ?, outcome = ?"
         " where turn_id = ? and closing = '' and verdict = ''",
@@ -225,8 +228,8 @@ def add_ending(conn: Connection, turn_id: int, *, closing: str, closing_trust: s
 
 
 def take_over(conn: Connection, turn_id: int, drafts: Sequence[Draft]) -> None:
-    """Give observations that a new digest makes the rows of those that it no longer makes, so that their IDs, which
-    were told and linked, still lead somewhere: the row of the same commit, else the first."""
+    """Give new drafts the rows of observations that the digest no longer produces, so that ids which were injected or
+    linked stay valid: the row of the same commit, otherwise the first."""
     draft_keys = {draft.key for draft in drafts}
     existing_keys = {row["key"] for row in rows(conn, "select key from observations where turn_id = ?", (turn_id,))}
     query = f"select id, key, commit_id, trust from observations where turn_id = ? and {NOBODYS} and not pinned"

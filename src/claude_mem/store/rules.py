@@ -1,8 +1,8 @@
-"""Standing rules: which of a project's stand, and which later one took the place of an earlier one.
+"""Rules: which rules of a project are current, and which later rule superseded an earlier one.
 
-The link (`observations.superseded_by`) follows from the rules that may be shown, in the order they were stated. It is
-made again, in the same transaction, whenever one of them is stated, corrected, judged, forgotten or brought back; so
-forgetting a rule brings back the one it had superseded.
+The link (`observations.superseded_by`) follows from the injectable rules in the order they were stated. It is computed
+again, in the same transaction, whenever a rule is added, edited, judged, deleted or restored. Deleting a rule therefore
+makes the rule it superseded current again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RULES = f"o.project_id = ? and o.type = '{Type.RULE}' and not o.forgotten"
 
 
 def current(conn: Connection, project_ids: list[int]) -> list[Row]:
-    """Return the rules that stand and may be shown unasked, the latest first: id, title, trust and time."""
+    """Return the current injectable rules, the latest first: id, title, trust and time."""
     rule_rows: list[Row] = []
     for project_id in project_ids:
         rule_rows += rows(
@@ -32,7 +32,8 @@ def current(conn: Connection, project_ids: list[int]) -> list[Row]:
 
 
 def is_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
-    """Return whether the same words stand as a rule already, by another turn or by hand; or were judged to be wrong."""
+    """Return whether the same words are already a current rule (of another turn or saved by hand) or were judged
+    wrong."""
     rule_rows = rows(
         conn,
         f"""
@@ -47,13 +48,13 @@ def is_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
 
 
 def of_turn(conn: Connection, turn_id: int) -> bool:
-    """Return whether a turn has stated a rule."""
+    """Return whether the turn stated a rule."""
     sql = f"select 1 from observations where turn_id = ? and type = '{Type.RULE}'"
     return bool(value(conn, sql, (turn_id,)))
 
 
 def touches(conn: Connection, row_id: int) -> bool:
-    """Return whether an observation is a rule, or was one that links depend on."""
+    """Return whether an observation is a rule, or a link depends on it."""
     sql = f"""
         select 1 from observations where id = ?1 and (type = '{Type.RULE}' or superseded_by is not null)
         union all select 1 from observations where superseded_by = ?1
@@ -62,13 +63,13 @@ def touches(conn: Connection, row_id: int) -> bool:
 
 
 def link_project_of(conn: Connection, row_id: int) -> None:
-    """Link the rules of an observation's project again."""
+    """Link the rules of the observation's project again."""
     if project_id := value(conn, "select project_id from observations where id = ?", (row_id,)):
         link(conn, int(project_id))
 
 
 def link(conn: Connection, project_id: int) -> None:
-    """Note for each rule of a project which later one has taken its place, and forget what was noted before."""
+    """Store for each rule of a project which later rule superseded it, replacing the previous links."""
     rule_rows = rows(
         conn,
         f"select o.id, o.title from observations o where {_RULES} and {TELLABLE} order by o.created_at, o.id",

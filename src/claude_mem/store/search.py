@@ -1,7 +1,7 @@
-"""What can be found, and the rankings by which it is found: by words, and by the exact things code work leaves.
+"""The search index, and the rankings it answers with: by words, and by exact signals such as files, errors and commits.
 
-`stale` holds what has to be indexed (again); triggers fill it. An arm returns scored documents and decides nothing:
-how the arms are weighed against each other is `pipeline/recall.py`'s business.
+The table `stale` is the index queue; triggers fill it. Each ranking function returns scored documents and decides
+nothing: `pipeline/recall.py` weighs the rankings against each other.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import TELLABLE
 
-PASSAGES = 1_000  # at most so many a document; see the table
+PASSAGES = 1_000  # most passages per document: a passage's id is its document's id times this, plus its part
 KINDS = ("observation", "summary", "prompt", "turn")
-# title, body, hints, around. Neighbours count, but less than what was said here.
+# BM25 weights of title, body, hints and around. The text around a passage counts least.
 WEIGHTS = "1.5, 1.0, 0.5, 0.3"
-# So many matches are scored at most, the rarest words first: common words tell little and cost the most. What is only
-# looked at because it is out of scope costs less.
+# Limits per query, the rarest words first: common words say little and cost the most. Passages that are read only to
+# find that they are out of scope cost less than those that are scored.
 MOST_MATCHES, MOST_SCANNED = 4_000, 16_000
 MOST_WORDS = 24
 
@@ -36,7 +36,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Something that can be found, before it has a row."""
+    """A searchable item, before it has a row."""
 
     kind: str
     row_id: int
@@ -46,13 +46,13 @@ class Document:
     created_at: int
     passages: tuple[Passage, ...]
     around: str
-    signals: tuple[tuple[str, str, int], ...] = ()  # kind, value, how often
-    trust: str = ""  # of a turn that may not be told unasked
+    signals: tuple[tuple[str, str, int], ...] = ()  # kind, value, count
+    trust: str = ""  # set for a turn that must not be injected without approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Where to look. Empty means everywhere."""
+    """Which documents to search. An empty field means no restriction."""
 
     project_ids: tuple[int, ...] | None = None
     kinds: tuple[str, ...] = ()
@@ -62,45 +62,50 @@ class Filter:
     since: int | None = None
     until: int | None = None
     host: str = ""
-    session: str = ""  # the host's id of it
-    but_session: int = 0  # by its row: what a session did itself, it knows
-    unasked: bool = False  # only what may be told without being asked for
+    session: str = ""  # the agent's own session id
+    but_session: int = 0  # row id of a session to exclude: a session knows what it did itself
+    unasked: bool = False  # only what may be injected without being asked for
 
     @property
     def only_projects(self) -> bool:
-        """Is a project all that is asked for? Then the matrix can tell by itself what is in scope. (One session less
-        makes no difference to it: whoever asks leaves that out of what comes back.)"""
+        """Whether projects are the only restriction, so that the matrix can apply the filter itself.
+
+        Excluding a session does not matter here: the caller removes its documents from the result.
+        """
         return self == Filter(project_ids=self.project_ids, but_session=self.but_session, unasked=self.unasked)
 
 
 @dataclass(slots=True)
 class Match:
-    """A passage that has some of the words. Its group is its turn or, without one, itself; its thread the session."""
+    """A passage that contains some of the words.
+
+    Its group is its turn (or itself if it has none), its thread is its session.
+    """
 
     score: float
     group: int
     thread: int
-    terms: int  # which of them, a bit each
+    terms: int  # bit mask: bit n is set if the passage contains word n
 
 
 @dataclass(slots=True)
 class WordScores:
-    """Of every passage in scope that has any of the words: how well it fits."""
+    """The score of each passage in scope that contains any of the words."""
 
     matches: dict[int, Match] = field(default_factory=dict)
     terms: list[str] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)  # how much each word tells
+    weights: list[float] = field(default_factory=list)  # BM25 weight of each word
 
     def named(self, bits: int) -> list[str]:
         return [term for number, term in enumerate(self.terms) if bits >> number & 1]
 
     def weight(self, bits: int) -> float:
-        """The share of what was asked that these words are."""
+        """Return the share of the query's total weight that these words carry."""
         matched_weight = sum(weight for number, weight in enumerate(self.weights) if bits >> number & 1)
         return matched_weight / (sum(self.weights) or 1.0)
 
     def by_group(self) -> dict[int, float]:
-        """Of each group its best passage's score."""
+        """Return the score of the best passage of each group."""
         best: dict[int, float] = {}
         for match in self.matches.values():
             if match.score > best.get(match.group, 0.0):
@@ -108,11 +113,11 @@ class WordScores:
         return best
 
 
-# --- keeping the index in step ---------------------------------------------------------------------------------------
+# --- the index -------------------------------------------------------------------------------------------------------
 
 
 def stale(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
-    """What has to be indexed, newest first. A turn that still goes on is left until it is over."""
+    """Return what has to be indexed, newest first. A turn that is still open is skipped until it closes."""
     queue_rows = rows(
         conn,
         """
@@ -133,8 +138,8 @@ def settled(conn: Connection, kind: str, row_id: int) -> None:
 
 
 def all_stale(conn: Connection) -> None:
-    """Make everything again: `reindex`."""
-    rebuild(conn)  # what is unchanged is not written again below
+    """Queue everything for indexing (`claude-mem reindex`)."""
+    rebuild(conn)  # needed because `put` does not write unchanged passages
     conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
     conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
     conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
@@ -142,7 +147,10 @@ def all_stale(conn: Connection) -> None:
 
 
 def put(conn: Connection, document: Document) -> int:
-    """Add or replace; what has not changed is not touched, so that its vectors stay good."""
+    """Add or replace a document and return its id.
+
+    Unchanged passages are not written, so that their vectors stay valid.
+    """
     row = one(
         conn,
         """
@@ -189,14 +197,14 @@ def put(conn: Connection, document: Document) -> int:
         ],
     )
     _put_signals(conn, document_id, document.signals)
-    if document.kind == "turn":  # it says all that its prompt says: two vectors of the same would only crowd others out
+    if document.kind == "turn":  # a turn contains its prompt: a second vector of the same text would crowd out others
         own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
         conn.execute(f"delete from vectors where document_id in ({own_prompt})", (document.turn_id,))
     return document_id
 
 
 def _put_signals(conn: Connection, document_id: int, signals: tuple[tuple[str, str, int], ...]) -> None:
-    """What it is known by already stays: files are counted whenever one comes or goes."""
+    """Replace the document's signals. Unchanged rows stay: triggers count files on every insert and delete."""
     conn.execute(
         "delete from signals where document_id = ?"
         " and (kind, value) not in (select value ->> 0, value ->> 1 from json_each(?))",
@@ -214,7 +222,7 @@ def remove(conn: Connection, kind: str, row_id: int) -> None:
 
 
 def around_of_turn(conn: Connection, turn_id: int, around: str) -> None:
-    """What stands around a turn has changed; its observations have the turn's own prompt around them."""
+    """Set the surrounding text of a turn's documents. Observations are excluded: theirs is the turn's own prompt."""
     conn.execute(
         """
         update passages set around = ?1
@@ -225,6 +233,7 @@ def around_of_turn(conn: Connection, turn_id: int, around: str) -> None:
 
 
 def around_of_saved(conn: Connection, row_id: int, around: str) -> None:
+    """Set the surrounding text of an observation that was saved by hand."""
     conn.execute(
         """
         update passages set around = ?1
@@ -235,19 +244,20 @@ def around_of_saved(conn: Connection, row_id: int, around: str) -> None:
 
 
 def rebuild(conn: Connection) -> None:
-    """The index of words, from the texts."""
+    """Rebuild the FTS index from the passages."""
     conn.execute("insert into words (words) values ('rebuild')")
 
 
 def check(conn: Connection) -> None:
-    """Raises if the index does not say what the texts say."""
+    """Raise if the FTS index does not match the passages."""
     conn.execute("insert into words (words, rank) values ('integrity-check', 1)")
 
 
-# --- the sources documents are made of -------------------------------------------------------------------------------
+# --- sources of documents --------------------------------------------------------------------------------------------
 
 
 def source(conn: Connection, kind: str, row_id: int) -> Row | None:
+    """Return the row a document is made from, or None if it must not be indexed."""
     return one(conn, _SOURCES[kind], (row_id,))
 
 
@@ -270,7 +280,10 @@ _SOURCES = {
 
 
 def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
-    """The turns just before and after: id, prompt, last words. Where events are past keeping, the index has these."""
+    """Return id, prompt and last message of the turns directly before and after.
+
+    If their events were purged, the message comes from the index.
+    """
     neighbours = rows(
         conn,
         """
@@ -288,7 +301,7 @@ def said_near(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
 
 
 def saved_near(conn: Connection, row: Row) -> list[Row]:
-    """What a person saved just before and after this."""
+    """Return the observations saved by hand directly before and after this one, within ten minutes."""
     neighbours = []
     for sign, order in (("<", "desc"), (">", "asc")):
         neighbours += rows(
@@ -307,7 +320,7 @@ def saved_near(conn: Connection, row: Row) -> list[Row]:
 
 
 def _filter_sql(search_filter: Filter) -> tuple[str, dict[str, Any]]:
-    """Conditions on `documents d`, and their values."""
+    """Return conditions on `documents d`, and their parameters."""
     parts: list[str] = []
     values: dict[str, Any] = {}
 
@@ -354,6 +367,7 @@ _ABOUT_FILES = """
 
 
 def in_scope(conn: Connection, search_filter: Filter) -> list[int]:
+    """Return the ids of all documents that the filter covers."""
     where, values = _filter_sql(search_filter)
     return [
         document_id
@@ -362,17 +376,21 @@ def in_scope(conn: Connection, search_filter: Filter) -> list[int]:
 
 
 def size(conn: Connection, search_filter: Filter) -> int:
-    """About: a session more or less does not change how rare a word is, and without it the index alone counts."""
+    """Return how many documents are in scope.
+
+    The excluded session is counted: it hardly changes how rare a word is, and without that condition the index alone
+    can count.
+    """
     where, values = _filter_sql(replace(search_filter, but_session=0))
     return int(value(conn, f"select count(*) from documents d where true {where}", values))
 
 
-# --- arms ------------------------------------------------------------------------------------------------------------
+# --- rankings --------------------------------------------------------------------------------------------------------
 
 
 def by_words(conn: Connection, terms: Sequence[str], search_filter: Filter) -> WordScores:
-    """BM25 with each word's weight counted in scope: a name that is everywhere in this project tells nothing here,
-    however rare it is in the others."""
+    """Score passages by BM25 with word weights computed within the scope: a name that is everywhere in this project
+    carries no information here, however rare it is in other projects."""
     scores = WordScores()
     total = _count_indexed_passages(conn)
     scope_size = total if search_filter == Filter() else size(conn, search_filter)
@@ -383,7 +401,7 @@ def by_words(conn: Connection, terms: Sequence[str], search_filter: Filter) -> W
         ):
             break
         scans_left -= count
-        # SQLite multiplies by the word's weight over all projects: take that out, put the one in scope in.
+        # SQLite multiplies by the word's weight over all projects; `_add_scores` replaces it by the weight in scope.
         global_weight = max(math.log((total - count + 0.5) / (count + 0.5)), 1e-6) if count < total else 1e-6
         matches = _match_term(conn, term, search_filter)
         _add_scores(scores, term, matches, global_weight=global_weight, scope_size=scope_size)
@@ -392,7 +410,7 @@ def by_words(conn: Connection, terms: Sequence[str], search_filter: Filter) -> W
 
 
 def _count_indexed_passages(conn: Connection) -> int:
-    """How many passages there are, from the index's own record: counting them would take milliseconds."""
+    """Return the number of passages from the FTS index's own record; counting rows would take milliseconds."""
     block = value(conn, "select block from words_data where id = 1")
     number = 0
     for byte in block or b"":
@@ -408,7 +426,7 @@ def _rarest_terms(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int
 
 
 def _count_passages_with(conn: Connection, term: str) -> int:
-    """How many passages have it, counted no further than matters."""
+    """Count the passages that contain the term, up to `MOST_SCANNED` + 1."""
     limited_sql = "select 1 from words where words match ? limit ?"
     return int(value(conn, f"select count(*) from ({limited_sql})", (_quote_term(term), MOST_SCANNED + 1)))
 
@@ -446,7 +464,7 @@ def _add_scores(
 
 
 def by_signal(conn: Connection, search_filter: Filter, *, kinds: Sequence[str], values: Iterable[str]) -> list[Row]:
-    """Documents with exactly this file, error, command, commit or branch. A file may be named by its end."""
+    """Return documents that have exactly one of these files, errors, commands, commits or branches."""
     where, params = _filter_sql(search_filter)
     return rows(
         conn,
@@ -462,8 +480,10 @@ def by_signal(conn: Connection, search_filter: Filter, *, kinds: Sequence[str], 
 
 
 def paths_like(conn: Connection, suffixes: Sequence[str]) -> list[str]:
-    """Known files that are named by these ends: `jwt.py` names `src/auth/jwt.py`. By their bare names, which are
-    signals of their own: looking at the end of every path would take all of them."""
+    """Return known files with these path suffixes: `jwt.py` matches `src/auth/jwt.py`.
+
+    Looked up by bare file name, which is a signal of its own; comparing suffixes would scan every path.
+    """
     path_rows = rows(
         conn,
         """
@@ -478,6 +498,7 @@ def paths_like(conn: Connection, suffixes: Sequence[str]) -> list[str]:
 
 
 def commits_like(conn: Connection, prefixes: Sequence[str]) -> list[str]:
+    """Return known commit ids with these prefixes."""
     commit_ids: list[str] = []
     for prefix in prefixes:
         range_sql = "select distinct value from signals where kind = 'commit' and value >= ? and value < ? limit 20"
@@ -488,7 +509,10 @@ def commits_like(conn: Connection, prefixes: Sequence[str]) -> list[str]:
 def newest(
     conn: Connection, search_filter: Filter, *, limit: int, offset: int, oldest_first: bool = False
 ) -> list[int]:
-    """Without a question: what there is, by date. A turn's text is only a way to find what it left."""
+    """Return document ids by date, for a listing without a query.
+
+    Turns are left out unless requested: their text only serves to find what they produced.
+    """
     where, values = _filter_sql(search_filter)
     order = "asc" if oldest_first else "desc"
     without_turns = "" if search_filter.kinds else " and d.kind != 'turn'"
@@ -502,7 +526,7 @@ def newest(
 
 
 def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
-    """What a hit says of itself, by document."""
+    """Return what a hit displays, by document id."""
     hits = rows(
         conn,
         """
@@ -528,7 +552,7 @@ def show(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
 
 
 def trusts(conn: Connection, turn_id: int) -> list[str]:
-    """Of all that was made of a turn."""
+    """Return the trust levels of all observations and summaries of a turn."""
     query = (
         "select trust from observations where turn_id = ?1 union select trust from session_summaries where turn_id = ?1"
     )
@@ -536,7 +560,10 @@ def trusts(conn: Connection, turn_id: int) -> list[str]:
 
 
 def completed(conn: Connection, text: str) -> str:
-    """A question that is still being typed: its last word as the words that begin so, or without it if none does."""
+    """Complete a query that is still being typed.
+
+    The last word is replaced by up to three indexed words that start with it, or removed if there are none.
+    """
     match = re.search(r"(?<![^\W_])[^\W_]++$", text)
     if not match or _has_word(conn, match[0]):
         return text
@@ -555,7 +582,7 @@ def _has_word(conn: Connection, word: str) -> bool:
 
 
 def siblings(conn: Connection, groups: Sequence[int], search_filter: Filter) -> dict[int, list[tuple[int, str]]]:
-    """Everything of these turns that is in scope: by turn, the documents and their kinds."""
+    """Return all documents of these turns that are in scope: by turn, their ids and kinds."""
     where, values = _filter_sql(search_filter)
     document_rows = _fetch_tuples(
         conn,
@@ -572,7 +599,7 @@ def siblings(conn: Connection, groups: Sequence[int], search_filter: Filter) -> 
 
 
 def touched(conn: Connection, search_filter: Filter, *, most_turns: int) -> list[Row]:
-    """Which of the newest turns touched which files, oldest first: what tells where work will go."""
+    """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
     where, values = _filter_sql(search_filter)
     return rows(
         conn,
@@ -590,10 +617,10 @@ def touched(conn: Connection, search_filter: Filter, *, most_turns: int) -> list
 
 
 def without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
-    """Passages that have no vector of this model, newest first.
+    """Return passages that have no vector of this model, newest first.
 
-    A turn's text says what its prompt and its summary say, and its observations say the rest: these two kinds are
-    enough. A prompt alone is embedded where there is no more to its turn.
+    Turns and observations are enough: a turn's text contains its prompt and its summary, and its observations say the
+    rest. A prompt is embedded only if its turn has no document.
     """
     return rows(
         conn,
@@ -622,12 +649,12 @@ def put_vector(conn: Connection, document_id: int, part: int, *, model: str, has
 
 
 def take_gone(conn: Connection) -> list[int]:
-    """Documents whose vectors were deleted since this was last asked."""
+    """Return, and clear, the documents whose vectors were deleted since the last call."""
     return [row["document_id"] for row in rows(conn, "delete from vectors_gone returning document_id")]
 
 
 def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
-    """document, part, project, turn, session, created_at, length of the text, vector; page by page."""
+    """Return a page of vectors: document, part, project, turn, session, created_at, length of the text, vector."""
     return _fetch_tuples(
         conn,
         """
@@ -641,7 +668,7 @@ def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit:
 
 
 def counts(conn: Connection, model: str) -> Row:
-    """How far the index is."""
+    """Return how complete the index is."""
     return {
         "documents": value(conn, "select count(*) from documents"),
         "stale": value(conn, "select count(*) from stale"),
@@ -653,12 +680,12 @@ def counts(conn: Connection, model: str) -> Row:
 
 
 def _quote_term(term: str) -> str:
-    """A word, never syntax."""
+    """Quote a term so that FTS5 never reads it as query syntax."""
     return '"' + term.replace('"', "") + '"'
 
 
 def _fetch_tuples(conn: Connection, sql: str, params: Any) -> list[tuple[Any, ...]]:
-    """Rows as tuples: with thousands of them, a dict each would be most of the time."""
+    """Return rows as tuples: with thousands of rows, creating a dict for each would take most of the time."""
     cursor = conn.cursor()
     cursor.row_trace = None
     return list(cursor.execute(sql, params))

@@ -1,4 +1,4 @@
-"""Sessions of the hosts. The same `content_session_id` always is the same row."""
+"""Sessions of the agents. One agent session (`host`, `content_session_id`) is always one row."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _COLUMNS = (
 
 
 def find(conn: Connection, host: str, content_session_id: str) -> Session | None:
+    """Return the session with the agent's own id, or None."""
     row = one(
         conn,
         f"select {_COLUMNS} from sdk_sessions where host = ? and content_session_id = ?",
@@ -24,6 +25,7 @@ def find(conn: Connection, host: str, content_session_id: str) -> Session | None
 
 
 def get(conn: Connection, session_id: int) -> Session:
+    """Return the session by row id; raise `NotFound` if there is none."""
     row = one(conn, f"select {_COLUMNS} from sdk_sessions where id = ?", (session_id,))
     if row is None:
         raise NotFound(f"there is no session {session_id}", hint="create one with POST /api/sessions/init")
@@ -31,7 +33,7 @@ def get(conn: Connection, session_id: int) -> Session:
 
 
 def named(conn: Connection, name: str) -> int:
-    """A session by its number, or by the id its host gave it."""
+    """Return the row id of a session given its row id or the id its agent gave it."""
     row = one(
         conn,
         "select id from sdk_sessions where id = ? or content_session_id = ?"
@@ -39,12 +41,12 @@ def named(conn: Connection, name: str) -> int:
         (int(name) if name.isdigit() and name.isascii() and len(name) < 19 else -1, name, name),
     )
     if row is None:
-        raise NotFound(f"there is no session {name!r}", hint="`claude-mem list sessions` shows what there is")
+        raise NotFound(f"there is no session {name!r}", hint="run `claude-mem list sessions` to see the existing ones")
     return int(row["id"])
 
 
 def open_(conn: Connection, host: str, content_session_id: str, *, project_id: int, at: int, cwd: str = "") -> Session:
-    """The session, created at its first event."""
+    """Return the session, creating it at its first event."""
     conn.execute(
         """
         insert or ignore into sdk_sessions (host, content_session_id, project_id, cwd, started_at, last_event_at)
@@ -58,7 +60,10 @@ def open_(conn: Connection, host: str, content_session_id: str, *, project_id: i
 
 
 def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, host_pid: int | None) -> None:
-    """Something happened: it is not interrupted, whatever we thought. (Completed and failed stay until a prompt.)"""
+    """Record activity.
+
+    An interrupted session becomes active again; a completed or failed one stays so until the next prompt.
+    """
     conn.execute(
         """
         update sdk_sessions
@@ -73,7 +78,10 @@ def touch(conn: Connection, session_id: int, *, at: int, transcript_path: str, h
 
 
 def reach(conn: Connection, session_id: int, at: int, *, opened_by_us: bool) -> None:
-    """So far its transcript tells of it. That says nothing about one which may be running."""
+    """Advance the time of the last event to what the transcript shows.
+
+    A session that may still be running is left unchanged, because its transcript may lag behind.
+    """
     running = ("active",) if opened_by_us else ("active", "initialized")
     placeholders = ", ".join("?" * len(running))
     conn.execute(
@@ -84,7 +92,7 @@ def reach(conn: Connection, session_id: int, at: int, *, opened_by_us: bool) -> 
 
 
 def set_status(conn: Connection, session_id: int, status: Status, *, at: int | None = None) -> None:
-    """Set how the session stands. One that is over has not ended before it began, whatever the clock says."""
+    """Set the session's status. `ended_at` is never before `started_at`, whatever the clock says."""
     conn.execute(
         "update sdk_sessions set status = ?1, ended_at = iif(?2 is null, null, max(?2, started_at)) where id = ?3",
         (str(status), at, session_id),
@@ -92,7 +100,7 @@ def set_status(conn: Connection, session_id: int, status: Status, *, at: int | N
 
 
 def count_prompt(conn: Connection, session_id: int) -> int:
-    """The number of the next prompt."""
+    """Increment the prompt counter and return the new prompt's number."""
     row = one(
         conn,
         "update sdk_sessions set prompt_counter = prompt_counter + 1 where id = ? returning prompt_counter",
@@ -103,7 +111,7 @@ def count_prompt(conn: Connection, session_id: int) -> int:
 
 
 def note_first_prompt(conn: Connection, session_id: int, text: str, *, title: str) -> None:
-    """What the session set out to do is its title, and stays."""
+    """Store the first prompt and the title made from it. Later prompts change neither."""
     conn.execute(
         "update sdk_sessions set first_prompt = ?, title = ? where id = ? and first_prompt is null",
         (text, title, session_id),
@@ -111,7 +119,7 @@ def note_first_prompt(conn: Connection, session_id: int, text: str, *, title: st
 
 
 def set_subtitle(conn: Connection, session_id: int, subtitle: str, *, at: int) -> None:
-    """Where the session got to: what its newest turn did, in whatever order the turns are digested."""
+    """Set the subtitle to what the newest turn did, whatever the order in which turns are digested."""
     conn.execute(
         """
         update sdk_sessions set subtitle = ?1
@@ -126,12 +134,12 @@ def set_title(conn: Connection, session_id: int, title: str) -> None:
     conn.execute("update sdk_sessions set title = ? where id = ?", (title, session_id))
 
 
-# --- the compressor's own sessions -----------------------------------------------------------------------------------
+# --- memory sessions -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySession:
-    """A session that a model keeps of its own, about one session of a host."""
+    """A session that a model provider keeps about one agent session."""
 
     id: str
     session_id: int
@@ -143,7 +151,10 @@ class MemorySession:
 def capture(
     conn: Connection, session_id: int, memory_session_id: str, *, provider: str, runtime: str, now: int
 ) -> None:
-    """The model has told its session's id. It belongs to this session for good: no other one can claim it."""
+    """Record the id of the provider's session.
+
+    It belongs to this agent session permanently; no other one can claim it.
+    """
     conn.execute(
         "insert or ignore into memory_sessions (id, session_id, provider, runtime, created_at) values (?, ?, ?, ?, ?)",
         (memory_session_id, session_id, provider, runtime, now),
@@ -158,7 +169,7 @@ def capture(
 
 
 def memory(conn: Connection, session_id: int) -> MemorySession | None:
-    """The current one, if any has been captured."""
+    """Return the current memory session, or None."""
     row = one(
         conn,
         """
@@ -172,7 +183,7 @@ def memory(conn: Connection, session_id: int) -> MemorySession | None:
 
 
 def resumable(conn: Connection, runtime: str) -> list[str]:
-    """The memory sessions that may still be gone on with: of this runtime, and their session is not over."""
+    """Return the ids of memory sessions that can be continued: same runtime, and the agent session has not ended."""
     session_rows = rows(
         conn,
         """
@@ -189,14 +200,14 @@ def set_offset(conn: Connection, session_id: int, offset: int) -> None:
 
 
 def informed(conn: Connection, session_id: int, observation_id: int) -> None:
-    """This session has been told everything up to that observation."""
+    """Record that the session was given everything up to this observation."""
     conn.execute(
         "update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (observation_id, session_id)
     )
 
 
 def unfinished(conn: Connection) -> list[Session]:
-    """Sessions whose agent may still be at work, or died without a word."""
+    """Return sessions whose agent may still be running, or exited without reporting an end."""
     return [
         Session(**row)
         for row in rows(
@@ -229,7 +240,10 @@ _LIST_QUERY = """
 def listing(
     conn: Connection, *, limit: int, offset: int, project: str = "", project_id: int = 0, host: str = ""
 ) -> list[Row]:
-    """The one that was last at work first. Which ones is found first, and only these are counted out."""
+    """List sessions, the most recently active first.
+
+    The page is selected first; counts are computed only for its rows.
+    """
     filters = {
         "project_id in (select id from projects where name = :project)": project,
         "project_id = :project_id": project_id,
@@ -248,7 +262,10 @@ def listing(
 
 
 def show(conn: Connection, session_id: int) -> Row:
+    """Return a session with its counts; raise `NotFound` if there is none."""
     row = one(conn, f"{_LIST_QUERY} where s.id = ?", (session_id,))
     if row is None:
-        raise NotFound(f"there is no session {session_id}", hint="`claude-mem list sessions` shows what there is")
+        raise NotFound(
+            f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
+        )
     return row

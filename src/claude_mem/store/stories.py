@@ -1,4 +1,4 @@
-"""What a session's story is made of, read along indexes: a page of turns and what belongs to each."""
+"""Queries for the page of one session: a page of turns with everything that belongs to each. All run along indexes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from claude_mem.store import arrival
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.store.observations import loaded
 
-MOST_EVENTS = 1_000  # of one turn that are looked at: an agent may run for days on one prompt
-MOST_LISTED = 2_000  # turns in the list of all
+MOST_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
+MOST_LISTED = 2_000  # turns in the outline
 OUTLINE_CHARS = 80
-# What is shown of an observation beside others. A column that a database does not have is left out.
+# Columns of an observation in a list. A column that the database does not have is left out.
 _LISTED_COLUMNS = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
 _DECODE = msgspec.json.Decoder(Body)
 
 
 def header(conn: Connection, session_id: int) -> Row:
+    """Return the session with its counts and costs; raise `NotFound` if there is none."""
     row = one(
         conn,
         """
@@ -33,7 +34,9 @@ def header(conn: Connection, session_id: int) -> Row:
         (session_id,),
     )
     if row is None:
-        raise NotFound(f"there is no session {session_id}", hint="`claude-mem list sessions` shows what there is")
+        raise NotFound(
+            f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
+        )
     return {**row, **_usage(conn, session_id), "counts": _counts(conn, session_id)}
 
 
@@ -61,7 +64,7 @@ def _counts(conn: Connection, session_id: int) -> Row:
 
 
 def turns(conn: Connection, session_id: int) -> list[Row]:
-    """All of them, in the order in which they happened: one that was read back later has a late number."""
+    """Return all turns in chronological order. A turn that was read from a transcript later has a late number."""
     return rows(
         conn,
         """
@@ -73,7 +76,7 @@ def turns(conn: Connection, session_id: int) -> list[Row]:
 
 
 def outline(conn: Connection, session_id: int) -> list[Row]:
-    """Every turn in a line, for finding one's way."""
+    """Return one line per turn, for navigation."""
     return rows(
         conn,
         f"""
@@ -85,7 +88,7 @@ def outline(conn: Connection, session_id: int) -> list[Row]:
     )
 
 
-# --- of a few turns --------------------------------------------------------------------------------------------------
+# --- a page of turns -------------------------------------------------------------------------------------------------
 
 
 def prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
@@ -108,7 +111,7 @@ def summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
 
 def observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
     by_turn: defaultdict[int, list[Row]] = defaultdict(list)
-    for turn_id in turn_ids:  # along the index of keys, which begins with the turn
+    for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
         query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
         for row in rows(conn, query, (turn_id,)):
             by_turn[turn_id].append({name: row[name] for name in _LISTED_COLUMNS if name in row})
@@ -128,7 +131,7 @@ def spent(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
 
 
 def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int]]:
-    """A turn as evidence is gathered from it, and when each of its events was."""
+    """Return a turn as evidence for the writer, and the time of each of its events."""
     query = f"select {arrival.COLUMNS}, body from events where turn_id = ? order by seq limit ?"
     event_rows = arrival.in_order(rows(conn, query, (turn["id"], MOST_EVENTS)))
     readable = [(row, body) for row in event_rows if (body := _decode_body(row["body"])) is not None]
@@ -150,7 +153,7 @@ def load(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int
 
 
 def _decode_body(text: str) -> Body | None:
-    """One damaged event is not worth the story."""
+    """Decode an event, or return None: one damaged event must not make the page fail."""
     try:
         body: Body = _DECODE.decode(text)
     except msgspec.MsgspecError:
@@ -162,11 +165,14 @@ def events_in(conn: Connection, turn_id: int) -> int:
     return int(value(conn, "select count(*) from events where turn_id = ?", (turn_id,)))
 
 
-# --- what came of it later -------------------------------------------------------------------------------------------
+# --- later use of a memory -------------------------------------------------------------------------------------------
 
 
 def touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: int) -> dict[str, int]:
-    """When the last turn began in which each of these files was read or edited; of turns that were not over by then."""
+    """Return when each of these files was last read or edited, as the start of the turn that did so.
+
+    Only turns that had not ended by `after` are considered.
+    """
     path_rows = rows(
         conn,
         """
@@ -182,7 +188,7 @@ def touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: i
 
 
 def last_work(conn: Connection, session_id: int) -> int:
-    """When the last turn began that left any trace of tools."""
+    """Return when the last turn began that used any tools."""
     query = """
         select max(t.opened_at) from documents d join turns t on t.id = d.turn_id
          where d.session_id = ? and d.kind = 'turn' and exists (select 1 from signals f where f.document_id = d.id)
@@ -191,7 +197,7 @@ def last_work(conn: Connection, session_id: int) -> int:
 
 
 def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: int) -> set[int]:
-    """Turns that were not over by then and ran one of these commands."""
+    """Return the turns that had not ended by `after` and ran one of these commands."""
     turn_rows = rows(
         conn,
         """
@@ -205,7 +211,7 @@ def ran(conn: Connection, session_id: int, commands: Sequence[str], *, after: in
 
 
 def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body | None]]:
-    """When and how the session fetched something from memory; along an index of just these."""
+    """Return when and how the session fetched memory since `after`, along a partial index of just these events."""
     event_rows = conn.execute(
         """
         select at, body from events
@@ -217,11 +223,11 @@ def recalling(conn: Connection, session_id: int, *, after: int) -> Iterator[tupl
     return ((row["at"], _decode_body(row["body"])) for row in event_rows)
 
 
-# --- what was told ---------------------------------------------------------------------------------------------------
+# --- items of injections ---------------------------------------------------------------------------------------------
 
 
 def named(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
-    """Observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they are still there."""
+    """Return observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they still exist."""
     unique_names = set(names)
     ids_json = {kind: _dump([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
     item_rows = rows(
@@ -251,7 +257,7 @@ def named(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
 
 
 def raw(conn: Connection, session_id: int, *, number: int | None, start: int, limit: int) -> list[Row]:
-    """Events as they were stored: of one turn in the order of time, of the whole session as they came."""
+    """Return stored events: those of one turn by time, those of the whole session in order of arrival."""
     where, order, parent_id = "session_id = ?", "seq", session_id
     if number is not None:
         turn = value(conn, "select id from turns where session_id = ? and number = ?", (session_id, number))

@@ -1,4 +1,4 @@
-"""Each time that memory spoke to a session: when, about what, and the names of what it told."""
+"""The record of each injection: when, why, and the names of the items it contained."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 
 from claude_mem.store.database import Connection, Row, rows
 
-_NAME = re.compile(r"[os]\d+$|file:")  # an observation, a summary, a file; what else `told` notes is for its own use
+# Names of observations, summaries and files. The table `told` has others too, for its own use; they are not recorded.
+_NAME = re.compile(r"[os]\d+$|file:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """One time. Names only: the text is not kept twice."""
+    """One injection. Only names of items are stored, not their text."""
 
     moment: str  # start | prompt | file | failure
     at: int
@@ -25,7 +26,7 @@ class Telling:
 
 
 def note(conn: Connection, host: str, content_session_id: str, injection: Telling) -> None:
-    """Nothing is noted of a turn that is private: a trigger sees to that."""
+    """Record an injection. A trigger in the database drops the record if the turn is private."""
     names = [name for name in injection.names if _NAME.match(name)]
     conn.execute(
         """
@@ -45,7 +46,7 @@ def note(conn: Connection, host: str, content_session_id: str, injection: Tellin
 
 
 def of_session(conn: Connection, session_id: int) -> list[Row]:
-    """All of them, in order."""
+    """Return a session's injections in chronological order."""
     injection_rows = rows(
         conn,
         """

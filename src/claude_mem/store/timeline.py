@@ -1,4 +1,4 @@
-"""What happened around a moment: prompts, observations and summaries, interleaved as they came."""
+"""The timeline: prompts, observations and summaries around a point in time, in chronological order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from claude_mem.errors import Misuse, NotFound
 from claude_mem.store.database import Connection, Row, one, rows
 
-# Each kind under the letter that people and agents write before its number.
+# The letter that people and agents write before the id of an item of each kind.
 MARKS = {"observation": "", "summary": "S", "prompt": "P"}
 _KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
 
-# One query a kind, each along its own index: together they would have to be sorted whole.
+# One query per kind, each along its own index: a union would have to be sorted completely.
 _QUERIES = {
     "observation": """
         select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
@@ -35,12 +35,12 @@ _QUERIES = {
     """,
 }
 _NOT_WRONG = dict.fromkeys(("observation", "summary"), "and a.verdict != 'wrong'")
-_TIES = 50  # rows of the very same millisecond that are still told apart
+_TIES = 50  # extra rows to fetch, so that up to this many with the same time are ordered correctly
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A moment in a project. Without an item it is only a time."""
+    """A point on the timeline: an item, or only a time."""
 
     at: int
     project_id: int | None = None
@@ -49,27 +49,33 @@ class Anchor:
 
 
 def anchor(conn: Connection, text: str) -> Anchor:
-    """`12` or `#12` an observation, `S12` a summary, `P12` a prompt, anything else a date."""
+    """Parse a point: `12` or `#12` is an observation, `S12` a summary, `P12` a prompt; anything else must be a date."""
     match = re.fullmatch(r"([#SP]?)(\d{1,15})", text.strip().upper())
     if match:
         return item(conn, _KIND_BY_PREFIX[match[1]], int(match[2]))
     try:
         return Anchor(int(datetime.fromisoformat(text.strip()).timestamp() * 1000))
     except (ValueError, OverflowError, OSError) as error:
-        raise Misuse(f"{text!r} is no anchor", hint="use an ID (12), S12, P12, or a date (2026-01-31)") from error
+        raise Misuse(
+            f"{text!r} is not a point on the timeline", hint="use an id (12, S12, P12) or a date (2026-01-31)"
+        ) from error
 
 
 def item(conn: Connection, kind: str, item_id: int) -> Anchor:
+    """Return the point of an item; raise `NotFound` if there is none."""
     row = one(conn, f"{_QUERIES[kind]} and a.id = ?", (item_id,))
     if row is None:
-        raise NotFound(f"there is no {kind} {item_id}", hint="`claude-mem list` shows what there is")
+        raise NotFound(f"there is no {kind} {item_id}", hint="run `claude-mem list` to see the existing ones")
     return Anchor(row["created_at"], row["project_id"], kind, item_id)
 
 
 def around(
     conn: Connection, point: Anchor, *, before: int, after: int, project_ids: list[int] | None = None
 ) -> list[Row]:
-    """So many before and after it, in the order they happened; the anchor itself is among them."""
+    """Return up to `before` items before the point and `after` items after it, in chronological order.
+
+    If the point is an item, it is included.
+    """
     scope = project_ids if project_ids is not None else [point.project_id] if point.project_id else None
     point_key = (point.at, point.kind, point.id)
     candidates = [
@@ -88,7 +94,10 @@ def _sort_key(row: Row) -> tuple[int, str, int]:
 
 
 def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
-    """One project at a time: only with an equals sign does the index give them in order."""
+    """Return candidates on one side of the point.
+
+    One query per project: only an equality condition lets the index return rows in order.
+    """
     sign, order = (">=", "asc") if later else ("<=", "desc")
     items: list[Row] = []
     for kind, query in _QUERIES.items():
@@ -105,7 +114,7 @@ def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count:
 
 
 def _add_names(conn: Connection, row: Row) -> Row:
-    """With the names instead of the numbers of its project and session."""
+    """Replace the ids of project and session by the project's name and the agent's session id."""
     names = one(
         conn,
         "select p.name as project, s.content_session_id from projects p left join sdk_sessions s on s.id = ?"

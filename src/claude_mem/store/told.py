@@ -1,4 +1,4 @@
-"""What each session has been told. A memory is told once; a file is spoken of once."""
+"""What each session was already given. A memory is injected once per session, and so is the note about a file."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def of(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
 
 
 def forget(conn: Connection, host: str, content_session_id: str) -> None:
-    """The session begins anew, with nothing in its conversation."""
+    """Delete the record, because the session starts over with an empty conversation."""
     conn.execute("delete from told where host = ? and content_session_id = ?", (host, content_session_id))

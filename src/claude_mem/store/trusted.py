@@ -1,7 +1,7 @@
-"""Sources from outside that a person trusts in a project: `gh`, `linear (MCP)`, a host.
+"""External sources that a person trusts in a project: `gh`, `linear (MCP)`, an internet host.
 
-Only what is told without a word of approval changes by it. What reads like an attack is held all the same, wherever it
-comes from. The list stays on this machine: it is neither exported nor imported.
+Trust only changes what is injected without approval. Suspect text is held whatever its source. The list stays on this
+machine: it is neither exported nor imported.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from claude_mem.store.observations import HELD
 
 
 def names(conn: Connection, project_id: int) -> frozenset[str]:
-    """The trusted sources of one project."""
+    """Return the trusted sources of one project."""
     source_rows = rows(conn, "select source from trusted_sources where project_id = ?", (project_id,))
     return frozenset(row["source"] for row in source_rows)
 
 
 def place(conn: Connection, project_id: int) -> Place:
-    """Where the work of a project is done."""
+    """Return the remotes and the directory name of a project."""
     query = """
         select substr(identity, 8) as remote from project_aliases where project_id = ?1 and identity like 'remote:%'
          union select remote from repositories where project_id = ?1 and remote != '' order by remote
@@ -35,7 +35,10 @@ def place(conn: Connection, project_id: int) -> Place:
 
 
 def is_from(body: Body, trusted_names: Collection[str], place: Place) -> bool:
-    """Was all of it read from these sources? A forge is trusted for the repository of the project only."""
+    """Return whether everything in a tool call was read from trusted sources.
+
+    A forge is trusted only for the project's own repositories.
+    """
     if (
         not trusted_names
         or not isinstance(body, ToolUsed)
@@ -46,7 +49,7 @@ def is_from(body: Body, trusted_names: Collection[str], place: Place) -> bool:
 
 
 def listing(conn: Connection) -> list[Row]:
-    """Every trusted source with its project, by project and name."""
+    """List every trusted source by project and name."""
     return rows(
         conn,
         """
@@ -63,11 +66,16 @@ def add(conn: Connection, project_id: int, source: str, *, now: int) -> None:
 def remove(conn: Connection, project_id: int, source: str) -> None:
     conn.execute("delete from trusted_sources where project_id = ? and source = ?", (project_id, source))
     if not conn.changes():
-        raise NotFound(f"{source!r} is not trusted in this project", hint="`claude-mem trust` lists what is")
+        raise NotFound(
+            f"{source!r} is not trusted in this project", hint="run `claude-mem trust` to list the trusted sources"
+        )
 
 
 def approvable(conn: Connection, project_id: int) -> list[tuple[str, int]]:
-    """What waits in a project and rests on trusted sources alone, as kind and id. Never what reads like an attack."""
+    """Return kind and id of queued external items in a project that rest on trusted sources alone.
+
+    Suspect items are never included.
+    """
     trusted_names = names(conn, project_id)
     return [
         (row["kind"], row["id"])
@@ -77,7 +85,7 @@ def approvable(conn: Connection, project_id: int) -> list[tuple[str, int]]:
 
 
 def waiting_sources(conn: Connection, project_id: int) -> set[str]:
-    """The sources that something in the project waits for."""
+    """Return the external sources of all queued items of the project."""
     return {name for row in _pending_external(conn, project_id) for name in origins.sources_of(row["why"])}
 
 

@@ -1,4 +1,4 @@
-"""Turns: which are open, what is in them, which still wait to be digested."""
+"""Turns: which are open, what is in them, and which are still to be digested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from claude_mem.store import arrival, jobs, sessions, stones, trusted
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import normal_title
 
-SAME_MS, AFTER_MS = 10_000, 3_600_000  # how far two clocks may be apart about a prompt, and its first memory after it
+SAME_MS = 10_000  # largest difference between two clocks for the same prompt
+AFTER_MS = 3_600_000  # longest time between a prompt and its first imported memory
 MOST_PREVIOUS = 3
 
 _TRUSTED_OR_APPROVED = f"(o.trust in {origins.TRUSTED} or o.verdict = 'approved')"
@@ -24,14 +25,14 @@ _DECODE = msgspec.json.Decoder(Body)
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """As much of a turn as is needed to decide where an event goes."""
+    """The part of a turn that is needed to decide where an event belongs."""
 
     id: int
     number: int
     private: bool
     closed: bool
     prompt_id: str | None
-    faded: bool = False  # its events are past keeping: it is complete, and not digested again
+    faded: bool = False  # its events were purged: it is complete and not digested again
 
 
 def _turn_state(row: Row | None) -> TurnState | None:
@@ -42,29 +43,37 @@ def _turn_state(row: Row | None) -> TurnState | None:
 
 
 def latest(conn: Connection, session_id: int) -> TurnState | None:
+    """Return the newest turn of the session."""
     query = "select * from turns where session_id = ? order by opened_at desc, number desc limit 1"
     return _turn_state(one(conn, query, (session_id,)))
 
 
 def not_before(conn: Connection, session_id: int, time_ms: int) -> int:
-    """Return this time, or that of the session's last event if the clock was set back since: what is reported next
-    must not begin or end earlier than what it follows."""
+    """Return this time, or the time of the session's last event if that is later.
+
+    The clock may have been set back, and what is reported next must not begin or end earlier than what it follows.
+    """
     last = value(conn, "select max(last_at) from turns where session_id = ?", (session_id,))
     return max(time_ms, last or 0)
 
 
 def at(conn: Connection, session_id: int, time_ms: int) -> TurnState | None:
-    """The turn in which something happened: what a subagent's file tells names no prompt, and comes late."""
+    """Return the turn in which something happened.
+
+    Needed for subagent transcripts, which name no prompt and arrive late.
+    """
     query = "select * from turns where session_id = ? and opened_at <= ? order by opened_at desc, number desc limit 1"
     return _turn_state(one(conn, query, (session_id, time_ms))) or latest(conn, session_id)
 
 
 def by_prompt(conn: Connection, session_id: int, prompt_id: str) -> TurnState | None:
+    """Return the turn of a prompt id, or None."""
     query = "select * from turns where session_id = ? and prompt_id = ?"
     return _turn_state(one(conn, query, (session_id, prompt_id))) if prompt_id else None
 
 
 def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", private: bool = False) -> TurnState:
+    """Open a new turn with the next prompt number."""
     number = sessions.count_prompt(conn, session_id)
     row = one(
         conn,
@@ -80,7 +89,7 @@ def open_(conn: Connection, session_id: int, *, at: int, prompt_id: str = "", pr
 
 
 def touch(conn: Connection, turn_id: int, *, at: int) -> None:
-    """Something happened in it. A turn that was thought to be over goes on, and will be digested again."""
+    """Record activity: a closed turn is opened again and will be digested again."""
     conn.execute(
         "update turns set last_at = max(last_at, ?), closed_at = null, closed_by = null, digested_at = null"
         " where id = ?",
@@ -89,7 +98,7 @@ def touch(conn: Connection, turn_id: int, *, at: int) -> None:
 
 
 def add_late(conn: Connection, turn_id: int, *, at: int) -> None:
-    """Something was added to a turn that may be over: digest it again, but do not wait for more."""
+    """Record that something was added to a turn that may be closed: digest it again, but do not wait for more."""
     conn.execute("update turns set last_at = max(last_at, ?), digested_at = null where id = ?", (at, turn_id))
 
 
@@ -98,7 +107,10 @@ def close(conn: Connection, turn_id: int, *, by: str, at: int) -> None:
 
 
 def close_open(conn: Connection, session_id: int, *, by: str, at: int) -> bool:
-    """Close what is open and was begun before then: a turn that is only read back must not end one that runs."""
+    """Close the session's open turns that began at or before `at`.
+
+    A turn read from a transcript must not close one that is running.
+    """
     conn.execute(
         "update turns set closed_at = ?1, closed_by = ?2"
         " where session_id = ?3 and closed_at is null and opened_at <= ?1",
@@ -108,14 +120,16 @@ def close_open(conn: Connection, session_id: int, *, by: str, at: int) -> bool:
 
 
 def is_past(conn: Connection, turn_id: int) -> bool:
-    """Has the session gone on to another turn since this one was opened?"""
+    """Return whether the session has a later turn than this one."""
     query = "select 1 from turns a join turns b using (session_id) where a.id = ? and b.opened_at > a.opened_at"
     return bool(value(conn, query, (turn_id,)))
 
 
 def silent(conn: Connection, *, before: int) -> list[Row]:
-    """Open turns in which nothing has happened since then. Not of a session that is just being read back: all of its
-    events are old, and more are coming."""
+    """Return open turns without activity since `before`.
+
+    Sessions that are being back-filled are excluded: all their events are old, and more are coming.
+    """
     return rows(
         conn,
         """
@@ -130,7 +144,7 @@ def silent(conn: Connection, *, before: int) -> list[Row]:
 
 
 def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
-    """Turns that are over and not digested, each with its newest event: what makes asking for it unique."""
+    """Return closed turns that are not digested, each with its newest `seq`, which makes the job's subject unique."""
     turn_rows = rows(
         conn,
         """
@@ -145,7 +159,7 @@ def undigested(conn: Connection, session_id: int) -> list[tuple[int, int]]:
 
 
 def more_past(conn: Connection, project_id: int) -> bool:
-    """Are more old turns of this project about to be digested?"""
+    """Return whether more back-filled or outdated turns of this project wait to be digested."""
     return bool(
         value(
             conn,
@@ -160,7 +174,7 @@ def more_past(conn: Connection, project_id: int) -> bool:
 
 
 def digested(conn: Connection, turn: Turn, *, now: int) -> None:
-    """Unless something came in meanwhile: then the turn stays undigested, and another job will see to it."""
+    """Mark the turn as digested, unless events were added since it was loaded: then another job digests it."""
     conn.execute(
         "update turns set digested_at = ?1, writer = ?4"
         " where id = ?2 and ?3 = (select max(seq) from events where turn_id = ?2)",
@@ -170,7 +184,10 @@ def digested(conn: Connection, turn: Turn, *, now: int) -> None:
 
 
 def leave(conn: Connection, turn_id: int, *, now: int) -> None:
-    """Someone has decided that nothing is to be made of it; unless more happens in it, nobody waits for it any more."""
+    """Mark a turn as digested without a result, because a person dropped its job.
+
+    It is digested only if more events arrive.
+    """
     conn.execute(
         "update turns set digested_at = ?, writer = ? where id = ? and closed_at is not null and digested_at is null",
         (now, WRITER, turn_id),
@@ -178,34 +195,38 @@ def leave(conn: Connection, turn_id: int, *, now: int) -> None:
 
 
 def is_current(conn: Connection, turn: Turn) -> bool:
-    """Has nothing been added to the turn since it was loaded, and may it be kept?"""
+    """Return whether no event was added or deleted since the turn was loaded, and the turn is not private."""
     newest = value(conn, "select max(seq) from events where turn_id = ?", (turn.id,))
     return newest == turn.newest_seq and may_keep(conn, turn.id) and is_whole(conn, turn)
 
 
 def is_whole(conn: Connection, turn: Turn) -> bool:
-    """Is everything still there that was loaded? What was forgotten meanwhile must not come back by a digest of it."""
+    """Return whether all loaded events still exist.
+
+    Events that were deleted in the meantime must not come back in a digest.
+    """
     seqs = msgspec.json.encode(list(turn.seqs)).decode()
     query = "select count(*) from events where turn_id = ? and seq in (select value from json_each(?))"
     return bool(value(conn, query, (turn.id, seqs)) == len(turn.seqs))
 
 
 def is_live(conn: Connection, turn_id: int) -> bool:
-    """Did a hook or a client tell of it, or was it only read back from an old transcript?"""
+    """Return whether a hook or a client reported the turn; otherwise it was only read from an old transcript."""
     return bool(value(conn, "select 1 from events where turn_id = ? and source != 'transcript' limit 1", (turn_id,)))
 
 
 def is_imported(conn: Connection, turn_id: int) -> bool:
-    """Was it known from elsewhere before anything of it was seen here?"""
+    """Return whether the turn was imported before any of its events were captured here."""
     return bool(value(conn, "select closed_by = 'import' from turns where id = ?", (turn_id,)))
 
 
 def may_keep(conn: Connection, turn_id: int) -> bool:
+    """Return whether the turn exists and is not private."""
     return bool(value(conn, "select not private from turns where id = ?", (turn_id,)))
 
 
 def hide(conn: Connection, turn_id: int) -> None:
-    """It turned out that the prompt was private: nothing of the turn stays but the fact that it was filtered."""
+    """Make a turn private: delete all its content and record its events as filtered."""
     conn.execute(
         "update sdk_sessions set subtitle = null where id = (select session_id from turns where id = ?)", (turn_id,)
     )
@@ -225,8 +246,10 @@ def hide(conn: Connection, turn_id: int) -> None:
 
 
 def untold(conn: Connection, session_id: int, text: str, at: int) -> TurnState | None:
-    """The turn of a prompt whose host gives no prompt ids: same words, nearest in time. One that was imported may have
-    other words, or none: there the time decides."""
+    """Return the turn of a prompt without a prompt id: the same words, nearest in time.
+
+    An imported turn may have other words or none, so there the time decides.
+    """
     return _turn_state(
         one(
             conn,
@@ -244,7 +267,10 @@ def untold(conn: Connection, session_id: int, text: str, at: int) -> TurnState |
 
 
 def prompt_elsewhere(conn: Connection, host: str, prompt_id: str) -> bool:
-    """In any session of the host: a forked session's transcript begins with a copy of another's."""
+    """Return whether any session of the agent has this prompt.
+
+    The transcript of a forked session begins with a copy of another session.
+    """
     return bool(
         value(
             conn,
@@ -255,6 +281,7 @@ def prompt_elsewhere(conn: Connection, host: str, prompt_id: str) -> bool:
 
 
 def name_prompt(conn: Connection, turn_id: int, prompt_id: str) -> None:
+    """Set the turn's prompt id if it has none."""
     conn.execute("update turns set prompt_id = ? where id = ? and prompt_id is null", (prompt_id, turn_id))
 
 
@@ -266,8 +293,10 @@ _TURN_QUERY = """
 
 
 def load(conn: Connection, turn_id: int, *, with_earlier: bool = True) -> Turn | None:
-    """Everything the compressor needs to know about a turn; None if it has vanished or must not be looked at.
-    `with_earlier`: also what earlier turns of its session have read, to compare its words with."""
+    """Return everything that is needed to digest a turn, or None if it does not exist or is private.
+
+    `with_earlier`: include what earlier turns of the session have read, to compare the turn's text with it.
+    """
     row = one(conn, f"{_TURN_QUERY} and t.id = ?", (turn_id,))
     if row is None:
         return None
@@ -282,8 +311,10 @@ def load(conn: Connection, turn_id: int, *, with_earlier: bool = True) -> Turn |
 
 
 def load_from(conn: Connection, turn_id: int, events: Sequence[Event]) -> Turn | None:
-    """The same for a turn whose events are no longer kept, from what its transcript tells; None also if any of that was
-    forgotten here. The numbers of its events are not those of any in the database."""
+    """Build a turn whose events were purged from the events in its transcript.
+
+    Return None also if any of them was deleted here. The `seqs` are not those of any stored events.
+    """
     row = one(conn, f"{_TURN_QUERY} and t.id = ?", (turn_id,))
     if row is None or stones.bars_summary(conn, turn_id, at=row["last_at"]):
         return None
@@ -329,11 +360,11 @@ def _build_turn(
     )
 
 
-MOST_CARRIED, CARRIED_CHARS = 150, 60_000  # events of earlier turns that are looked at, and characters of each kind
+MOST_CARRIED, CARRIED_CHARS = 150, 60_000  # events of earlier turns, and characters of each kind
 
 
 def _load_carried(conn: Connection, row: Row, trusted_sources: frozenset[str]) -> Carried:
-    """Return what the turns of the session before this one have read, the newest of it."""
+    """Return the newest texts that earlier turns of the session have read."""
     event_rows = rows(
         conn,
         """
@@ -365,9 +396,9 @@ def _fetched_by(body: str) -> frozenset[str]:
     return foreign.fetched([_DECODE.decode(body)]) if foreign.may_fetch(body) else frozenset()
 
 
-@lru_cache(maxsize=512)  # each turn looks at the same events as the one before
+@lru_cache(maxsize=512)  # consecutive turns decode mostly the same events
 def _foreign_source(body: str, origin: str, here: foreign.Here) -> str:
-    """Return what kind of strangers' text an event carries; none: empty."""
+    """Return the external source of an event's text, or an empty string if it has none."""
     return foreign.name(_DECODE.decode(body), here) if origin in origins.TRUSTED else origin
 
 
@@ -377,8 +408,10 @@ def _foreign_texts(body: str) -> tuple[str, ...]:
 
 
 def _load_previous(conn: Connection, session_id: int, *, before: int) -> tuple[Exchange, ...]:
-    """Return the last few turns of the session before this one, the nearest last. Private turns are left out, and so
-    are closing messages that may repeat something from outside."""
+    """Return the last few turns before this one, the nearest last.
+
+    Private turns are left out, and so are closing messages that may repeat external text.
+    """
     exchange_rows = rows(
         conn,
         f"""
@@ -392,7 +425,7 @@ def _load_previous(conn: Connection, session_id: int, *, before: int) -> tuple[E
 
 
 def _load_known_titles(conn: Connection, session_id: int, *, before: int) -> frozenset[str]:
-    """The titles of what earlier turns of the session left, as the compressor compares them."""
+    """Return the normalized titles of the trusted observations from earlier turns of the session."""
     title_rows = rows(
         conn,
         "select title from observations o"
