@@ -797,9 +797,9 @@ def test_whatever_is_remembered_and_set_no_moment_tells_more_than_two_thousand_t
         said = {
             "start": render(known, budget_tokens=budget),
             "resumed": compose_news(known, budget_tokens=budget).text,
-            "prompt": moments._prompt_speech(hits, files, ICONS).text,
-            "file": moments._speech(f"# claude-mem: known about {project[:400]}", lines, moments.FILE_TOKENS).text,
-            "failure": moments._speech("# claude-mem: this error", lines[:2], moments.FAILURE_TOKENS).text,
+            "prompt": moments._compose_for_prompt(hits, files, ICONS).text,
+            "file": moments._compose(f"# claude-mem: known about {project[:400]}", lines, moments.FILE_TOKENS).text,
+            "failure": moments._compose("# claude-mem: this error", lines[:2], moments.FAILURE_TOKENS).text,
         }
         for moment, text in said.items():
             most[moment] = max(most[moment], tokens(text))

@@ -46,9 +46,9 @@ def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
     reader = _Reader(host, content_session_id, agent_id, own=content_session_id)
-    lines.read(path, reader.found, reader.take, offset=offset, over=over)
-    reader.found.offset = offset if reader.found.problem else reader.resume_at(reader.found.offset)
-    return reader.found
+    lines.read(path, reader.transcript, reader.take, offset=offset, over=over)
+    reader.transcript.offset = offset if reader.transcript.problem else reader.resume_at(reader.transcript.offset)
+    return reader.transcript
 
 
 def part(
@@ -64,45 +64,45 @@ def part(
 ) -> tuple[Found, str]:
     start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
     reader = _Reader(host, start.session, agent_id, own=content_session_id)
-    found = reader.found
-    with lines.problems(found), lines.opened(path) as file:
+    transcript = reader.transcript
+    with lines.problems(transcript), lines.opened(path) as file:
         if lines.start_of(path, start.offset) != start.offset:
             start = _Mark(session=content_session_id)
         reader.resume(start)
         for line, record in lines.again(file, start.lines):
             reader.again(record, line)
         place = lines.Place(start.offset, start.inside)
-        lines.feed(file, found, reader.take, place, over=over, most=most)
+        lines.feed(file, transcript, reader.take, place, over=over, most=most)
         if not place.ended:
-            found.closings.pop(reader.prompt_id, None)
-            return found, msgspec.json.encode(reader.mark(place)).decode()
+            transcript.closings.pop(reader.prompt_id, None)
+            return transcript, msgspec.json.encode(reader.mark(place)).decode()
         if not over:
-            found.offset = reader.resume_at(place.offset)
-    return found, ""
+            transcript.offset = reader.resume_at(place.offset)
+    return transcript, ""
 
 
 def head(path: Path) -> Head:
     return lines.head(path, _learn)
 
 
-def _learn(found: Found, record: Fields) -> None:
-    found.content_session_id = found.content_session_id or string_of(record, "sessionId")
-    found.cwd = found.cwd or string_of(record, "cwd")
+def _learn(transcript: Found, record: Fields) -> None:
+    transcript.content_session_id = transcript.content_session_id or string_of(record, "sessionId")
+    transcript.cwd = transcript.cwd or string_of(record, "cwd")
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
     """The subagents of a session: their ids and files. Older clients put them beside the session's, in one heap."""
-    name = _bare(path)
+    name = _stem(path)
     try:
         beside = _by_session(path.parent, path.parent.stat().st_mtime_ns).get(name, ())
         files = [*_agent_files(path.with_name(name) / "subagents"), *beside]
     except (OSError, ValueError):
         return
     for file in files:
-        yield _bare(file).removeprefix("agent-"), file
+        yield _stem(file).removeprefix("agent-"), file
 
 
-def _bare(path: Path) -> str:
+def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl")
 
 
@@ -113,10 +113,10 @@ def _agent_files(folder: Path) -> list[Path]:
 @lru_cache(maxsize=16)
 def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
     """Whose subagents lie in a folder; looked up once, until the folder changes."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for file in _agent_files(folder):
-        found.setdefault(head(file).content_session_id, []).append(file)
-    return found
+        files.setdefault(head(file).content_session_id, []).append(file)
+    return files
 
 
 class _Reader:
@@ -129,17 +129,21 @@ class _Reader:
         self.line_session = ""  # which the line before was of
         self.content_session_id = content_session_id
         self.agent_id = agent_id
-        self.found = Found()
+        self.transcript = Found()
         self.calls: dict[str, _Call] = {}
         self.prompt_id = ""
         self.closing_line = -1
         self.at = 0
 
     def resume(self, mark: _Mark) -> None:
-        self.found.content_session_id, self.found.cwd, self.found.offset = mark.session, mark.cwd, mark.offset
+        self.transcript.content_session_id, self.transcript.cwd, self.transcript.offset = (
+            mark.session,
+            mark.cwd,
+            mark.offset,
+        )
         self.prompt_id, self.at, self.line_session = mark.prompt_id, mark.at, mark.line_session
         if mark.private:
-            self.found.private.add(mark.prompt_id)
+            self.transcript.private.add(mark.prompt_id)
 
     def resume_at(self, place: int) -> int:
         """Return where the next reading begins, if this one ended there: at the first call that is not answered."""
@@ -152,9 +156,9 @@ class _Reader:
             inside=place.inside,
             session=self.content_session_id,
             line_session=self.line_session,
-            cwd=self.found.cwd,
+            cwd=self.transcript.cwd,
             prompt_id=self.prompt_id,
-            private=self.prompt_id in self.found.private,
+            private=self.prompt_id in self.transcript.private,
             at=self.at,
             lines=sorted(again - {-1})[-lines.MAX_AGAIN :],
         )
@@ -169,22 +173,22 @@ class _Reader:
 
     def _record(self, record: dict[str, Any], start: int) -> None:
         if not isinstance(record.get("message"), dict):
-            self.found.bad_lines += record.get("type") in ("user", "assistant")
+            self.transcript.bad_lines += record.get("type") in ("user", "assistant")
             return
         self.line_session = string_of(record, "sessionId") or self.line_session
         if self.own and self.line_session not in ("", self.own):
             return
-        self.found.content_session_id = self.content_session_id = self.content_session_id or string_of(
+        self.transcript.content_session_id = self.content_session_id = self.content_session_id or string_of(
             record, "sessionId"
         )
-        self.found.cwd = self.found.cwd or string_of(record, "cwd")
+        self.transcript.cwd = self.transcript.cwd or string_of(record, "cwd")
         if bool(record.get("isSidechain")) != bool(self.agent_id) or record.get("isMeta"):
             return
         if record.get("type") == "assistant":
             self._assistant(record, start)
         elif record.get("type") == "user" and not record.get("isCompactSummary"):
             self._user(record)
-        self.found.lines.setdefault(self.prompt_id, start)
+        self.transcript.lines.setdefault(self.prompt_id, start)
 
     def _assistant(self, record: dict[str, Any], start: int) -> None:
         for block in _blocks(record):
@@ -192,7 +196,7 @@ class _Reader:
                 self.calls[block["id"]] = _Call(str(block.get("name", "")), block.get("input"), start)
             elif block.get("type") == "text" and self._is_closing(record, block):
                 self.closing_line = start
-                self.found.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(block["text"])))
+                self.transcript.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(block["text"])))
 
     def _is_closing(self, record: dict[str, Any], block: dict[str, Any]) -> bool:
         """Words at the end of a turn: not before a tool call, and not the client's own about an error."""
@@ -202,13 +206,13 @@ class _Reader:
     def _user(self, record: dict[str, Any]) -> None:
         blocks = _blocks(record)
         results = [block for block in blocks if block.get("type") == "tool_result"]
-        if isinstance(given := record.get("promptId"), str) and results:
-            self._belongs_to(given)
+        if isinstance(prompt_id := record.get("promptId"), str) and results:
+            self._belongs_to(prompt_id)
         for block in results:
             self._result(record, block)
         if not results and not self.agent_id:
-            said = [string(block.get("text")) for block in blocks if block.get("type") == "text"]
-            self._prompt(record, "\n".join(said))
+            texts = [string(block.get("text")) for block in blocks if block.get("type") == "text"]
+            self._prompt(record, "\n".join(texts))
 
     def _belongs_to(self, prompt_id: str) -> None:
         if prompt_id != self.prompt_id:
@@ -223,32 +227,32 @@ class _Reader:
             return
         failed = bool(block.get("is_error"))
         output = block.get("content") if failed else record.get("toolUseResult", block.get("content"))
-        given, output = privacy.strip_all(call.input), privacy.strip_all(output)  # before any of it is left out
-        body = tool_used(call.name, given, output, failed=failed, agent_id=self.agent_id)
-        self.found.events.append(self._event(record, body, tool_use_id=call_id))
+        arguments, output = privacy.strip_all(call.input), privacy.strip_all(output)  # before any of it is left out
+        body = tool_used(call.name, arguments, output, failed=failed, agent_id=self.agent_id)
+        self.transcript.events.append(self._event(record, body, tool_use_id=call_id))
 
     def _prompt(self, record: dict[str, Any], text: str) -> None:
         before = self.prompt_id
         self._belongs_to(str(record.get("promptId") or record.get("uuid") or ""))
-        said = bool(text.strip()) and is_said(text)
-        if privacy.hides_all(text) or (not said and before in self.found.private):
-            self.found.private.add(self.prompt_id)  # what follows a private turn unasked belongs to it
-        if said:
-            self.found.events.append(self._event(record, Prompted(privacy.strip(text))))
+        is_user_text = bool(text.strip()) and is_said(text)
+        if privacy.hides_all(text) or (not is_user_text and before in self.transcript.private):
+            self.transcript.private.add(self.prompt_id)  # what follows a private turn unasked belongs to it
+        if is_user_text:
+            self.transcript.events.append(self._event(record, Prompted(privacy.strip(text))))
 
     def _event(self, record: dict[str, Any], body: Any, *, tool_use_id: str = "") -> Event:
         self.at = (
             milliseconds(record.get("timestamp")) or self.at
         )  # one without a time happened when the one before did
         return Event(
-            id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.found.offset}'}",
+            id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.transcript.offset}'}",
             host=self.host,
             content_session_id=self.content_session_id,
             at=self.at,
             body=body,
             prompt_id=self.prompt_id,
             tool_use_id=tool_use_id,
-            private=self.prompt_id in self.found.private,
+            private=self.prompt_id in self.transcript.private,
         )
 
 

@@ -61,17 +61,17 @@ def folder(env: Mapping[str, str]) -> Path:
 
 
 def translate(fields: Fields) -> Fields:
-    told = {name: found for name, found in fields.items() if name != "turn_id"}
+    translated = {name: value for name, value in fields.items() if name != "turn_id"}
     event = fields.get("hook_event_name")
     if string(fields.get("agent_id")):
         if event == "UserPromptSubmit":
             raise Noise
-        told.pop("transcript_path", None)  # the subagent's own
+        translated.pop("transcript_path", None)  # the subagent's own
     else:
-        told["prompt_id"] = string(fields.get("turn_id"))
+        translated["prompt_id"] = string(fields.get("turn_id"))
     if event == "UserPromptSubmit" and not codex_transcript.said_by_user(string(fields.get("prompt")) or "?"):
         raise Noise
-    return told | _tool(fields) if string(fields.get("tool_name")) else told
+    return translated | _tool(fields) if string(fields.get("tool_name")) else translated
 
 
 def _tool(fields: Fields) -> Fields:
@@ -102,8 +102,8 @@ class ServerTable(BlockEdit):
     """
 
     def with_ours(self, text: str) -> str:
-        there, wanted = (_table(_servers(self._read(found)), SERVER) for found in (text, self.block))
-        if there | wanted == there:  # what the user has added, such as what it may do unasked, stays
+        current_table, our_table = (_table(_servers(self._read(source)), SERVER) for source in (text, self.block))
+        if current_table | our_table == current_table:  # what the user has added, such as what it may do unasked, stays
             return text
         bare = self.without_ours(text)
         if SERVER in _servers(self._read(bare)):
@@ -113,13 +113,13 @@ class ServerTable(BlockEdit):
         return changed
 
     def without_ours(self, text: str) -> str:
-        found = self._read(text)
-        entry = _servers(found).get(SERVER)
+        settings = self._read(text)
+        entry = _servers(settings).get(SERVER)
         if not isinstance(entry, dict) or not is_ours([entry.get("command"), *_list(entry.get("args"))]):
             return text
         bare = _without_table(unmarked(text), f"mcp_servers.{SERVER}")
-        expected = found | {"mcp_servers": {name: one for name, one in _servers(found).items() if name != SERVER}}
-        if _kept(self._read(bare)) != _kept(expected):
+        expected = settings | {"mcp_servers": {name: one for name, one in _servers(settings).items() if name != SERVER}}
+        if _drop_empty_servers(self._read(bare)) != _drop_empty_servers(expected):
             raise CannotDo(f"{self.path} has an unexpected shape", hint=f"take out [mcp_servers.{SERVER}] by hand")
         return bare
 
@@ -132,7 +132,7 @@ class ServerTable(BlockEdit):
 
 def _without_table(text: str, name: str) -> str:
     """Its lines, to the next table, comment or empty line."""
-    kept: list[str] = []
+    kept_lines: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -141,24 +141,24 @@ def _without_table(text: str, name: str) -> str:
             header = line.strip().strip("[]").replace('"', "").replace("'", "")
             inside = header == name or header.startswith(f"{name}.")
         if not inside:
-            kept.append(line)
-    return "".join(kept)
+            kept_lines.append(line)
+    return "".join(kept_lines)
 
 
-def _servers(found: Fields) -> Fields:
-    return _table(found, "mcp_servers")
+def _servers(settings: Fields) -> Fields:
+    return _table(settings, "mcp_servers")
 
 
-def _kept(found: Fields) -> Fields:
-    return {name: one for name, one in found.items() if name != "mcp_servers" or one}
+def _drop_empty_servers(settings: Fields) -> Fields:
+    return {name: one for name, one in settings.items() if name != "mcp_servers" or one}
 
 
-def _list(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else []
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
-def _table(found: Any, name: str) -> Fields:
-    inner = found.get(name) if isinstance(found, dict) else None
+def _table(settings: Any, name: str) -> Fields:
+    inner = settings.get(name) if isinstance(settings, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
@@ -173,7 +173,7 @@ def server(ours: Ours) -> str:
     program, *arguments = ours.mcp()
     words = {"command": program, "args": arguments}
     # A string of JSON is one of TOML too.
-    lines = [f"{name} = {json.dumps(found, ensure_ascii=False)}" for name, found in words.items()]
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in words.items()]
     return "\n".join([f"[mcp_servers.{SERVER}]", *lines])
 
 
@@ -209,9 +209,9 @@ def _by_plugin(env: Mapping[str, str]) -> str:
 
 def _untrusted(env: Mapping[str, str]) -> str:
     """Whether the user has trusted what stands in `hooks.json` is noted by Codex in its settings."""
-    told = _table(_table(_settings(env), "hooks"), "state")
+    hook_states = _table(_table(_settings(env), "hooks"), "state")
     path = str(folder(env) / "hooks.json")
-    trusted = any(key.startswith(f"{path}:") and "trusted_hash" in _table(told, key) for key in told)
+    trusted = any(key.startswith(f"{path}:") and "trusted_hash" in _table(hook_states, key) for key in hook_states)
     return "" if trusted else "its hooks are not trusted yet: start `codex` and choose “Trust all and continue”"
 
 

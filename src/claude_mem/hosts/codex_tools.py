@@ -48,9 +48,9 @@ def is_noise(name: str) -> bool:
     return name in NOISE or name.startswith(_AGENTS)
 
 
-def tell(name: str, given: Any, output: Any, *, cwd: str, ran: bool = False, failed: bool = False) -> Told:
+def tell(name: str, raw_input: Any, output: Any, *, cwd: str, ran: bool = False, failed: bool = False) -> Told:
     """`ran`: so it was, and the output is what it printed and nothing else. `failed`: someone else has said so."""
-    arguments: Fields = given if isinstance(given, dict) else {"input": given} if given else {}
+    arguments: Fields = raw_input if isinstance(raw_input, dict) else {"input": raw_input} if raw_input else {}
     if name in _SHELLS:
         name, arguments = "Bash", {"command": command(arguments)}
     if name in ("Bash", patches.TOOL) and (text := patches.text_in(arguments)):
@@ -62,28 +62,28 @@ def tell(name: str, given: Any, output: Any, *, cwd: str, ran: bool = False, fai
     return Told(name, arguments, _answer(output), failed or _is_error(output) or (not ran and _is_refused(output)))
 
 
-def command(given: Fields) -> str:
+def command(arguments: Fields) -> str:
     """What was run. Some versions name the shell and its flag before it."""
-    found = next((given[name] for name in ("command", "cmd") if given.get(name)), "")
-    if not isinstance(found, list):
-        return string(found)
-    words = [word for word in found if isinstance(word, str)]
+    value = next((arguments[name] for name in ("command", "cmd") if arguments.get(name)), "")
+    if not isinstance(value, list):
+        return string(value)
+    words = [word for word in value if isinstance(word, str)]
     return words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else shlex.join(words)
 
 
 def _patch(text: str, output: Any, *, cwd: str, failed: bool) -> Told:
-    said = _ABOUT.sub("", _text(output))
-    refused = bool(said) and _PATCHED not in said
-    return Told(patches.TOOL, patches.given(text, cwd), said, failed or refused)
+    output_text = _ABOUT.sub("", _text(output))
+    refused = bool(output_text) and _PATCHED not in output_text
+    return Told(patches.TOOL, patches.given(text, cwd), output_text, failed or refused)
 
 
 def _shell(arguments: Fields, output: Any, *, failed: bool) -> Told:
     text = _text(output)
     about = _ABOUT.match(text)
-    said = text[about.end() :] if about else text
-    code = int(found[1]) if about and (found := _CODE.search(about[0])) else None
+    output_text = text[about.end() :] if about else text
+    code = int(match[1]) if about and (match := _CODE.search(about[0])) else None
     failed = failed or bool(code) or (about is None and _is_refused(text))
-    return Told("Bash", arguments, f"Exit code {code}\n{said}" if code else said, failed)
+    return Told("Bash", arguments, f"Exit code {code}\n{output_text}" if code else output_text, failed)
 
 
 def _is_error(output: Any) -> bool:

@@ -25,7 +25,7 @@ from claude_mem.hosts.dialect import Fields, Found, Head, is_said, milliseconds,
 from claude_mem.records import Event, Prompted, Stopped, ToolUsed
 
 # What Codex says in the user's place: the folder, AGENTS.md, a skill, a subagent's end, an interruption.
-_OF_CODEX = (
+_CODEX_PREFIXES = (
     "<environment_context>", "# AGENTS.md instructions", "<user_instructions>", "<INSTRUCTIONS>", "<skill>",
     "<subagent_notification>", "<turn_aborted>", "<user_shell_command>", "<user_action>", "<hook_prompt",
     "<ide_context>", "<recommended_plugins>", "<codex_internal_context",
@@ -33,7 +33,9 @@ _OF_CODEX = (
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
-_EARLIER = 1 << 62  # the place of a prompt that an earlier part told: what the user added since is a prompt by itself
+_IN_EARLIER_PART = (
+    1 << 62
+)  # the place of a prompt that an earlier part told: what the user added since is a prompt by itself
 _MOST_RUNNING = 8  # calls that were told, and of whose end there may still be a notice
 MOST_DAYS = 30  # in whose folders a session's subagents are looked for, from its own on
 SETTLED_SECONDS = 2  # until then a file may have come that the folder's time does not tell, or that is still empty
@@ -67,12 +69,12 @@ def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
     reader = _Reader(host, content_session_id, agent_id)
-    found = reader.found
+    transcript = reader.transcript
     if offset:
         reader.begin(_meta(path))  # what the first line says holds for the rest
-    lines.read(path, found, reader.take, offset=offset, over=over)
-    found.offset = offset if found.problem else reader.resume_at(found.offset)
-    return found
+    lines.read(path, transcript, reader.take, offset=offset, over=over)
+    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
+    return transcript
 
 
 def part(
@@ -88,34 +90,34 @@ def part(
 ) -> tuple[Found, str]:
     start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
     reader = _Reader(host, start.session, agent_id)
-    found = reader.found
+    transcript = reader.transcript
     if start.offset:
         reader.begin(_meta(path))
-    with lines.problems(found), lines.opened(path) as file:
+    with lines.problems(transcript), lines.opened(path) as file:
         if lines.start_of(path, start.offset) != start.offset:
             start = _Mark(session=content_session_id)
         reader.resume(start, lines.again(file, start.lines))
         place = lines.Place(start.offset, start.inside)
-        lines.feed(file, found, reader.take, place, over=over, most=most)
+        lines.feed(file, transcript, reader.take, place, over=over, most=most)
         if not place.ended:
-            found.closings.pop(reader.turn_id, None)
-            return found, msgspec.json.encode(reader.mark(place)).decode()
+            transcript.closings.pop(reader.turn_id, None)
+            return transcript, msgspec.json.encode(reader.mark(place)).decode()
         if not over:
-            found.offset = reader.resume_at(place.offset)
-    return found, ""
+            transcript.offset = reader.resume_at(place.offset)
+    return transcript, ""
 
 
 def head(path: Path) -> Head:
     return lines.head(path, _learn)
 
 
-def _learn(found: Found, record: Fields) -> None:
+def _learn(transcript: Found, record: Fields) -> None:
     about = payload if isinstance(payload := record.get("payload"), dict) else record
-    if not found.content_session_id:
+    if not transcript.content_session_id:
         reader = _Reader("", "", "")
         reader.begin(about)
-        found.content_session_id = reader.content_session_id
-    found.cwd = found.cwd or string_of(about, "cwd")
+        transcript.content_session_id = reader.content_session_id
+    transcript.cwd = transcript.cwd or string_of(about, "cwd")
 
 
 def sessions(path: Path) -> frozenset[str]:
@@ -125,7 +127,7 @@ def sessions(path: Path) -> frozenset[str]:
 
 
 def said_by_user(text: str) -> bool:
-    return bool(text.strip()) and is_said(text) and not text.lstrip().startswith(_OF_CODEX)
+    return bool(text.strip()) and is_said(text) and not text.lstrip().startswith(_CODEX_PREFIXES)
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
@@ -155,13 +157,13 @@ def _agents_in(folder: Path) -> dict[str, list[tuple[str, Path]]]:
 @lru_cache(maxsize=1024)
 def _by_session(folder: Path, _: int) -> dict[str, list[tuple[str, Path]]]:
     """Whose subagents lie in a folder; looked up once, until the folder changes."""
-    found: dict[str, list[tuple[str, Path]]] = {}
+    by_parent: dict[str, list[tuple[str, Path]]] = {}
     for file in sorted([*folder.glob("rollout-*.jsonl"), *folder.glob("rollout-*.jsonl.gz")]):
         about = _meta(file)
         if started_by := parent(about):
             for session in {string(about.get("session_id")), started_by}:
-                found.setdefault(session, []).append((string(about.get("id")), file))
-    return found
+                by_parent.setdefault(session, []).append((string(about.get("id")), file))
+    return by_parent
 
 
 def parent(about: Fields) -> str:
@@ -169,17 +171,17 @@ def parent(about: Fields) -> str:
     source = about.get("source")
     inner = source.get("subagent") if isinstance(source, dict) else None
     spawned = inner.get("thread_spawn") if isinstance(inner, dict) else None
-    told = string(spawned.get("parent_thread_id")) if isinstance(spawned, dict) else ""
-    return string(about.get("parent_thread_id")) or told or ("unknown" if inner else "")
+    spawn_parent = string(spawned.get("parent_thread_id")) if isinstance(spawned, dict) else ""
+    return string(about.get("parent_thread_id")) or spawn_parent or ("unknown" if inner else "")
 
 
 def _meta(path: Path) -> Fields:
     """The first record of a rollout."""
-    found: Fields = {}
+    meta: Fields = {}
     with lines.problems(Found()), lines.opened(path) as file:
         first = next(lines.each(file, over=True), lines.Line(0, b""))
-        found = lines.record(first.raw) or {}
-    return payload if isinstance(payload := found.get("payload"), dict) else found
+        meta = lines.record(first.raw) or {}
+    return payload if isinstance(payload := meta.get("payload"), dict) else meta
 
 
 class _Reader:
@@ -187,7 +189,7 @@ class _Reader:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
-        self.found = Found()
+        self.transcript = Found()
         self.calls: dict[str, _Call] = {}
         self.failed: set[str] = set()  # ids of calls that are known to have failed
         self.running: dict[str, Event] = {}  # told already, but not over
@@ -206,16 +208,16 @@ class _Reader:
             self._remember(mark)
             self.take(start, record)
         self._remember(mark)
-        self.found.events.clear()
-        self.found.lines.clear()
+        self.transcript.events.clear()
+        self.transcript.lines.clear()
         self.prompts.clear()
         if mark.prompted:
-            self.prompts[mark.turn_id] = _EARLIER
+            self.prompts[mark.turn_id] = _IN_EARLIER_PART
 
     def _remember(self, mark: _Mark) -> None:
         self.turn_id, self.cwd, self.at = mark.turn_id, mark.cwd or self.cwd, mark.at
         if mark.private:
-            self.found.private.add(mark.turn_id)
+            self.transcript.private.add(mark.turn_id)
 
     def resume_at(self, place: int) -> int:
         """Return where the next reading begins, if this one ended there: at the first call that is not answered."""
@@ -231,7 +233,7 @@ class _Reader:
             turn_id=self.turn_id,
             cwd=self.cwd,
             at=self.at,
-            private=self.turn_id in self.found.private,
+            private=self.turn_id in self.transcript.private,
             prompted=self.turn_id in self.prompts,
             lines=sorted(unfinished - {-1})[-lines.MAX_AGAIN :],
             failed=sorted(self.failed & self.calls.keys()),
@@ -252,17 +254,17 @@ class _Reader:
             case "event_msg":
                 self._notice(payload)
             case "response_item":
-                self._turn(_about(payload))
+                self._turn(_item_metadata(payload))
                 self._item(payload, record, start)
-                self.found.lines.setdefault(self.turn_id, start)
+                self.transcript.lines.setdefault(self.turn_id, start)
 
     def begin(self, about: Fields) -> None:
         self.begun = True
         if parent(about) and not self.agent_id:  # read by itself, as a part of its parent's session
             self.agent_id = string_of(about, "id")
         own = string_of(about, "session_id") or (parent(about) if self.agent_id else "") or string_of(about, "id")
-        self.found.content_session_id = self.content_session_id = self.content_session_id or own
-        self.found.cwd = self.cwd = string_of(about, "cwd")
+        self.transcript.content_session_id = self.content_session_id = self.content_session_id or own
+        self.transcript.cwd = self.cwd = string_of(about, "cwd")
 
     def _turn(self, about: Fields) -> None:
         """A subagent works for a turn of its parent's. Its own items name its own turn; that one is not known."""
@@ -287,17 +289,17 @@ class _Reader:
             if item.get("role") == "user":
                 self._prompt(item, start)
             elif item.get("role") == "assistant":
-                self._said(item, record, start)
+                self._agent_message(item, record, start)
 
     def _call(self, item: Fields, start: int) -> None:
-        self.found.closings.pop(self.turn_id, None)  # what was said before a call was not the end
+        self.transcript.closings.pop(self.turn_id, None)  # what was said before a call was not the end
         self.closing_line = -1
         if call_id := string(item.get("call_id")) or string(item.get("id")):
             space, name = string(item.get("namespace")), string(item.get("name")) or "local_shell"
             name = f"{space}__{name}" if space.startswith("mcp__") else name
-            given = _arguments(item)
-            folder = string(given.get("workdir")) if isinstance(given, dict) else ""
-            self.calls[call_id] = _Call(name, given, str(Path(self.cwd, folder)) if folder else self.cwd, start)
+            arguments = _arguments(item)
+            folder = string(arguments.get("workdir")) if isinstance(arguments, dict) else ""
+            self.calls[call_id] = _Call(name, arguments, str(Path(self.cwd, folder)) if folder else self.cwd, start)
 
     def _output(self, item: Fields, start: int) -> None:
         call_id = string(item.get("call_id"))
@@ -305,10 +307,10 @@ class _Reader:
         if call is None or codex_tools.is_noise(call.name):
             return
         failed = call_id in self.failed
-        told = codex_tools.tell(call.name, call.input, item.get("output"), cwd=call.cwd, failed=failed)
-        event = self._tool(told, call_id)
-        self.found.events.append(event)
-        if not told.failed:
+        tool_call = codex_tools.tell(call.name, call.input, item.get("output"), cwd=call.cwd, failed=failed)
+        event = self._tool(tool_call, call_id)
+        self.transcript.events.append(event)
+        if not tool_call.failed:
             self.running[call_id] = event
             self.running_lines[call_id] = (call.line, start)
 
@@ -316,38 +318,40 @@ class _Reader:
         action = item.get("action")
         query = string(action.get("query")) if isinstance(action, dict) else ""
         if query and (search_id := string(item.get("id"))):
-            told = codex_tools.Told("WebSearch", {"query": query}, None, failed=False)
-            self.found.events.append(self._tool(told, search_id))
+            tool_call = codex_tools.Told("WebSearch", {"query": query}, None, failed=False)
+            self.transcript.events.append(self._tool(tool_call, search_id))
 
     def _prompt(self, item: Fields, start: int) -> None:
         text = _text(item)
-        kinds = _about(item).get("content_item_kinds")
+        kinds = _item_metadata(item).get("content_item_kinds")
         by_user = not isinstance(kinds, list) or any(string(kind).startswith("user.") for kind in kinds)
         if not by_user or not said_by_user(text):
             return
-        named = bool(string_of(_about(item), "turn_id"))
-        if not named and (not self.turn_id or self.turn_id in self.prompts):  # as before turns had ids: it begins one
+        has_turn_id = bool(string_of(_item_metadata(item), "turn_id"))
+        if not has_turn_id and (
+            not self.turn_id or self.turn_id in self.prompts
+        ):  # as before turns had ids: it begins one
             self._belongs_to(f"{self.content_session_id}.{start}")
         if privacy.hides_all(text):
-            self.found.private.add(self.turn_id)
+            self.transcript.private.add(self.turn_id)
         self._say(privacy.strip(text), string(item.get("id")) or str(start))
 
     def _say(self, text: str, name: str) -> None:
         """The user may say more while the agent is at work: that is one prompt."""
-        before = self.prompts.setdefault(self.turn_id, len(self.found.events))
-        earlier = self.found.events[before:]
-        if earlier and isinstance(said := earlier[0].body, Prompted):
-            more = self._event(Prompted(f"{said.text}\n{text}"), name)
-            self.found.events[before] = replace(earlier[0], body=more.body, private=more.private)
+        before = self.prompts.setdefault(self.turn_id, len(self.transcript.events))
+        earlier = self.transcript.events[before:]
+        if earlier and isinstance(earlier_prompt := earlier[0].body, Prompted):
+            more = self._event(Prompted(f"{earlier_prompt.text}\n{text}"), name)
+            self.transcript.events[before] = replace(earlier[0], body=more.body, private=more.private)
         else:
-            self.found.events.append(self._event(Prompted(text), name))
+            self.transcript.events.append(self._event(Prompted(text), name))
 
-    def _said(self, item: Fields, record: Fields, start: int) -> None:
+    def _agent_message(self, item: Fields, record: Fields, start: int) -> None:
         about = record.get("metadata")
         text = _text(item)
         if text.strip() and not (isinstance(about, dict) and about.get("compaction_output")):
             last = self._event(Stopped(privacy.strip(text)), string(item.get("id")) or str(start))
-            self.found.closings[self.turn_id] = last
+            self.transcript.closings[self.turn_id] = last
             self.closing_line = start
 
     # --- notices -----------------------------------------------------------------------------------------------------
@@ -360,22 +364,25 @@ class _Reader:
         if isinstance(item, dict):
             call_id, failed = string(item.get("id")), item.get("status") in ("failed", "declined")
         elif payload.get("type") in _ENDS:
-            call_id, failed = string(payload.get("call_id")), _ended_badly(payload)
+            call_id, failed = string(payload.get("call_id")), _is_failure(payload)
         else:
             return
-        told = self.running.pop(call_id, None)
+        event = self.running.pop(call_id, None)
         self.running_lines.pop(call_id, None)
         if failed:
             self.failed.add(call_id)
-            if told is not None and isinstance(told.body, ToolUsed):
-                body = msgspec.structs.replace(told.body, failed=True)
-                self.found.events.append(self._event(body, f"{call_id}-failed", tool_use_id=call_id))
+            if event is not None and isinstance(event.body, ToolUsed):
+                body = msgspec.structs.replace(event.body, failed=True)
+                self.transcript.events.append(self._event(body, f"{call_id}-failed", tool_use_id=call_id))
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _tool(self, told: codex_tools.Told, call_id: str) -> Event:
-        given, output = privacy.strip_all(told.input), privacy.strip_all(told.output)  # before any of it is left out
-        body = tool_used(told.name, given, output, failed=told.failed, agent_id=self.agent_id)
+    def _tool(self, tool_call: codex_tools.Told, call_id: str) -> Event:
+        arguments, output = (
+            privacy.strip_all(tool_call.input),
+            privacy.strip_all(tool_call.output),
+        )  # before any of it is left out
+        body = tool_used(tool_call.name, arguments, output, failed=tool_call.failed, agent_id=self.agent_id)
         return self._event(body, call_id, tool_use_id=call_id)
 
     def _event(self, body: Any, name: str, *, tool_use_id: str = "") -> Event:
@@ -387,30 +394,30 @@ class _Reader:
             body=body,
             prompt_id=self.turn_id,
             tool_use_id=tool_use_id,
-            private=self.turn_id in self.found.private,
+            private=self.turn_id in self.transcript.private,
         )
 
 
-def _about(item: Fields) -> Fields:
+def _item_metadata(item: Fields) -> Fields:
     """What Codex notes beside an item: its turn, and what kinds of text it consists of."""
-    found = item.get("internal_chat_message_metadata_passthrough")
-    return found if isinstance(found, dict) else {}
+    metadata = item.get("internal_chat_message_metadata_passthrough")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _arguments(item: Fields) -> Any:
     """JSON in a string, a text, or an action with a command in it."""
     if isinstance(action := item.get("action"), dict):
         return action
-    given = item.get("arguments", item.get("input"))
-    if item.get("type") == "function_call" and isinstance(given, str):
+    arguments = item.get("arguments", item.get("input"))
+    if item.get("type") == "function_call" and isinstance(arguments, str):
         try:
-            return msgspec.json.decode(given)
+            return msgspec.json.decode(arguments)
         except (msgspec.MsgspecError, RecursionError):
-            return {"input": given}
-    return given
+            return {"input": arguments}
+    return arguments
 
 
-def _ended_badly(payload: Fields) -> bool:
+def _is_failure(payload: Fields) -> bool:
     code, result = payload.get("exit_code"), payload.get("result")
     failed = isinstance(result, dict) and ("Err" in result or result.get("isError") is True)
     return bool(code) or payload.get("success") is False or failed

@@ -42,15 +42,15 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def translate(fields: Fields) -> Fields:
-    told = {**fields, **_speaker(fields)}
+    translated = {**fields, **_speaker(fields)}
     match fields.get("hook_event_name"):
         case "SessionStart":
-            return {**told, "source": "startup"}  # a resumed session has lost what it was told at its start
+            return {**translated, "source": "startup"}  # a resumed session has lost what it was told at its start
         case "UserPromptSubmit":
-            return {**told, "prompt_id": prompt_id(milliseconds(fields.get("timestamp")))}
+            return {**translated, "prompt_id": prompt_id(milliseconds(fields.get("timestamp")))}
         case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
-            return {**told, **_tool(fields)}
-    return told
+            return {**translated, **_tool(fields)}
+    return translated
 
 
 def _speaker(fields: Fields) -> Fields:
@@ -64,16 +64,16 @@ def _speaker(fields: Fields) -> Fields:
 
 
 def _tool(fields: Fields) -> Fields:
-    name, given = tool(string(fields.get("tool_name")), fields.get("tool_input"), string(fields.get("cwd")))
+    name, arguments = tool(string(fields.get("tool_name")), fields.get("tool_input"), string(fields.get("cwd")))
     result = fields.get("tool_result")
     result = result if isinstance(result, dict) else {}
     text, failed = outcome(string(result.get("text_result_for_llm")), string(result.get("result_type")) or "success")
-    told: Fields = {"tool_name": name, "tool_input": given, "tool_response": text}
+    translated: Fields = {"tool_name": name, "tool_input": arguments, "tool_response": text}
     if fields.get("hook_event_name") != "PreToolUse":
-        told["tool_use_id"] = call_id(milliseconds(fields.get("timestamp")), fields.get("tool_input"))
+        translated["tool_use_id"] = call_id(milliseconds(fields.get("timestamp")), fields.get("tool_input"))
     if failed and fields.get("hook_event_name") == "PostToolUse":
-        told |= {"hook_event_name": "PostToolUseFailure", "error": text}
-    return told
+        translated |= {"hook_event_name": "PostToolUseFailure", "error": text}
+    return translated
 
 
 # --- our lines in its files ------------------------------------------------------------------------------------------

@@ -42,12 +42,12 @@ def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> Found:
     reader = _Reader(host, content_session_id)
-    found = reader.found
+    transcript = reader.transcript
     if agent_id:
-        return found  # subagents have no files of their own
-    lines.read(path, found, reader.take, offset=offset, over=over)
-    found.offset = offset if found.problem else reader.resume_at(found.offset)
-    return found
+        return transcript  # subagents have no files of their own
+    lines.read(path, transcript, reader.take, offset=offset, over=over)
+    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
+    return transcript
 
 
 def part(
@@ -63,32 +63,32 @@ def part(
 ) -> tuple[Found, str]:
     start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
     reader = _Reader(host, start.session)
-    found = reader.found
+    transcript = reader.transcript
     if agent_id:
-        return found, ""
-    with lines.problems(found), lines.opened(path) as file:
+        return transcript, ""
+    with lines.problems(transcript), lines.opened(path) as file:
         if lines.start_of(path, start.offset) != start.offset:
             start = _Mark(session=content_session_id)
         reader.resume(start, lines.again(file, start.lines))
         place = lines.Place(start.offset, start.inside)
-        lines.feed(file, found, reader.take, place, over=over, most=most)
+        lines.feed(file, transcript, reader.take, place, over=over, most=most)
         if not place.ended:
-            found.closings.pop(reader.prompt_id, None)
-            return found, msgspec.json.encode(reader.mark(place)).decode()
+            transcript.closings.pop(reader.prompt_id, None)
+            return transcript, msgspec.json.encode(reader.mark(place)).decode()
         if not over:
-            found.offset = reader.resume_at(place.offset)
-    return found, ""
+            transcript.offset = reader.resume_at(place.offset)
+    return transcript, ""
 
 
 def head(path: Path) -> Head:
     return lines.head(path, _learn)
 
 
-def _learn(found: Found, record: Record) -> None:
+def _learn(transcript: Found, record: Record) -> None:
     if record.get("type") in _SESSION and isinstance(data := record.get("data"), dict):
-        found.content_session_id = found.content_session_id or string_of(data, "sessionId")
+        transcript.content_session_id = transcript.content_session_id or string_of(data, "sessionId")
         where = data.get("context")
-        found.cwd = found.cwd or (string_of(where, "cwd") if isinstance(where, dict) else "")
+        transcript.cwd = transcript.cwd or (string_of(where, "cwd") if isinstance(where, dict) else "")
 
 
 def _closing(record: Record) -> str:
@@ -100,7 +100,7 @@ def _closing(record: Record) -> str:
 @dataclass(slots=True)
 class _Call:
     name: str
-    given: Any
+    arguments: Any
     agent_id: str
     line: int
 
@@ -109,9 +109,9 @@ class _Reader:
     def __init__(self, host: str, content_session_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
-        self.found = Found()
+        self.transcript = Found()
         self.calls: dict[str, _Call] = {}
-        self.told: list[tuple[int, _Call]] = []  # the ends of calls that a hook was told of, and when
+        self.hook_calls: list[tuple[int, _Call]] = []  # the ends of calls that a hook was told of, and when
         self.prompt_id = ""
         self.announced = False  # a hook was told of the prompt that comes next
         self.closing_line = -1
@@ -122,33 +122,33 @@ class _Reader:
             self._remember(mark)
             self.take(start, record)
         self._remember(mark)
-        self.found.events.clear()
-        self.found.lines.clear()
+        self.transcript.events.clear()
+        self.transcript.lines.clear()
 
     def _remember(self, mark: _Mark) -> None:
-        self.found.content_session_id, self.found.cwd = mark.session, mark.cwd
+        self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
         self.prompt_id, self.announced = mark.prompt_id, mark.announced
         if mark.private:
-            self.found.private.add(mark.prompt_id)
+            self.transcript.private.add(mark.prompt_id)
 
     def resume_at(self, place: int) -> int:
         """Return where the next reading begins, if this one ended there: at what has no end yet."""
         unfinished = [call.line for call in self.calls.values()]
-        if self.prompt_id not in self.found.closings:  # read again when its end is there
-            unfinished.append(self.found.lines.get(self.prompt_id, place))
+        if self.prompt_id not in self.transcript.closings:  # read again when its end is there
+            unfinished.append(self.transcript.lines.get(self.prompt_id, place))
         return lines.look_back(place, unfinished)
 
     def mark(self, place: lines.Place) -> _Mark:
-        calls = [*self.calls.values(), *(call for _, call in self.told)]
+        calls = [*self.calls.values(), *(call for _, call in self.hook_calls)]
         unfinished = sorted({self.closing_line, *(call.line for call in calls)} - {-1})
         return _Mark(
             offset=place.offset,
             inside=place.inside,
             session=self.content_session_id,
-            cwd=self.found.cwd,
+            cwd=self.transcript.cwd,
             prompt_id=self.prompt_id,
             announced=self.announced,
-            private=self.prompt_id in self.found.private,
+            private=self.prompt_id in self.transcript.private,
             lines=unfinished[-lines.MAX_AGAIN :],
         )
 
@@ -164,28 +164,30 @@ class _Reader:
             case "user.message" if not agent_id and not string(data.get("source")).startswith("agent-"):
                 self._prompt(record, data)
             case "assistant.message" if not agent_id and (words := _closing(record).strip()):
-                self.found.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(words)))
+                self.transcript.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(words)))
                 self.closing_line = start
             case "tool.execution_start" if isinstance(call := data.get("toolCallId"), str):
                 self.calls[call] = _Call(string(data.get("toolName")), data.get("arguments"), agent_id, start)
             case "tool.execution_complete":
                 self._result(record, data)
-        self.found.lines.setdefault(self.prompt_id, start)
+        self.transcript.lines.setdefault(self.prompt_id, start)
 
     def _session(self, record: Record) -> None:
-        self.found.content_session_id = self.content_session_id
-        _learn(self.found, record)
-        self.content_session_id = self.found.content_session_id
+        self.transcript.content_session_id = self.content_session_id
+        _learn(self.transcript, record)
+        self.content_session_id = self.transcript.content_session_id
 
     def _hook(self, data: Record, agent_id: str, start: int) -> None:
-        given = data.get("input")
-        at = given.get("timestamp") if isinstance(given, dict) else None
-        if not isinstance(given, dict) or not isinstance(at, int):
+        hook_input = data.get("input")
+        at = hook_input.get("timestamp") if isinstance(hook_input, dict) else None
+        if not isinstance(hook_input, dict) or not isinstance(at, int):
             return
         if data.get("hookType") == "userPromptSubmitted" and not agent_id:
             self.prompt_id, self.announced, self.closing_line = prompt_id(at), True, -1
         elif data.get("hookType") in ("postToolUse", "postToolUseFailure"):
-            self.told.append((at, _Call(string(given.get("toolName")), given.get("toolArgs"), agent_id, start)))
+            self.hook_calls.append(
+                (at, _Call(string(hook_input.get("toolName")), hook_input.get("toolArgs"), agent_id, start))
+            )
 
     def _prompt(self, record: Record, data: Record) -> None:
         text = string(data.get("content"))
@@ -193,28 +195,28 @@ class _Reader:
             self.prompt_id, self.closing_line = string(data.get("messageId")) or string(record.get("id")), -1
         self.announced = False
         if privacy.hides_all(text):
-            self.found.private.add(self.prompt_id)
+            self.transcript.private.add(self.prompt_id)
         if text.strip() and is_said(text):
-            self.found.events.append(self._event(record, Prompted(privacy.strip(text))))
+            self.transcript.events.append(self._event(record, Prompted(privacy.strip(text))))
 
     def _result(self, record: Record, data: Record) -> None:
         call = self.calls.pop(string(data.get("toolCallId")), None)
         if call is None or not call.name:
             return
         result, error = data.get("result"), data.get("error")
-        said = string(result.get("content")) if isinstance(result, dict) else ""
-        said = said or (string(error.get("message")) if isinstance(error, dict) else "")
-        output, failed = outcome(privacy.strip(said), "success" if data.get("success") else "failure")
-        name, given = tool(call.name, privacy.strip_all(call.given), self.found.cwd)
-        told = tool_used(name, given, output, failed=failed, agent_id=call.agent_id)
-        its_id = call_id(self._told_at(call), call.given) or string(data.get("toolCallId"))
-        self.found.events.append(self._event(record, told, tool_use_id=its_id))
+        text = string(result.get("content")) if isinstance(result, dict) else ""
+        text = text or (string(error.get("message")) if isinstance(error, dict) else "")
+        output, failed = outcome(privacy.strip(text), "success" if data.get("success") else "failure")
+        name, arguments = tool(call.name, privacy.strip_all(call.arguments), self.transcript.cwd)
+        body = tool_used(name, arguments, output, failed=failed, agent_id=call.agent_id)
+        tool_use_id = call_id(self._hook_time(call), call.arguments) or string(data.get("toolCallId"))
+        self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))
 
-    def _told_at(self, call: _Call) -> int:
+    def _hook_time(self, call: _Call) -> int:
         """When a hook was told of this call's end: just before, and before that of the same call made again."""
-        for n, (at, told) in enumerate(self.told):
-            if (told.name, told.given, told.agent_id) == (call.name, call.given, call.agent_id):
-                del self.told[n]
+        for n, (at, hook_call) in enumerate(self.hook_calls):
+            if (hook_call.name, hook_call.arguments, hook_call.agent_id) == (call.name, call.arguments, call.agent_id):
+                del self.hook_calls[n]
                 return at
         return 0
 
@@ -227,5 +229,5 @@ class _Reader:
             body=body,
             prompt_id=self.prompt_id,
             tool_use_id=tool_use_id,
-            private=self.prompt_id in self.found.private,
+            private=self.prompt_id in self.transcript.private,
         )

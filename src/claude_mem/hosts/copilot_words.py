@@ -33,29 +33,33 @@ _INPUTS = {"path": "file_path", "file_text": "content", "old_str": "old_string",
 _EXIT = re.compile(r"\n?<(?:shellId: \S+ completed|exited) with exit code (-?\d+)>\s*$")
 
 
-def tool(name: str, given: Any, cwd: str = "") -> tuple[str, Any]:
+def tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, Any]:
     """A tool by the name it has for hooks, or for the model."""
     if name == "apply_patch":
         patch = (
-            given if isinstance(given, str) else string((given or {}).get("input")) if isinstance(given, dict) else ""
+            arguments
+            if isinstance(arguments, str)
+            else string((arguments or {}).get("input"))
+            if isinstance(arguments, dict)
+            else ""
         )
         return patched(patch, cwd)
     name = _TOOLS.get(name, name)
-    if name in _FILE_TOOLS and isinstance(given, dict):
-        given = {_INPUTS.get(key, key): value for key, value in given.items()}
+    if name in _FILE_TOOLS and isinstance(arguments, dict):
+        arguments = {_INPUTS.get(key, key): value for key, value in arguments.items()}
     if name.islower() and "-" in name:
-        server, _, called = name.rpartition("-")
-        return f"mcp__{server}__{called}", given
-    return name, given
+        server, _, tool_name = name.rpartition("-")
+        return f"mcp__{server}__{tool_name}", arguments
+    return name, arguments
 
 
 def outcome(text: str, kind: str) -> tuple[str, bool]:
     """What was printed, and whether it went wrong."""
-    ended = _EXIT.search(text)
-    said = text[: ended.start()] if ended else text
-    if ended and int(ended[1]):
-        return f"Exit code {ended[1]}\n{said}", True
-    return said, kind != "success"
+    exit_note = _EXIT.search(text)
+    output = text[: exit_note.start()] if exit_note else text
+    if exit_note and int(exit_note[1]):
+        return f"Exit code {exit_note[1]}\n{output}", True
+    return output, kind != "success"
 
 
 # --- ids that hook and transcript agree on ---------------------------------------------------------------------------
@@ -65,7 +69,7 @@ def prompt_id(at: int) -> str:
     return f"at-{at}" if at else ""
 
 
-def call_id(at: int, given: Any) -> str:
+def call_id(at: int, arguments: Any) -> str:
     """The input too: several calls may end in the same millisecond. Without what is private: the hook never saw it."""
-    text = json.dumps(privacy.strip_all(given), sort_keys=True, default=str)
+    text = json.dumps(privacy.strip_all(arguments), sort_keys=True, default=str)
     return f"at-{at}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}" if at else ""

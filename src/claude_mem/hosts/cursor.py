@@ -86,7 +86,7 @@ def translate(fields: Fields) -> Fields:
     event = string(fields.get("hook_event_name"))
     if event.startswith("before") and event not in _NAMES:
         raise Noise
-    found = {
+    translated = {
         **fields,
         "hook_event_name": _NAMES.get(event, event),
         "session_id": string(fields.get("conversation_id")) or fields.get("session_id"),
@@ -94,19 +94,19 @@ def translate(fields: Fields) -> Fields:
     }
     match event:
         case "postToolUse" | "postToolUseFailure":
-            return found | _tool(fields, failed=event == "postToolUseFailure")
+            return translated | _tool(fields, failed=event == "postToolUseFailure")
         case "afterFileEdit":
-            return found | flat_hooks.edited(fields)
+            return translated | flat_hooks.edited(fields)
         case "afterShellExecution":
-            given = {"command": fields.get("command")}
-            return found | {"tool_name": "Bash", "tool_input": given, "tool_response": fields.get("output")}
+            arguments = {"command": fields.get("command")}
+            return translated | {"tool_name": "Bash", "tool_input": arguments, "tool_response": fields.get("output")}
         case "afterMCPExecution":
-            return found | _tool({**fields, "tool_output": fields.get("result_json")}, failed=False)
+            return translated | _tool({**fields, "tool_output": fields.get("result_json")}, failed=False)
         case "afterAgentResponse":
-            return found | {"last_assistant_message": string(fields.get("text"))}
+            return translated | {"last_assistant_message": string(fields.get("text"))}
         case "stop" if fields.get("status") == "completed":
             raise Noise  # its last words came just before, and closed the turn
-    return found
+    return translated
 
 
 def _root(fields: Fields) -> Any:
@@ -119,15 +119,15 @@ def _tool(fields: Fields, *, failed: bool) -> Fields:
     name = string(fields.get("tool_name"))
     if name in _EDITS and not failed:
         raise Noise  # `afterFileEdit` says it better
-    given, output = _decoded(fields.get("tool_input")), _decoded(fields.get("tool_output"))
-    if isinstance(given, dict) and "file_path" not in given and name == "Read":
-        given = {**given, "file_path": given.get("path") or given.get("target_file")}
-    told: Fields = {"tool_name": _name(name), "tool_input": given, "tool_response": output}
+    arguments, output = _decoded(fields.get("tool_input")), _decoded(fields.get("tool_output"))
+    if isinstance(arguments, dict) and "file_path" not in arguments and name == "Read":
+        arguments = {**arguments, "file_path": arguments.get("path") or arguments.get("target_file")}
+    translated: Fields = {"tool_name": _name(name), "tool_input": arguments, "tool_response": output}
     if failed:
-        told["error"] = string(fields.get("error_message")) or string(fields.get("failure_type")) or "failed"
+        translated["error"] = string(fields.get("error_message")) or string(fields.get("failure_type")) or "failed"
     elif isinstance(output, dict) and (code := _exit_code(output)):
-        told |= {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{_printed(output)}"}
-    return told
+        translated |= {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{_printed(output)}"}
+    return translated
 
 
 def _name(name: str) -> str:
@@ -135,22 +135,22 @@ def _name(name: str) -> str:
 
 
 def _exit_code(output: Fields) -> int:
-    found = output.get("exitCode", output.get("exit_code"))
-    return found if isinstance(found, int) else 0
+    code = output.get("exitCode", output.get("exit_code"))
+    return code if isinstance(code, int) else 0
 
 
 def _printed(output: Fields) -> str:
     return "\n".join(text for key in ("stdout", "stderr", "output") if (text := string(output.get(key))))
 
 
-def _decoded(found: Any) -> Any:
+def _decoded(value: Any) -> Any:
     """Some versions hand over JSON as a text."""
-    if not isinstance(found, str) or not found.lstrip().startswith(("{", "[")):
-        return found
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
     try:
-        return msgspec.json.decode(found)
+        return msgspec.json.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return found
+        return value
 
 
 HOST = Host(

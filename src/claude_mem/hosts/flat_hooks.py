@@ -20,15 +20,15 @@ def add(settings: Settings, handlers: Mapping[str, Settings]) -> None:
 def drop(settings: Settings) -> None:
     """Ours, and what only they had needed. Anything in a shape we do not know is not ours and stays."""
     hooks = settings.get("hooks", {})
-    touched = False
+    changed = False
     for event, entries in list(hooks.items()):
-        kept = [entry for entry in entries if not _is_ours(entry)] if isinstance(entries, list) else entries
-        if kept != entries:
-            touched = True
-            hooks[event] = kept
-            if not kept:
+        remaining = [entry for entry in entries if not _is_ours(entry)] if isinstance(entries, list) else entries
+        if remaining != entries:
+            changed = True
+            hooks[event] = remaining
+            if not remaining:
                 del hooks[event]
-    if touched and not hooks:
+    if changed and not hooks:
         del settings["hooks"]
         if settings == {"version": 1}:
             del settings["version"]
@@ -38,10 +38,10 @@ def _is_ours(entry: object) -> bool:
     return isinstance(entry, dict) and is_ours(entry.get("command"))
 
 
-def edited(told: Fields) -> Fields:
+def edited(fields: Fields) -> Fields:
     """A file and its replacements as a call of the tool that does such a thing."""
-    path, found = told.get("file_path"), told.get("edits")
-    if isinstance(found, list) and len(found) == 1 and isinstance(found[0], dict):
-        only = {key: found[0].get(key) for key in ("old_string", "new_string")}
+    path, edits = fields.get("file_path"), fields.get("edits")
+    if isinstance(edits, list) and len(edits) == 1 and isinstance(edits[0], dict):
+        only = {key: edits[0].get(key) for key in ("old_string", "new_string")}
         return {"tool_name": "Edit", "tool_input": {"file_path": path, **only}}
-    return {"tool_name": "MultiEdit", "tool_input": {"file_path": path, "edits": found}}
+    return {"tool_name": "MultiEdit", "tool_input": {"file_path": path, "edits": edits}}

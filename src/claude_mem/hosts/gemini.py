@@ -92,14 +92,14 @@ def translate(fields: Fields) -> Fields:
     event = string(fields.get("hook_event_name"))
     if event in _NOISE:
         raise Noise
-    found = {**fields, "hook_event_name": _NAMES.get(event, event)}
+    translated = {**fields, "hook_event_name": _NAMES.get(event, event)}
     if isinstance(prompt := fields.get("prompt"), str):
-        found["prompt"] = privacy.said(prompt)
+        translated["prompt"] = privacy.said(prompt)
     if event == "AfterAgent":
-        found["last_assistant_message"] = _last_words(fields)
+        translated["last_assistant_message"] = _last_words(fields)
     if event == "AfterTool":
-        found |= _tool_used(fields)
-    return found
+        translated |= _tool_used(fields)
+    return translated
 
 
 def _last_words(fields: Fields) -> str:
@@ -113,23 +113,23 @@ def _last_words(fields: Fields) -> str:
 
 
 def _tool_used(fields: Fields) -> Fields:
-    given, response = fields.get("tool_input"), fields.get("tool_response")
+    arguments, response = fields.get("tool_input"), fields.get("tool_response")
     response = response if isinstance(response, dict) else {"llmContent": response}
     call = Call(
         name=tool_name(string(fields.get("tool_name")), fields.get("mcp_context")),
-        input=given,
+        input=arguments,
         text=text_of(response.get("llmContent")),
         display=response.get("returnDisplay"),
         error=_error(response.get("error")),
     )
     used = in_our_words(call, cwd=string(fields.get("cwd")))
     event = "PostToolUseFailure" if used.failed else "PostToolUse"
-    told = {"error": used.output} if used.failed else {"tool_response": used.output}
-    return {"hook_event_name": event, "tool_name": used.name, "tool_input": used.input, **told}
+    result_fields = {"error": used.output} if used.failed else {"tool_response": used.output}
+    return {"hook_event_name": event, "tool_name": used.name, "tool_input": used.input, **result_fields}
 
 
-def _error(found: Any) -> str:
-    return string(found.get("message")) or string(found.get("type")) if isinstance(found, dict) else string(found)
+def _error(error: Any) -> str:
+    return string(error.get("message")) or string(error.get("type")) if isinstance(error, dict) else string(error)
 
 
 def tool_name(name: str, context: Any) -> str:
@@ -144,8 +144,8 @@ def tool_name(name: str, context: Any) -> str:
 
 def _find(env: Mapping[str, str]) -> Iterator[Path]:
     """A subagent's lies one folder deeper, and is part of its session's."""
-    found = (folder(env) / "tmp").glob("*/chats/session-*")
-    yield from sorted(path for path in found if path.suffix in (".jsonl", ".json"))
+    paths = (folder(env) / "tmp").glob("*/chats/session-*")
+    yield from sorted(path for path in paths if path.suffix in (".jsonl", ".json"))
 
 
 HOST = Host(

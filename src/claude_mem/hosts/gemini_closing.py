@@ -38,8 +38,8 @@ def resembles(reported: str, message: str) -> bool:
 def without_repetition(reported: str) -> str:
     """Return the reported text without its repeated tail and without the remarks before it, as far as they show."""
     text = "".join(reported.split())
-    kept = _signs(reported, len(text) - _repeated_tail(text)).rstrip()
-    return _REMARK_END.split(kept)[-1].strip()
+    remaining = _first_signs(reported, len(text) - _repeated_tail(text)).rstrip()
+    return _REMARK_END.split(remaining)[-1].strip()
 
 
 def _repeated_tail(text: str) -> int:
@@ -56,7 +56,7 @@ def _repeated_tail(text: str) -> int:
     return longest
 
 
-def _signs(text: str, count: int) -> str:
+def _first_signs(text: str, count: int) -> str:
     """Return the beginning of a text up to its `count`-th sign that is not blank."""
     for end, sign in enumerate(text):
         if not sign.isspace():
@@ -73,12 +73,12 @@ def _bare(text: str) -> str:
 
 def _without_comments(text: str) -> str:
     """Return a text without HTML comments. Not by a pattern: one that is never closed would be searched for often."""
-    kept: list[str] = []
+    parts: list[str] = []
     rest = text
     while True:
         before, opened, after = rest.partition("<!--")
         _, closed, beyond = after.partition("-->")
         if not opened or not closed:
-            return "".join([*kept, rest])
-        kept.append(before)
+            return "".join([*parts, rest])
+        parts.append(before)
         rest = beyond

@@ -52,16 +52,16 @@ class Used:
 
 
 def in_our_words(call: Call, *, cwd: str = "") -> Used:
-    name, given = _name(call.name), _input(call.input, cwd)
+    name, arguments = _name(call.name), _input(call.input, cwd)
     text = _unfenced(call.text)
     if call.error:
-        return Used(name, given, call.error, failed=True)
+        return Used(name, arguments, call.error, failed=True)
     if name == "Bash":
         output, failure = _shell(text)
-        return Used(name, given, f"{failure}\n{output}".strip() if failure else output, failed=bool(failure))
+        return Used(name, arguments, f"{failure}\n{output}".strip() if failure else output, failed=bool(failure))
     if name in ("Edit", "Write") and (patch := _patch(call.display)):
-        return Used(name, given, patch, failed=False)
-    return Used(name, given, text, failed=False)
+        return Used(name, arguments, patch, failed=False)
+    return Used(name, arguments, text, failed=False)
 
 
 def _name(name: str) -> str:
@@ -70,13 +70,13 @@ def _name(name: str) -> str:
     return _TOOLS.get(name, name)
 
 
-def _input(given: Any, cwd: str) -> Any:
-    if not isinstance(given, dict):
-        return given
-    found = {_KEYS.get(key, key): item for key, item in given.items()}
-    if isinstance(path := found.get("file_path"), str) and path and cwd:
-        found["file_path"] = posixpath.join(cwd, path)
-    return found
+def _input(arguments: Any, cwd: str) -> Any:
+    if not isinstance(arguments, dict):
+        return arguments
+    translated = {_KEYS.get(key, key): item for key, item in arguments.items()}
+    if isinstance(path := translated.get("file_path"), str) and path and cwd:
+        translated["file_path"] = posixpath.join(cwd, path)
+    return translated
 
 
 def text_of(content: Any) -> str:
@@ -114,6 +114,6 @@ def _shell(text: str) -> tuple[str, str]:
 def _patch(display: Any) -> dict[str, Any]:
     """The lines of its diff, in the form in which Claude Code tells one."""
     diff = string(display.get("fileDiff")) if isinstance(display, dict) else ""
-    head, found, hunks = diff.partition("\n@@")
+    head, marker, hunks = diff.partition("\n@@")
     lines = [line for line in hunks.splitlines()[1:] if line[:1] in ("+", "-", " ")]
-    return {"structuredPatch": [{"lines": lines}]} if head and found and lines else {}
+    return {"structuredPatch": [{"lines": lines}]} if head and marker and lines else {}

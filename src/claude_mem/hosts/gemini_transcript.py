@@ -39,41 +39,41 @@ class _Projects(msgspec.Struct):
 
 def owns(record: Mapping[str, Any]) -> bool:
     """Is it the first record of a session's file? A subagent's is part of its session's."""
-    named = isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str)
-    return named and record.get("kind") != "subagent"
+    has_ids = isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str)
+    return has_ids and record.get("kind") != "subagent"
 
 
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = True
 ) -> Found:
     """Always as if it were over: it is read whole each time, so nothing is lost by a look too early."""
-    found = Found(content_session_id=content_session_id, offset=offset)
+    transcript = Found(content_session_id=content_session_id, offset=offset)
     if agent_id:
-        return found
-    about, messages = _gather(path, found, over=over)
-    if offset and offset == found.offset:
-        return found
-    found.content_session_id = content_session_id or string_of(about, "sessionId")
-    found.cwd = _project_root(path, string_of(about, "projectHash"))
-    teller = _Teller(found, host)
+        return transcript
+    about, messages = _gather(path, transcript, over=over)
+    if offset and offset == transcript.offset:
+        return transcript
+    transcript.content_session_id = content_session_id or string_of(about, "sessionId")
+    transcript.cwd = _project_root(path, string_of(about, "projectHash"))
+    builder = _EventBuilder(transcript, host)
     for message in messages:
-        teller.tell(message)
-    return found
+        builder.add(message)
+    return transcript
 
 
 def head(path: Path) -> Head:
     """Of the older form there is only the whole."""
     if path.name.removesuffix(".gz").endswith(".json"):
-        found = read(path, host="")
-        times = [event.at for event in found.events if event.at]
-        return Head(found.content_session_id, found.cwd, min(times, default=0), max(times, default=0))
+        transcript = read(path, host="")
+        times = [event.at for event in transcript.events if event.at]
+        return Head(transcript.content_session_id, transcript.cwd, min(times, default=0), max(times, default=0))
     return lines.head(path, partial(_learn, path))
 
 
-def _learn(path: Path, found: Found, record: Record) -> None:
-    if owns(record) and not found.content_session_id:
-        found.content_session_id = string_of(record, "sessionId")
-        found.cwd = _project_root(path, string_of(record, "projectHash"))
+def _learn(path: Path, transcript: Found, record: Record) -> None:
+    if owns(record) and not transcript.content_session_id:
+        transcript.content_session_id = string_of(record, "sessionId")
+        transcript.cwd = _project_root(path, string_of(record, "projectHash"))
 
 
 def last_message(path: str, reported: str, *, at: int = 0, session: str = "") -> str:
@@ -89,15 +89,15 @@ def last_message(path: str, reported: str, *, at: int = 0, session: str = "") ->
         messages = _since_prompt(messages)
     texts = [privacy.strip(text_of(message.get("content"))).strip() for message in messages]
     spoken = [text for message, text in zip(messages, texts, strict=True) if message.get("type") == "gemini"]
-    if known := next((text for text in reversed(spoken) if closes(reported, text)), ""):
-        return known
+    if closing := next((text for text in reversed(spoken) if closes(reported, text)), ""):
+        return closing
     is_answer = at and messages and messages[-1].get("type") == "gemini" and not messages[-1].get("toolCalls")
     return texts[-1] if is_answer and resembles(reported, texts[-1]) else ""
 
 
 def _newest(path: Path) -> list[Record]:
     """Return the user's and the agent's messages at the end of a chat file, each as it was last written."""
-    gathered = _Gathered()
+    gathered = _Messages()
     try:
         with lines.opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
@@ -120,20 +120,20 @@ def _is_prompt(message: Record) -> bool:
     return bool(text.strip()) and not text.lstrip().startswith(_NOT_SAID) and is_said(text)
 
 
-def _gather(path: Path, found: Found, *, over: bool) -> tuple[Record, list[Record]]:
+def _gather(path: Path, transcript: Found, *, over: bool) -> tuple[Record, list[Record]]:
     """What the session is, and its messages as they were in the end."""
-    gathered = _Gathered()
-    lines.read(path, found, gathered.take, over=over)
-    if not gathered.about and (whole := _document(path, found)):
-        found.problem, found.bad_lines = "", 0
-        with lines.problems(found):
+    gathered = _Messages()
+    lines.read(path, transcript, gathered.take, over=over)
+    if not gathered.about and (whole := _document(path, transcript)):
+        transcript.problem, transcript.bad_lines = "", 0
+        with lines.problems(transcript):
             gathered.take(0, whole)
     return gathered.about, list(gathered.messages.values())
 
 
-def _document(path: Path, found: Found) -> Record:
+def _document(path: Path, transcript: Found) -> Record:
     """All of a file as one record."""
-    with lines.problems(found), lines.opened(path) as file:
+    with lines.problems(transcript), lines.opened(path) as file:
         text = file.read(lines.MAX_DOCUMENT + 1)
         if len(text) > lines.MAX_DOCUMENT:
             raise lines.TooMuch
@@ -142,18 +142,18 @@ def _document(path: Path, found: Found) -> Record:
     return {}
 
 
-class _Gathered:
+class _Messages:
     def __init__(self) -> None:
         self.about: Record = {}
         self.messages: dict[str, Record] = {}
 
     def take(self, _: int, record: Record) -> None:
-        found = [record]
+        messages = [record]
         if owns(record):
             self.about = self.about or record
             inside = record.get("messages")
-            found = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
-        self.messages |= {message["id"]: message for message in found if isinstance(message.get("id"), str)}
+            messages = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
+        self.messages |= {message["id"]: message for message in messages if isinstance(message.get("id"), str)}
         if len(self.messages) > _MOST_MESSAGES:
             raise lines.TooMuch
 
@@ -166,24 +166,24 @@ def _project_root(path: Path, project_hash: str) -> str:
         pass
     try:
         content = untrusted_files.read(path.parents[3] / "projects.json", most=MOST_LIST_BYTES)
-        known = msgspec.json.decode(content, type=_Projects).projects
+        names_by_root = msgspec.json.decode(content, type=_Projects).projects
     except (OSError, ValueError, LookupError):
         return ""
     here = path.parent.parent.name
-    return next((root for root, name in known.items() if name == here or _hash(root) == project_hash), "")
+    return next((root for root, name in names_by_root.items() if name == here or _hash(root) == project_hash), "")
 
 
 def _hash(root: str) -> str:
     return hashlib.sha256(root.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class _Teller:
-    def __init__(self, found: Found, host: str) -> None:
-        self.found = found
+class _EventBuilder:
+    def __init__(self, transcript: Found, host: str) -> None:
+        self.transcript = transcript
         self.host = host
         self.prompt_id = ""
 
-    def tell(self, message: Record) -> None:
+    def add(self, message: Record) -> None:
         if message.get("type") == "user":
             self._user(message)
         elif message.get("type") == "gemini":
@@ -194,10 +194,10 @@ class _Teller:
         if not _is_prompt(message):
             return
         self.prompt_id = message["id"]
-        self.found.lines[self.prompt_id] = 0
+        self.transcript.lines[self.prompt_id] = 0
         if privacy.hides_all(text):
-            self.found.private.add(self.prompt_id)
-        self._add(message, Prompted(privacy.strip(text)))
+            self.transcript.private.add(self.prompt_id)
+        self._add_event(message, Prompted(privacy.strip(text)))
 
     def _gemini(self, message: Record) -> None:
         calls = message.get("toolCalls")
@@ -206,30 +206,30 @@ class _Teller:
             self._call(message, call)
         words = text_of(message.get("content")).strip()
         if words and not calls and self.prompt_id:
-            self.found.closings[self.prompt_id] = self._event(message, Stopped(privacy.strip(words)))
+            self.transcript.closings[self.prompt_id] = self._event(message, Stopped(privacy.strip(words)))
 
     def _call(self, message: Record, call: Record) -> None:
         name, call_id = string(call.get("name")), string(call.get("id"))
         if not name or not call_id or call.get("status") not in _OVER:
             return
-        told = privacy.strip_fields({**call, "timestamp": call.get("timestamp") or message.get("timestamp")})
-        used = in_our_words(_as_call(name, told), cwd=self.found.cwd)
+        stripped_call = privacy.strip_fields({**call, "timestamp": call.get("timestamp") or message.get("timestamp")})
+        used = in_our_words(_as_call(name, stripped_call), cwd=self.transcript.cwd)
         body = tool_used(used.name, used.input, used.output, failed=used.failed)
-        self._add(told, body, tool_use_id=f"{self.found.content_session_id}.{call_id}"[:200])
+        self._add_event(stripped_call, body, tool_use_id=f"{self.transcript.content_session_id}.{call_id}"[:200])
 
-    def _add(self, record: Record, body: Body, *, tool_use_id: str = "") -> None:
-        self.found.events.append(self._event(record, body, tool_use_id=tool_use_id))
+    def _add_event(self, record: Record, body: Body, *, tool_use_id: str = "") -> None:
+        self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))
 
     def _event(self, record: Record, body: Body, *, tool_use_id: str = "") -> Event:
         return Event(
             id=f"t-{tool_use_id or record['id']}",
             host=self.host,
-            content_session_id=self.found.content_session_id,
+            content_session_id=self.transcript.content_session_id,
             at=milliseconds(record.get("timestamp")),
             body=body,
             prompt_id=self.prompt_id,
             tool_use_id=tool_use_id,
-            private=self.prompt_id in self.found.private,
+            private=self.prompt_id in self.transcript.private,
         )
 
 
@@ -253,7 +253,7 @@ def _as_call(name: str, call: Record) -> Call:
     answers = [
         part["functionResponse"].get("response") for part in parts if isinstance(part.get("functionResponse"), dict)
     ]
-    answer = next((found for found in answers if isinstance(found, dict)), {})
+    answer = next((item for item in answers if isinstance(item, dict)), {})
     failed = call.get("status") != "success"
     error = string(answer.get("error")) or string(call.get("resultDisplay")) or string(call.get("status"))
     return Call(

@@ -54,13 +54,17 @@ def translate(fields: Fields) -> Fields:
         return fields
     if tool == "invalid":
         raise Noise  # the model called something that does not exist
-    given = fields.get("tool_input")
-    given = {_INPUTS.get(name, name): value for name, value in given.items()} if isinstance(given, dict) else given
-    if tool in _PATCHES and isinstance(given, dict):
-        name, given = patched(string(given.get("patchText")), string(fields.get("cwd")))
+    arguments = fields.get("tool_input")
+    arguments = (
+        {_INPUTS.get(name, name): value for name, value in arguments.items()}
+        if isinstance(arguments, dict)
+        else arguments
+    )
+    if tool in _PATCHES and isinstance(arguments, dict):
+        name, arguments = patched(string(arguments.get("patchText")), string(fields.get("cwd")))
     else:
         name = _TOOLS.get(tool) or _of_server(tool, fields.get("mcp_servers"))
-    return {**fields, "tool_name": name, "tool_input": given}
+    return {**fields, "tool_name": name, "tool_input": arguments}
 
 
 def _of_server(tool: str, servers: Any) -> str:

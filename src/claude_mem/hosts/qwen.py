@@ -81,26 +81,26 @@ def translate(fields: Fields) -> Fields:
 
 
 def _tool(fields: Fields) -> Fields:
-    given = fields.get("tool_input")
-    if isinstance(given, dict) and "absolute_path" in given:
-        given = {**given, "file_path": given["absolute_path"]}
-    told: Fields = {
+    arguments = fields.get("tool_input")
+    if isinstance(arguments, dict) and "absolute_path" in arguments:
+        arguments = {**arguments, "file_path": arguments["absolute_path"]}
+    translated: Fields = {
         "tool_name": _TOOLS.get(fields["tool_name"], fields["tool_name"]),
-        "tool_input": given,
+        "tool_input": arguments,
         # Its own name for the call is made up for the hooks; the model's is the one that stays.
         "tool_use_id": string(fields.get("tool_call_id")) or fields.get("tool_use_id"),
     }
     if "error" in fields:
-        told["error"] = _failure(string(fields["error"]))
+        translated["error"] = _failure(string(fields["error"]))
     if "tool_response" in fields:
-        told["tool_response"] = _response(fields["tool_response"])
-    return told
+        translated["tool_response"] = _response(fields["tool_response"])
+    return translated
 
 
-def _response(found: Any) -> Any:
+def _response(response: Any) -> Any:
     """What the model is shown; the rest is for the screen."""
-    shown = found.get("llmContent", found) if isinstance(found, dict) else found
-    return _printed(shown)[0] if isinstance(shown, str) else shown
+    content = response.get("llmContent", response) if isinstance(response, dict) else response
+    return _printed(content)[0] if isinstance(content, str) else content
 
 
 def _failure(error: str) -> str:

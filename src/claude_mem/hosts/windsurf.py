@@ -48,7 +48,9 @@ def edits(ours: Ours) -> Sequence[Edit]:
     tools = {"command": program, "args": arguments}
     return (
         JsonEdit(at / "hooks.json", f"{len(EVENTS)} hooks", lambda settings: _add(settings, ours), flat_hooks.drop),
-        JsonEdit(at / "mcp_config.json", "the memory's tools", lambda found: add_server(found, tools), drop_server),
+        JsonEdit(
+            at / "mcp_config.json", "the memory's tools", lambda settings: add_server(settings, tools), drop_server
+        ),
         FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
     )
 
@@ -72,11 +74,11 @@ def translate(fields: Fields) -> Fields:
         "session_id": fields.get("trajectory_id"),
         "cwd": about.get("cwd"),
         "hook_event_name": "PostToolUse",
-        **_told(event, about),
+        **_translate_action(event, about),
     }
 
 
-def _told(event: str, about: Fields) -> Fields:
+def _translate_action(event: str, about: Fields) -> Fields:
     match event:
         case "pre_user_prompt":
             return {"hook_event_name": "UserPromptSubmit", "prompt": about.get("user_prompt")}
@@ -91,17 +93,17 @@ def _told(event: str, about: Fields) -> Fields:
             return _command(about)
         case _:
             server, tool = (string(about.get(f"mcp_{what}_name")) for what in ("server", "tool"))
-            given, result = about.get("mcp_tool_arguments"), about.get("mcp_result")
-            return {"tool_name": f"mcp__{server}__{tool}", "tool_input": given, "tool_response": result}
+            arguments, result = about.get("mcp_tool_arguments"), about.get("mcp_result")
+            return {"tool_name": f"mcp__{server}__{tool}", "tool_input": arguments, "tool_response": result}
 
 
 def _command(about: Fields) -> Fields:
     """Its documents promise neither output nor exit code; some versions tell them."""
-    found: Fields = {"tool_name": "Bash", "tool_input": {"command": about.get("command_line")}}
+    translated: Fields = {"tool_name": "Bash", "tool_input": {"command": about.get("command_line")}}
     output, code = string(about.get("output")), about.get("exit_code")
     if isinstance(code, int) and code:
-        return found | {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{output}"}
-    return found | {"tool_response": output}
+        return translated | {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{output}"}
+    return translated | {"tool_response": output}
 
 
 HOST = Host(

@@ -1,18 +1,19 @@
-"""Transcript file → session, turns and events, as if the hooks had been there.
+"""Turns a transcript file into a session with turns and events, as if hooks had captured it.
 
-The code that reconciles live sessions adds them, so what the hooks did capture is not doubled, and reading a file
-twice adds nothing. A file is read part by part, each a job and a transaction of its own: however large it is, others
-get in between, and whoever is killed goes on where he was. When the session's own file is read, those of its subagents
-follow; then its turns are digested.
+The events are added by the code that reconciles live sessions, so events that hooks captured are not duplicated, and
+reading a file twice adds nothing. A file is read in parts, each a job and a transaction of its own: other jobs run
+between two parts of a large file, and a killed worker continues where it stopped. After the session's own file come the
+files of its subagents; then its turns are digested.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from claude_mem import ids, untrusted_files
 from claude_mem.config import Config
@@ -29,13 +30,15 @@ from claude_mem.store.backfills import File
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import storable
 
-PART_BYTES = 2 << 20  # a part takes the writer some milliseconds: nobody notices
-PACKED_PART_BYTES = 4 * PART_BYTES  # to find the place in a packed file, all that stands before it is unpacked
+K = TypeVar("K")
+
+PART_BYTES = 2 << 20  # a part occupies the writer for some milliseconds, which is not noticeable
+PACKED_PART_BYTES = 4 * PART_BYTES  # larger: seeking in a compressed file decompresses everything before the position
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file of which nothing is taken, and why."""
+    """A file that is not read, with the reason."""
 
     host: str
     problem: str
@@ -43,7 +46,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one part tells, cleaned, and where to go on: in which file and from which mark. Neither: it was the last."""
+    """The cleaned content of one part, and where to continue: in which subagent's file (`agent`) and at which position
+    (`mark`). Both are empty after the last part."""
 
     host: str
     project: Project
@@ -62,7 +66,7 @@ class Part:
 
 
 def ask(conn: Connection, *paths: Path, now: int) -> None:
-    """Have these files read, unless they were and have not changed since."""
+    """Enqueue reading these files, except those that were read and have not changed since."""
     backfills.ask(conn, backfills.look(paths), now=now)
 
 
@@ -70,7 +74,7 @@ def ask(conn: Connection, *paths: Path, now: int) -> None:
 
 
 async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
-    """The stage."""
+    """Read the next part of a file and return the transaction that stores it."""
     file = await db.read(backfills.get, job.subject)
     if file is None:
         return nothing
@@ -88,38 +92,38 @@ def read(file: File, config: Config) -> Part | Skipped:
     host = registry.of(file.host) if file.host else registry.whose(path)
     if host is None or host.transcripts is None:
         return Skipped("", _nobodys(path))
-    found, agent, mark = _next(file, path, host.name, host.transcripts)
-    project = resolve(found.cwd, excluded=config.excluded_projects)
-    if found.cwd and Path(found.cwd).is_relative_to(config.data_dir):
+    transcript, agent, mark = _next(file, path, host.name, host.transcripts)
+    project = resolve(transcript.cwd, excluded=config.excluded_projects)
+    if transcript.cwd and Path(transcript.cwd).is_relative_to(config.data_dir):
         return Skipped(host.name, "ours")
     if not project.enabled:
         return Skipped(host.name, "project_off")
-    events = [_clean(event, config) for event in found.events]
-    wanted = [ingest.kept(event, project, config) for event in events if event is not None]
-    closings = {prompt_id: _clean(event, config) for prompt_id, event in found.closings.items()}
+    events, bad_events = _filter_and_clean(enumerate(transcript.events), project, config)
+    closings, bad_closings = _filter_and_clean(transcript.closings.items(), project, config)
     return Part(
         host=host.name,
         project=project,
-        content_session_id=storable(found.content_session_id),
-        cwd=found.cwd,
-        events=tuple(event for event in wanted if event is not None),
-        closings={prompt_id: event for prompt_id, event in closings.items() if event is not None},
-        problem=found.problem,
-        bad_lines=found.bad_lines + [*events, *closings.values()].count(None),
-        offset=found.offset,
+        content_session_id=storable(transcript.content_session_id),
+        cwd=transcript.cwd,
+        events=tuple(events.values()),
+        closings=closings,
+        problem=transcript.problem,
+        bad_lines=transcript.bad_lines + bad_events + bad_closings,
+        offset=transcript.offset,
         agent=agent,
         mark=mark,
     )
 
 
 def _next(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str, str]:
-    """This part, and where the next one begins: in the same file, in that of a subagent, or nowhere."""
+    """Return this part and where the next one begins: the subagent (or "") and the position in that file. Both are ""
+    after the last part."""
     agents = dict(transcripts.agents(path))
     here = agents.get(file.agent) if file.agent else path
-    found, mark = _part(file, here, host, transcripts) if here else (Found(), "")
+    transcript, mark = _part(file, here, host, transcripts) if here else (Found(), "")
     if mark:
-        return found, file.agent, mark
-    return found, min((agent for agent in agents if agent > file.agent), default=""), ""
+        return transcript, file.agent, mark
+    return transcript, min((agent for agent in agents if agent > file.agent), default=""), ""
 
 
 def _part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str]:
@@ -129,40 +133,47 @@ def _part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[
     return transcripts.read(path, host=host, agent_id=file.agent, over=True), ""
 
 
-def _clean(event: Event, config: Config) -> Event | None:
-    """None if it is nested deeper than anyone can follow."""
-    try:
-        return ingest.clean(event, config)
-    except RecursionError:
-        return None
+def _filter_and_clean(items: Iterable[tuple[K, Event]], project: Project, config: Config) -> tuple[dict[K, Event], int]:
+    """Return the events that may be stored, cleaned, and how many were nested too deeply to be processed."""
+    events: dict[K, Event] = {}
+    too_deep = 0
+    for key, event in items:
+        try:
+            cleaned_event = ingest.filter_and_clean(event, project, config)
+        except RecursionError:
+            too_deep += 1
+            continue
+        if cleaned_event is not None:
+            events[key] = cleaned_event
+    return events, too_deep
 
 
 def _unreadable(path: Path) -> str:
-    """What keeps the file from being read, found out before anyone waits for a pipe."""
-    found = Found()
-    with lines.problems(found), untrusted_files.opened_transcript(path) as file:
+    """Return why a file cannot be read, or "". Checked first, so that reading never blocks on a pipe."""
+    transcript = Found()
+    with lines.problems(transcript), untrusted_files.opened_transcript(path) as file:
         file.read(1)
-    return found.problem
+    return transcript.problem
 
 
 def _nobodys(path: Path) -> str:
-    """Why no agent knows it."""
-    found, why = Found(), "foreign"
-    with lines.problems(found), lines.opened(path) as file:
+    """Return why no agent recognises a file as its transcript."""
+    transcript, why = Found(), "foreign"
+    with lines.problems(transcript), lines.opened(path) as file:
         if not file.read(1):
             why = "empty"
         else:
-            file.seek(lines.MAX_DOCUMENT)  # nobody looks at more of a file that is one record
+            file.seek(lines.MAX_DOCUMENT)  # a file that is a single record is not read beyond this size
             if path.name.removesuffix(".gz").endswith(".json") and file.read(1):
                 why = "huge"
-    return "broken" if found.problem == "unreadable" else found.problem or why
+    return "broken" if transcript.problem == "unreadable" else transcript.problem or why
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def _skip(conn: Connection, *, file: File, skipped: Skipped) -> Sequence[News]:
-    """Whatever was taken of it before stays, and is digested."""
+    """Skip the file. What was stored from it before stays and is digested."""
     if file.session_id:
         _close(conn, file.session_id, opened=file.opened)
         _digest(conn, file.session_id, now=ids.now())
@@ -177,9 +188,9 @@ def _take(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
     news = _add(conn, session_id, part, now=now) if session_id else []
     if session_id and not file.agent:
         sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened)
-        if not part.mark:  # the end of its own file
+        if not part.mark:  # the end of the session's own file
             _close(conn, session_id, opened=opened)
-            if opened and not file.path.endswith(".gz"):  # should it be resumed, there is no need to read it all again
+            if opened and not file.path.endswith(".gz"):  # a resumed session need not be read again from the start
                 sessions.set_offset(conn, session_id, part.offset)
         reconcile.add_last_words(conn, sessions.get(conn, session_id), part.closings, news, now=now)
     failpoint("backfill.added")
@@ -198,17 +209,18 @@ def _take(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
         )
     else:
         _end(conn, file, part, session_id, now=now)
-    return [item for item in news if item.type == ingest.HIDDEN]  # it is no news to those who listen
+    return [item for item in news if item.type == ingest.HIDDEN]  # old events are not news to listeners
 
 
 def _session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int, bool]:
-    """The session, opened at its first event, and whether it is this file's to close. 0: nothing was told yet."""
+    """Return the session id, opening the session at its first event, and whether this file opened it. The id is 0 as
+    long as there was no event."""
     if file.session_id or not part.events or not part.content_session_id:
         return file.session_id or 0, file.opened
-    known = sessions.find(conn, part.host, part.content_session_id)
-    if known is None and all(stones.bars_event(conn, event) for event in part.events):
-        return 0, False  # all of it was forgotten
-    session, opened = known or _open(conn, part, now=now), known is None or file.opened
+    existing = sessions.find(conn, part.host, part.content_session_id)
+    if existing is None and all(stones.bars_event(conn, event) for event in part.events):
+        return 0, False  # the user has deleted all of it
+    session, opened = existing or _open(conn, part, now=now), existing is None or file.opened
     backfills.belongs(conn, file, host=part.host, session_id=session.id, opened=opened)
     return session.id, opened
 
@@ -221,12 +233,12 @@ def _open(conn: Connection, part: Part, *, now: int) -> Session:
 
 def _add(conn: Connection, session_id: int, part: Part, *, now: int) -> list[News]:
     session = sessions.get(conn, session_id)
-    told = [replace(event, content_session_id=session.content_session_id) for event in part.events]
-    return reconcile.add(conn, session, told, now=now)
+    events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
+    return reconcile.add(conn, session, events, now=now)
 
 
 def _close(conn: Connection, session_id: int, *, opened: bool) -> None:
-    """It is over, unless it may be running right now."""
+    """Close a session, unless it may be running right now."""
     session = sessions.get(conn, session_id)
     if session.status == Status.ACTIVE or (session.status == Status.INITIALIZED and not opened):
         return
@@ -241,7 +253,7 @@ def _digest(conn: Connection, session_id: int, *, now: int) -> None:
 
 
 def _end(conn: Connection, file: File, part: Part, session_id: int, *, now: int) -> None:
-    """Read, if anything was told. A file that told nothing is no success."""
+    """Record the end of a file: "read" if it had any event, otherwise "skipped" with the reason."""
     if session_id:
         _digest(conn, session_id, now=now)
         backfills.end(conn, file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)

@@ -45,7 +45,7 @@ LINES = 100  # a batch: what is captured meanwhile waits for one
 BATCH_BYTES = 16 << 20
 MOST_BYTES = 8 << 20  # of one line
 MOST_PROJECTS, MOST_PROJECT_BYTES = 10_000, 32 << 20  # that an export may name
-_ITS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
+_RECORD_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
 
 
 def recognise(path: Path) -> str:
@@ -66,63 +66,63 @@ def recognise(path: Path) -> str:
 
 
 def _recognise_database(path: Path) -> str:
-    found = foreign.whose(path)
-    if found == "ours":
+    owner = foreign.whose(path)
+    if owner == "ours":
         raise Misuse(
             f"{path} is a database of this claude-mem",
             hint=f"`claude-mem restore {path}` puts it in place of the present one; to merge two, export one of them",
         )
-    if found != "older":
+    if owner != "older":
         raise Misuse(f"{path} is a database of something else", hint="`claude-mem import` reads those of claude-mem")
-    return found
+    return owner
 
 
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
 async def bring(job: Job, *, db: Database, config: Config) -> Commit:
-    found = await db.read(imports.get, int(job.subject.partition(".")[0]))
-    if found.ended_at is not None:
+    import_run = await db.read(imports.get, int(job.subject.partition(".")[0]))
+    if import_run.ended_at is not None:
         return nothing
     try:
-        batch = await asyncio.to_thread(read, found, config)
-        await _leave_out(batch, found, db=db, config=config)
+        batch = await asyncio.to_thread(read, import_run, config)
+        await _drop_disabled_projects(batch, import_run, db=db, config=config)
     except (MemError, OSError) as error:
-        log.warning("import of %s ends: %s", found.path, error)
-        return partial(_end, found=found, error=str(error))
+        log.warning("import of %s ends: %s", import_run.path, error)
+        return partial(_fail, import_run=import_run, error=str(error))
     failpoint("import.read")
-    return partial(_write, found=found, batch=batch)
+    return partial(_write, import_run=import_run, batch=batch)
 
 
-def read(found: Import, config: Config) -> Batch:
+def read(import_run: Import, config: Config) -> Batch:
     """The next batch, cleaned."""
-    path = Path(found.path)
-    if found.source == "older":
-        batch = older.read(path, found.position, project=found.project, config=config)
+    path = Path(import_run.path)
+    if import_run.source == "older":
+        batch = older.read(path, import_run.position, project=import_run.project, config=config)
         if batch.position is None:
             foreign.drop_copy(path)
     else:
-        batch = _read_lines(path, found)
+        batch = _read_lines(path, import_run)
     change = partial(_clean_text, config=config)
     longer = partial(_clean_text, config=config, most=max(config.event_chars, CLOSING_CHARS))
-    options = {"untrusted": found.untrusted, "redacts": config.redact_secrets}
-    cleaned = [clean(record, change, clean_closing=longer, **options) for record in batch.records]
-    latest = _latest(path, found)
-    batch.records = [_not_later(record, latest) for record in cleaned if _is_left(record, batch.aside)]
+    options = {"untrusted": import_run.untrusted, "redacts": config.redact_secrets}
+    records = [clean(record, change, clean_closing=longer, **options) for record in batch.records]
+    latest = _time_limits(path, import_run)
+    batch.records = [_clamp_times(record, latest) for record in records if _has_content(record, batch.aside)]
     return batch
 
 
-def _latest(path: Path, found: Import) -> tuple[int, int]:
+def _time_limits(path: Path, import_run: Import) -> tuple[int, int]:
     """The time of the import, and what stands for a later one: when the file was written. So importing the same file
     again brings the same times."""
     written = max(size_and_time[1] for size_and_time in foreign.state(path)) // 1_000_000
-    return found.started_at, min(written, found.started_at)
+    return import_run.started_at, min(written, import_run.started_at)
 
 
 _TIMES = ("created_at", "updated_at", "started_at", "last_event_at", "ended_at")
 
 
-def _not_later(record: Item, latest: tuple[int, int]) -> Item:
+def _clamp_times(record: Item, latest: tuple[int, int]) -> Item:
     """A record of the future would be the newest for years."""
     now, instead = latest
     times = {name: getattr(record, name, None) for name in _TIMES}
@@ -130,47 +130,57 @@ def _not_later(record: Item, latest: tuple[int, int]) -> Item:
     return msgspec.structs.replace(record, **late) if late else record
 
 
-async def _leave_out(batch: Batch, found: Import, *, db: Database, config: Config) -> None:
+async def _drop_disabled_projects(batch: Batch, import_run: Import, *, db: Database, config: Config) -> None:
     """What belongs to a project that is switched off here, by what its line says or by where it is known to lie."""
-    lines = await asyncio.to_thread(_project_lines, Path(found.path)) if found.source == "export" else []
+    lines = await asyncio.to_thread(_project_lines, Path(import_run.path)) if import_run.source == "export" else []
     lines += [record for record in batch.records if isinstance(record, Project)]
-    told = {line.project: line for line in lines}
-    named = [told.get(ref) or rows.only_named(ref) for ref in {record.project for record in batch.records}]
-    here = await db.read(rows.folders, named)
-    off = await asyncio.to_thread(_switched_off, named, here, config)
-    batch.aside.update(("project switched off", portable.kind(item)) for item in batch.records if item.project in off)
-    batch.records = [item for item in batch.records if item.project not in off]
+    lines_by_ref = {line.project: line for line in lines}
+    referenced_projects = [
+        lines_by_ref.get(ref) or rows.only_named(ref) for ref in {record.project for record in batch.records}
+    ]
+    local_folders = await db.read(rows.folders, referenced_projects)
+    disabled_refs = await asyncio.to_thread(_disabled_refs, referenced_projects, local_folders, config)
+    batch.aside.update(
+        ("project switched off", portable.kind(item)) for item in batch.records if item.project in disabled_refs
+    )
+    batch.records = [item for item in batch.records if item.project not in disabled_refs]
 
 
-def _switched_off(named: Sequence[Project], here: Mapping[str, str], config: Config) -> set[str]:
-    return {line.project for line in named if _is_off(line.root, config) or _is_off(here.get(line.project, ""), config)}
+def _disabled_refs(
+    referenced_projects: Sequence[Project], local_folders: Mapping[str, str], config: Config
+) -> set[str]:
+    return {
+        line.project
+        for line in referenced_projects
+        if _is_disabled(line.root, config) or _is_disabled(local_folders.get(line.project, ""), config)
+    }
 
 
-def _is_off(folder: str, config: Config) -> bool:
+def _is_disabled(folder: str, config: Config) -> bool:
     return rows.is_folder(folder) and not resolve(folder, excluded=config.excluded_projects).enabled
 
 
-def _end(conn: Connection, *, found: Import, error: str) -> Sequence[News]:
-    foreign.drop_copy(Path(found.path))
-    imports.fail(conn, found.id, error, now=ids.now())
+def _fail(conn: Connection, *, import_run: Import, error: str) -> Sequence[News]:
+    foreign.drop_copy(Path(import_run.path))
+    imports.fail(conn, import_run.id, error, now=ids.now())
     return ()
 
 
-def _write(conn: Connection, *, found: Import, batch: Batch) -> Sequence[News]:
+def _write(conn: Connection, *, import_run: Import, batch: Batch) -> Sequence[News]:
     now, counts, notes = ids.now(), Counter(batch.aside), list(batch.notes)
     conn.execute("savepoint batch")
     for record in batch.records:
-        counts[_take(conn, record, notes, now=now), portable.kind(record)] += 1
-    if found.dry_run:
+        counts[_store_record(conn, record, notes, now=now), portable.kind(record)] += 1
+    if import_run.dry_run:
         conn.execute("rollback to batch")
     conn.execute("release batch")
     failpoint("import.batch")
-    if batch.position is None and not found.dry_run:  # at the end: what lies rendered on disk is made again
+    if batch.position is None and not import_run.dry_run:  # at the end: what lies rendered on disk is made again
         for project_id in projects.with_folders(conn):
-            jobs.ask(conn, "render", f"{project_id}.import.{found.id}", now=now)
+            jobs.ask(conn, "render", f"{project_id}.import.{import_run.id}", now=now)
     imports.advance(
         conn,
-        found,
+        import_run,
         position=batch.position,
         done_count=batch.done,
         total=batch.total,
@@ -181,13 +191,13 @@ def _write(conn: Connection, *, found: Import, batch: Batch) -> Sequence[News]:
     return ()
 
 
-def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
+def _store_record(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
     """What can't be stored is set aside, and what it had begun to write is undone."""
     outcome = "can't be stored"
     try:
         with savepoint(conn):
             outcome = rows.take(conn, record, now=now)
-    except _ITS_FAULT as error:
+    except _RECORD_ERRORS as error:
         notes.append(f"a {portable.kind(record)} can't be stored: {error}")
     return outcome
 
@@ -195,7 +205,7 @@ def _take(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
 # --- cleaning --------------------------------------------------------------------------------------------------------
 
 
-_EMPTY = {
+_EMPTY_VALUES = {
     "text": "",
     "name": "unknown",
     "type": "change",
@@ -219,15 +229,15 @@ def clean(
     texts = {name: storable(value) for name, value in fields.items() if isinstance(value, str)}
     if "key" in texts:
         texts["key"] = _clean_key(texts["key"], change)
-    prose = {name: change(texts[name]) or _EMPTY.get(name) for name in portable.PROSE if name in texts}
+    prose = {name: change(texts[name]) or _EMPTY_VALUES.get(name) for name in portable.PROSE if name in texts}
     closing: dict[str, str] = {}
     if isinstance(record, Summary):
         closing = _clean_closing(record, clean_closing or change, untrusted=untrusted)
     lists = {name: _clean_list(fields[name], change, redacts=redacts) for name in portable.LISTS if name in fields}
     strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
     words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
-    if not strange and _is_believed(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
-        strange = _held(fields)
+    if not strange and _would_be_injected(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
+        strange = _approval_reset(fields)
     strange = {name: value for name, value in strange.items() if name in fields}
     return msgspec.structs.replace(record, **{**texts, **prose, **lists, **closing, **strange})
 
@@ -242,12 +252,12 @@ def _clean_closing(record: Summary, change: Callable[[str], str], *, untrusted: 
     return {"closing": text, "closing_trust": trust}
 
 
-def _is_believed(fields: Mapping[str, Any]) -> bool:
+def _would_be_injected(fields: Mapping[str, Any]) -> bool:
     """Would it be told, by what the file says of it?"""
     return fields.get("trust") in TRUSTED or fields.get("verdict") == "approved"
 
 
-def _held(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _approval_reset(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Anyone can write into a file that a person approved of it: with such words it waits for a person here."""
     approved = fields.get("verdict") == "approved"
     return {"trust": SUSPECT, "pinned": False} | ({"verdict": ""} if approved else {})
@@ -280,30 +290,30 @@ def _clip(text: str, limit: int) -> str:
     return clip(text, limit) if len(text) > limit + MARK else text
 
 
-def _is_left(record: Item, aside: Counter[tuple[str, str]]) -> bool:
+def _has_content(record: Item, aside: Counter[tuple[str, str]]) -> bool:
     """Something must be left of it."""
-    gone = isinstance(record, Prompt) and not record.text.strip()
-    gone |= isinstance(record, Observation) and not any((record.title, record.narrative, record.facts))
-    if gone:
+    is_empty = isinstance(record, Prompt) and not record.text.strip()
+    is_empty |= isinstance(record, Observation) and not any((record.title, record.narrative, record.facts))
+    if is_empty:
         aside["private", portable.kind(record)] += 1
-    return not gone
+    return not is_empty
 
 
 # --- lines of an export ----------------------------------------------------------------------------------------------
 
 
-def _read_lines(path: Path, found: Import) -> Batch:
+def _read_lines(path: Path, import_run: Import) -> Batch:
     """`position` is the byte and the line that come next. A line that can't be read is named, and the rest goes on."""
-    if imports.mark(path) != found.mark:
+    if imports.mark(path) != import_run.mark:
         raise CannotDo(f"{path} has changed since the import began", hint="import it again")
-    offset, _, number = (found.position or "0.0").partition(".")
-    wanted = _wanted(path, found.project)
+    offset, _, number = (import_run.position or "0.0").partition(".")
+    project_refs = _selected_refs(path, import_run.project)
     batch, line = Batch(total=path.stat().st_size), int(number)
     with path.open("rb") as file:
         file.seek(int(offset))
         for raw in islice(iter(partial(_next_line, file), b""), LINES):
             line += 1
-            _keep(raw, line, batch, wanted)
+            _add_line(raw, line, batch, project_refs)
             if file.tell() - int(offset) > BATCH_BYTES:
                 break
         batch.done = file.tell()
@@ -323,7 +333,7 @@ def _next_line(file: BinaryIO) -> bytes:
     return raw
 
 
-def _keep(raw: bytes, line: int, batch: Batch, wanted: frozenset[str] | None) -> None:
+def _add_line(raw: bytes, line: int, batch: Batch, project_refs: frozenset[str] | None) -> None:
     if not raw.strip():
         return
     try:
@@ -332,21 +342,23 @@ def _keep(raw: bytes, line: int, batch: Batch, wanted: frozenset[str] | None) ->
         batch.aside[problem.reason, "line"] += 1
         batch.notes.append(f"line {line:,}: {problem}")
         return
-    if not isinstance(record, Header | End) and (wanted is None or record.project in wanted):
+    if not isinstance(record, Header | End) and (project_refs is None or record.project in project_refs):
         batch.records.append(record)
 
 
-def _wanted(path: Path, project: str) -> frozenset[str] | None:
+def _selected_refs(path: Path, project: str) -> frozenset[str] | None:
     """The identities of the projects of that name."""
     return frozenset(line.project for line in _project_lines(path) if line.name == project) if project else None
 
 
 def _project_lines(path: Path) -> list[Project]:
     """They come before all that name them."""
-    found: list[Project] = []
+    project_lines: list[Project] = []
     with path.open("rb") as file:
         for raw in iter(partial(_next_line, file), b""):
-            if len(found) > MOST_PROJECTS or file.tell() > MOST_PROJECT_BYTES + MOST_BYTES * (not found):
+            if len(project_lines) > MOST_PROJECTS or file.tell() > MOST_PROJECT_BYTES + MOST_BYTES * (
+                not project_lines
+            ):
                 raise CannotDo(
                     f"{path} names more than {MOST_PROJECTS:,} projects, or too much about them",
                     hint="no claude-mem made it so; export one project of it at a time",
@@ -356,10 +368,10 @@ def _project_lines(path: Path) -> list[Project]:
             except BadRecord:
                 continue
             if isinstance(record, Project):
-                found.append(record)
+                project_lines.append(record)
             elif not isinstance(record, Header):
                 break
-    return found
+    return project_lines
 
 
 def _is_whole(path: Path) -> bool:

@@ -30,26 +30,26 @@ async def scope(
     if query.strip():
         await indexer.catch_up()
         where = Filter(project_ids=project_ids, since=since, until=until)
-        picked = await _picked(db, indexer, recall.Question(text=query, where=where, limit=MOST_HITS))
+        picked = await _matching_row_ids(db, indexer, recall.Question(text=query, where=where, limit=MOST_HITS))
     return await db.read(rows.scope, project_ids=project_ids, since=since, until=until, picked=picked)
 
 
-async def _picked(db: Database, indexer: Indexer, question: recall.Question) -> dict[str, tuple[int, ...]]:
+async def _matching_row_ids(db: Database, indexer: Indexer, question: recall.Question) -> dict[str, tuple[int, ...]]:
     """The rows that were found; of a turn, all that is remembered of it."""
     hits = await recall.find(db, indexer, question)
-    found = await db.read(rows.of_turns, [hit.id for hit in hits if hit.kind == "turn"])
+    row_ids = await db.read(rows.of_turns, [hit.id for hit in hits if hit.kind == "turn"])
     for hit in hits:
-        if hit.kind in found:
-            found[hit.kind].append(hit.id)
-    return {kind: tuple(sorted(set(ids))) for kind, ids in found.items()}
+        if hit.kind in row_ids:
+            row_ids[hit.kind].append(hit.id)
+    return {kind: tuple(sorted(set(ids))) for kind, ids in row_ids.items()}
 
 
-async def lines(db: Database, given: Scope) -> AsyncIterator[bytes]:
+async def lines(db: Database, export_scope: Scope) -> AsyncIterator[bytes]:
     yield portable.line(Header(format=FORMAT, program=__version__))
     count = 0
     for kind in portable.KINDS:
         after = 0
-        while page := await db.read(rows.page, kind, given, after=after, limit=PAGE):
+        while page := await db.read(rows.page, kind, export_scope, after=after, limit=PAGE):
             yield b"".join(portable.line(record) for _, record in page)
             after, count = page[-1][0], count + len(page)
     yield portable.line(End(records=count))

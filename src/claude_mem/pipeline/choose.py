@@ -54,29 +54,29 @@ def repeats(text: str, others: Iterable[Terms]) -> bool:
 
 def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], str]) -> list[T]:
     """Return the items that repeat none of the lines before them and no earlier item, kept or not."""
-    seen = [subject(line) for line in before]
-    kept = []
+    seen_subjects = [subject(line) for line in before]
+    distinct_items = []
     for item in items:
         own = subject(title(item))
-        if not any(is_alike(own, other) for other in seen):
-            kept.append(item)
-        seen.append(own)
-    return kept
+        if not any(is_alike(own, other) for other in seen_subjects):
+            distinct_items.append(item)
+        seen_subjects.append(own)
+    return distinct_items
 
 
 # --- work ------------------------------------------------------------------------------------------------------------
 
 
-def work(found: Sequence[Piece], *, most: int) -> list[Piece]:
+def work(pieces: Sequence[Piece], *, most: int) -> list[Piece]:
     """Return the newest pieces of work, of each session only the weightiest; the newest first. One whose title tells
     little is among them only while there are few others."""
     of_session: Counter[int] = Counter()
-    chosen = []
-    for piece in sorted(found, key=lambda piece: (-piece.is_telling, -piece.weight, -piece.at[0], -piece.at[1])):
+    candidates = []
+    for piece in sorted(pieces, key=lambda piece: (-piece.is_telling, -piece.weight, -piece.at[0], -piece.at[1])):
         of_session[piece.session_id] += 1
         if of_session[piece.session_id] <= MOST_OF_SESSION:
-            chosen.append(piece)
-    newest = sorted(chosen, key=lambda piece: piece.at, reverse=True)
+            candidates.append(piece)
+    newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
     telling = [piece for piece in newest if piece.is_telling][:most]
     others = [piece for piece in newest if not piece.is_telling][: max(0, min(FEW, most) - len(telling))]
     return sorted([*telling, *others], key=lambda piece: piece.at, reverse=True)
@@ -85,24 +85,24 @@ def work(found: Sequence[Piece], *, most: int) -> list[Piece]:
 # --- decisions and traps ---------------------------------------------------------------------------------------------
 
 
-def knowledge(known: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
+def knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
     """Return decisions and traps that matter for the files in play, the newest first. Going back in time, each one made
     since then brings in itself, and each turn the newest on the files that it changed."""
-    chosen: dict[int, Row] = {}
-    pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in known]
-    moments = [(age(row), row["id"], frozenset[str]()) for row in known if row["created_at"] >= since]
+    chosen_rows: dict[int, Row] = {}
+    pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in rows]
+    moments = [(age(row), row["id"], frozenset[str]()) for row in rows if row["created_at"] >= since]
     moments += [(age(turn), 0, frozenset(turn.get("files_edited", ()))) for turn in turns]
     for _, own, changed in sorted(moments, key=lambda moment: moment[0], reverse=True):
         fits = (row for row, files in pool if row["id"] == own or files & changed)
-        found = next((row for row in fits if row["id"] not in chosen), None)
-        if found is not None and len(chosen) < most:
-            chosen[found["id"]] = found
-    return sorted(chosen.values(), key=age, reverse=True)
+        next_row = next((row for row in fits if row["id"] not in chosen_rows), None)
+        if next_row is not None and len(chosen_rows) < most:
+            chosen_rows[next_row["id"]] = next_row
+    return sorted(chosen_rows.values(), key=age, reverse=True)
 
 
-def lasting(known: Sequence[Row]) -> list[Row]:
+def lasting(rows: Sequence[Row]) -> list[Row]:
     """Return the decisions and traps without the failures of a single session: one that stays comes again."""
-    failures = [(row["session_id"], age(row), subject(row["title"] or "")) for row in known if is_failure(row)]
+    failures = [(row["session_id"], age(row), subject(row["title"] or "")) for row in rows if is_failure(row)]
 
     def came_before(row: Row) -> bool:
         own = subject(row["title"] or "")
@@ -110,7 +110,7 @@ def lasting(known: Sequence[Row]) -> list[Row]:
             session != row["session_id"] and at < age(row) and is_alike(own, other) for session, at, other in failures
         )
 
-    return [row for row in known if not is_failure(row) or came_before(row)]
+    return [row for row in rows if not is_failure(row) or came_before(row)]
 
 
 # --- where things stand ----------------------------------------------------------------------------------------------
@@ -142,29 +142,31 @@ def outcome(turns: Sequence[Row]) -> str:
     outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
     if outcomes[0] not in ("", "answered"):
         return outcomes[0]
-    return next((each for each in outcomes if each in _WORKED), next(filter(None, outcomes), ""))
+    return next((each for each in outcomes if each in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
 
-_WORKED = ("done", "partly", "failed")
+_WORK_OUTCOMES = ("done", "partly", "failed")
 
 
-def still_open(turns: Sequence[Row], done: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
+def still_open(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
     """Return what the turns of the last sessions left to do and nothing later speaks of, each with its turn; both the
     newest first. `done`: observations."""
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
-    told: list[Terms] = []
+    seen_subjects: list[Terms] = []
     for index, turn in enumerate(turns):
         answered = any(other["session_id"] == turn["session_id"] for other in turns[:index])
         steps = _steps(turn, with_notes=index == 0, answered=answered) if turn["session_id"] in last else ()
         for step in steps:
             own = subject(step)
-            fresh = own and not any(is_alike(own, other) for other in told)
-            if fresh and not any(covers(subject(text), own) for text in _later(turn, turns[:index], done)):
-                told.append(own)
+            fresh = own and not any(is_alike(own, other) for other in seen_subjects)
+            if fresh and not any(
+                covers(subject(text), own) for text in _later_texts(turn, turns[:index], observations)
+            ):
+                seen_subjects.append(own)
                 yield turn, step
 
 
-def _later(turn: Row, turns: Sequence[Row], done: Sequence[Row]) -> Iterator[str]:
+def _later_texts(turn: Row, turns: Sequence[Row], observations: Sequence[Row]) -> Iterator[str]:
     """What was asked, reached and observed after a turn. A next turn that says no more than "yes" takes up all that was
     left open."""
     following = next((other for other in reversed(turns) if other["session_id"] == turn["session_id"]), None)
@@ -172,7 +174,7 @@ def _later(turn: Row, turns: Sequence[Row], done: Sequence[Row]) -> Iterator[str
         yield " ".join((turn["next_steps"] or "", turn["notes"] or ""))
     for other in turns:
         yield from (request(other), *(other["completed"] or "").splitlines())
-    yield from (row["title"] or "" for row in done if row["created_at"] > turn["created_at"])
+    yield from (row["title"] or "" for row in observations if row["created_at"] > turn["created_at"])
 
 
 def covers(other: Terms, own: Terms) -> bool:
@@ -181,7 +183,7 @@ def covers(other: Terms, own: Terms) -> bool:
 
 
 # What waits for the person's next prompt, whatever that says.
-_WAITS = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
+_AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
 
 
 def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
@@ -195,5 +197,5 @@ def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
         for line in text.splitlines():
             step = as_line(field, line).strip()
             step = step[len(_QUESTION) :].strip() if step.lower().startswith(_QUESTION) else step
-            if is_presentable(step) and lines.is_step(step) and not (answered and _WAITS.search(step)):
+            if is_presentable(step) and lines.is_step(step) and not (answered and _AWAITS_USER.search(step)):
                 yield step

@@ -145,94 +145,96 @@ def gather(
     )
 
 
-def render(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> str:
-    return compose(known, budget_tokens=budget_tokens, icons=icons).text
+def render(memory: Known, *, budget_tokens: int, icons: Icons = ICONS) -> str:
+    return compose(memory, budget_tokens=budget_tokens, icons=icons).text
 
 
-def compose(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
+def compose(memory: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
     """Return the context at a session's start."""
-    project = name(known.project, instead="this project")
-    if not (known.rules or known.pinned or known.recent or known.turns):
-        return Composed(_fence([f"# claude-mem: [{project}]", empty_line(known.project)]))
+    project = name(memory.project, instead="this project")
+    if not (memory.rules or memory.pinned or memory.recent or memory.turns):
+        return Composed(_fence([f"# claude-mem: [{project}]", empty_line(memory.project)]))
     head = [f"# claude-mem: what earlier sessions did in [{project}]", INFORMATION]
-    return _composed(head, known, icons, budget_tokens)
+    return _compose(head, memory, icons, budget_tokens)
 
 
-def compose_news(known: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
+def compose_news(memory: Known, *, budget_tokens: int, icons: Icons = ICONS) -> Composed:
     """Return what a resumed session has not been told. Often nothing."""
-    where = name(known.project, instead="this project")
+    where = name(memory.project, instead="this project")
     head = [f"# claude-mem: new in [{where}] since this session was last here"]
-    made = _composed(head, replace(known, turns=()), icons, budget_tokens)
-    return made if made.told else NOTHING
+    news = _compose(head, replace(memory, turns=()), icons, budget_tokens)
+    return news if news.told else NOTHING
 
 
-def _composed(head: list[str], known: Known, icons: Icons, budget_tokens: int) -> Composed:
+def _compose(head: list[str], memory: Known, icons: Icons, budget_tokens: int) -> Composed:
     legend = "Legend: " + " ".join(f"{icon}{kind}" for kind, icon in icons.items()) + " | ID date type title"
     if tokens(legend) * LEGEND_SHARE <= budget_tokens:
         head = [*head, legend]
     around = tokens(_fence([*head, *(f"\n{title}" for title in _TITLES), f"\n{MORE}"]))
     slots = max(0, (budget_tokens - around) // LINE_TOKENS)
-    sections = _harmless(_sections(known, icons, slots))
+    sections = _drop_instructions(_sections(memory, icons, slots))
     lines = [line for section in sections for line in (f"\n{section.title}", *(item.text for item in section.lines))]
-    told = tuple(dict.fromkeys(item.told for section in sections for item in section.lines if item.told))
-    return Composed(_fence([*head, *lines, f"\n{MORE}"]), told, tuple(_repeated(known.recent, sections, set(told))))
+    item_names = tuple(dict.fromkeys(item.told for section in sections for item in section.lines if item.told))
+    return Composed(
+        _fence([*head, *lines, f"\n{MORE}"]), item_names, tuple(_repeated(memory.recent, sections, set(item_names)))
+    )
 
 
-def _repeated(rows: Sequence[Row], sections: Sequence[Section], told: set[str]) -> Iterator[str]:
+def _repeated(rows: Sequence[Row], sections: Sequence[Section], item_names: set[str]) -> Iterator[str]:
     """The names of observations from turns that the sections have told of, in these words or others."""
-    said = [choose.subject(item.said) for section in sections for item in section.lines]
-    known = [row for row in rows if f"o{row['id']}" in told or choose.repeats(_title(row), said)]
-    turns = {(row["session_id"], row["prompt_number"]) for row in known if row["session_id"]}
-    yield from (f"o{row['id']}" for row in known)
+    subjects = [choose.subject(item.said) for section in sections for item in section.lines]
+    repeated_rows = [row for row in rows if f"o{row['id']}" in item_names or choose.repeats(_title(row), subjects)]
+    turns = {(row["session_id"], row["prompt_number"]) for row in repeated_rows if row["session_id"]}
+    yield from (f"o{row['id']}" for row in repeated_rows)
     yield from (f"o{row['id']}" for row in rows if (row["session_id"], row["prompt_number"]) in turns)
 
 
-def _harmless(sections: Iterable[Section]) -> list[Section]:
+def _drop_instructions(sections: Iterable[Section]) -> list[Section]:
     """Return them without the lines that read like an instruction, alone or together; none that is empty."""
-    known = list(sections)
-    fine = iter(apart([(line.said, line.vouched) for section in known for line in section.lines]))
-    kept = [replace(section, lines=[line for line in section.lines if next(fine)]) for section in known]
-    return [section for section in kept if section.lines or section.stands_alone]
+    all_sections = list(sections)
+    fine = iter(apart([(line.said, line.vouched) for section in all_sections for line in section.lines]))
+    safe_sections = [replace(section, lines=[line for line in section.lines if next(fine)]) for section in all_sections]
+    return [section for section in safe_sections if section.lines or section.stands_alone]
 
 
 # --- what gets a line ------------------------------------------------------------------------------------------------
 
 
-def _sections(known: Known, icons: Icons, slots: int) -> list[Section]:
+def _sections(memory: Known, icons: Icons, slots: int) -> list[Section]:
     """Return the sections in their order, with at most so many lines in all. Those before work have their share, and
     work has what they leave: so a line more in one of them costs at most one line elsewhere."""
-    rules = _rows(known.rules, ())[: min(known.most, _share(slots, 3))]
-    left, most = slots - len(rules), known.most - len(rules)
-    pinned = _rows(known.pinned, _titles(rules))[: min(most, _share(left, 2))]
-    left, most = left - len(pinned), most - len(pinned)
+    rules = _distinct_rows(memory.rules, ())[: min(memory.most, _share(slots, 3))]
+    slots_left, most = slots - len(rules), memory.most - len(rules)
+    pinned = _distinct_rows(memory.pinned, _titles(rules))[: min(most, _share(slots_left, 2))]
+    slots_left, most = slots_left - len(pinned), most - len(pinned)
     before = _titles([*rules, *pinned])
-    made = pieces(known.recent)
-    last = _last_session(known, made, _share(left, 3))
-    left = min(left - len(last.lines), most)
-    asked = [line.said for line in last.lines]
-    newest = known.turns[0]["session_id"] if known.turns else 0
-    made = [piece for piece in made if piece.last_session == newest or not _is_plan(piece.title)]
-    made = choose.distinct(made, [*before, *asked], title=_title_of_piece)
-    pool = choose.lasting(_merged(known.decisions, filter(is_knowledge, known.recent)))
-    pool = _rows(filter(is_telling, pool), [*before, *asked, *map(_title_of_piece, made)])
-    since = known.recent[-1]["created_at"] if known.recent else 0
-    decisions = choose.knowledge(pool, known.turns, since=since, most=left * 2 // 5)
-    work = choose.work(made, most=left - len(decisions))
+    work_pieces = pieces(memory.recent)
+    last = _last_session(memory, work_pieces, _share(slots_left, 3))
+    slots_left = min(slots_left - len(last.lines), most)
+    session_texts = [line.said for line in last.lines]
+    newest = memory.turns[0]["session_id"] if memory.turns else 0
+    work_pieces = [piece for piece in work_pieces if piece.last_session == newest or not _is_plan(piece.title)]
+    work_pieces = choose.distinct(work_pieces, [*before, *session_texts], title=_title_of_piece)
+    pool = choose.lasting(_merge(memory.decisions, filter(is_knowledge, memory.recent)))
+    pool = _distinct_rows(filter(is_telling, pool), [*before, *session_texts, *map(_title_of_piece, work_pieces)])
+    since = memory.recent[-1]["created_at"] if memory.recent else 0
+    decisions = choose.knowledge(pool, memory.turns, since=since, most=slots_left * 2 // 5)
+    work = choose.work(work_pieces, most=slots_left - len(decisions))
     own = [piece for piece in work if last.title and piece.last_session == newest]
     rest = [piece for piece in work if piece not in own]
     opened = [line for line in last.lines if not line.text.startswith("Asked")]
-    result = choose.outcome(known.turns) if known.turns else ""
+    result = choose.outcome(memory.turns) if memory.turns else ""
     lines = [
         *last.lines[: len(last.lines) - len(opened)],
-        *_work_lines(own, icons, known.turns, told_outcome=result),
+        *_work_lines(own, icons, memory.turns, told_outcome=result),
         *opened,
     ]
     return [
         Section(RULES_TITLE, [_line(row, str(row["id"])) for row in rules]),
-        Section(PINNED_TITLE, [_dated(row, icons) for row in pinned]),
+        Section(PINNED_TITLE, [_dated_line(row, icons) for row in pinned]),
         replace(last, lines=lines),
-        Section(WORK_TITLE, _work_lines(rest, icons, known.turns)),
-        Section(KNOWLEDGE_TITLE, [_dated(row, icons) for row in decisions]),
+        Section(WORK_TITLE, _work_lines(rest, icons, memory.turns)),
+        Section(KNOWLEDGE_TITLE, [_dated_line(row, icons) for row in decisions]),
     ]
 
 
@@ -240,12 +242,12 @@ def _share(slots: int, part: int) -> int:
     return min(slots, max(1, slots // part))
 
 
-def _rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
+def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
     """Return those that can be shown and say something new."""
     return choose.distinct(filter(has_title, rows), before, title=_title)
 
 
-def _merged(one: Iterable[Row], other: Iterable[Row]) -> list[Row]:
+def _merge(one: Iterable[Row], other: Iterable[Row]) -> list[Row]:
     return sorted({row["id"]: row for row in (*one, *other)}.values(), key=age, reverse=True)
 
 
@@ -262,36 +264,36 @@ def _title_of_piece(piece: Piece) -> str:
     return _title(piece.title)
 
 
-def _last_session(known: Known, made: Sequence[Piece], most: int) -> Section:
+def _last_session(memory: Known, work_pieces: Sequence[Piece], most: int) -> Section:
     """Return what the last session was asked, how that ended, and what is open."""
-    if not known.turns or most < 1:
+    if not memory.turns or most < 1:
         return Section("", ())
-    result = choose.outcome(known.turns)
-    title = f"### Last session ({_day(known.turns[0]['created_at'])})"
-    turn = choose.asked(known.turns)
-    lines = [_asked(turn)] if turn and not _is_told(turn, made) else []
-    steps = choose.still_open(known.turns, known.recent, sessions=OPEN_SESSIONS)
+    result = choose.outcome(memory.turns)
+    title = f"### Last session ({_day(memory.turns[0]['created_at'])})"
+    turn = choose.asked(memory.turns)
+    lines = [_request_line(turn)] if turn and not _is_request_covered(turn, work_pieces) else []
+    steps = choose.still_open(memory.turns, memory.recent, sessions=OPEN_SESSIONS)
     fresh = choose.distinct(steps, [line.said for line in lines], title=lambda step: step[1])
     room = min(MOST_OPEN, most - len(lines))
-    lines += [_open(turn, step, known.turns[0]["session_id"]) for turn, step in fresh[:room]]
+    lines += [_open_step_line(turn, step, memory.turns[0]["session_id"]) for turn, step in fresh[:room]]
     return Section(f"{title}: {OUTCOMES.get(result, result)}" if result else title, lines, stands_alone=bool(result))
 
 
-def _is_told(turn: Row, made: Sequence[Piece]) -> bool:
+def _is_request_covered(turn: Row, work_pieces: Sequence[Piece]) -> bool:
     """Return whether the title of a piece of work says what was asked: then that line is enough."""
     own = choose.subject(asked_line(choose.request(turn)))
-    titles = [choose.subject(_title_of_piece(piece)) for piece in made]
+    titles = [choose.subject(_title_of_piece(piece)) for piece in work_pieces]
     return any(choose.is_alike(own, title) or choose.covers(title, own) for title in titles)
 
 
-def _asked(turn: Row) -> Line:
+def _request_line(turn: Row) -> Line:
     text = asked_line(choose.request(turn))
-    return Line(_fitting("Asked: ", text), text, f"s{turn['id']}")
+    return Line(_fit_to_line("Asked: ", text), text, f"s{turn['id']}")
 
 
-def _open(turn: Row, step: str, last_session: int) -> Line:
+def _open_step_line(turn: Row, step: str, last_session: int) -> Line:
     since = "" if turn["session_id"] == last_session else f" since {_day(turn['created_at'])}"
-    return Line(_fitting(f"Open{since}: ", step), step, f"s{turn['id']}")
+    return Line(_fit_to_line(f"Open{since}: ", step), step, f"s{turn['id']}")
 
 
 def _work_lines(work: Iterable[Piece], icons: Icons, turns: Sequence[Row], *, told_outcome: str = "") -> list[Line]:
@@ -303,10 +305,12 @@ def _work_lines(work: Iterable[Piece], icons: Icons, turns: Sequence[Row], *, to
         goes_without = is_commit(piece.title) or piece.title["type"] == "discovery" or outcome == told_outcome
         return "" if goes_without else outcome
 
-    return [_dated(piece.title, icons, at=piece.at[0], others=piece.others, outcome=end(piece)) for piece in work]
+    return [_dated_line(piece.title, icons, at=piece.at[0], others=piece.others, outcome=end(piece)) for piece in work]
 
 
-def _dated(row: Row, icons: Icons, *, at: int | None = None, others: Sequence[Row] = (), outcome: str = "") -> Line:
+def _dated_line(
+    row: Row, icons: Icons, *, at: int | None = None, others: Sequence[Row] = (), outcome: str = ""
+) -> Line:
     """Without its files: which ones matter is told at the prompt, when it is known what the work will be about."""
     day = _day(row["created_at"] if at is None else at)
     numbers = [str(other["id"]) for other in others]
@@ -317,7 +321,7 @@ def _dated(row: Row, icons: Icons, *, at: int | None = None, others: Sequence[Ro
 
 
 def _line(row: Row, mark: str, more: str = "") -> Line:
-    text = _fitting(f"{mark} ", _title(row), more, verbatim=is_chosen(row))
+    text = _fit_to_line(f"{mark} ", _title(row), more, verbatim=is_chosen(row))
     return Line(text, _title(row), f"o{row['id']}", vouched(row))
 
 
@@ -325,7 +329,7 @@ def _day(at: int) -> str:
     return f"{local(at):%Y-%m-%d}"
 
 
-def _fitting(begin: str, text: str, end: str = "", *, verbatim: bool = False) -> str:
+def _fit_to_line(begin: str, text: str, end: str = "", *, verbatim: bool = False) -> str:
     """Return a line that takes no more than its room, cut between clauses unless the words are a person's. Counted in
     bytes, as tokens are: most scripts need more of them than ours."""
     most = 4 * LINE_TOKENS - len("\n…".encode()) - len((begin + end).encode())
@@ -350,7 +354,7 @@ def safe(text: str) -> str:
 def told(text: str) -> str:
     """The same for what nobody asked for: in it, no address can be followed and no image loaded by showing it."""
     bare = _LINK.sub(r"\1", _IMAGE.sub(r"\1", " ".join(plain(text).split())))
-    return safe(_ADDRESS.sub(lambda found: f"{found[1] or found[2]}[:]", bare))
+    return safe(_ADDRESS.sub(lambda match: f"{match[1] or match[2]}[:]", bare))
 
 
 def name(text: str, *, instead: str = "") -> str:
@@ -362,18 +366,20 @@ def apart(lines: Sequence[tuple[str, bool]]) -> list[bool]:
     """Which lines may be told: none that reads like an instruction, alone or together with those beside it. What a
     person vouches for (the second of each) is left alone."""
     texts = [(index, text) for index, (text, trusted) in enumerate(lines) if not trusted]
-    bad = _together(texts) | _together(texts[::-1])  # the newest is told first, but may be read last
+    bad = _instruction_indexes(texts) | _instruction_indexes(
+        texts[::-1]
+    )  # the newest is told first, but may be read last
     return [index not in bad for index in range(len(lines))]
 
 
-def _together(texts: Sequence[tuple[int, str]]) -> set[int]:
+def _instruction_indexes(texts: Sequence[tuple[int, str]]) -> set[int]:
     bad: set[int] = set()
     if suspicion.rule("\n".join(text for _, text in texts)):  # else no part of it is, either
         for size in range(1, WINDOW + 1):
             for some in (texts[begin : begin + size] for begin in range(len(texts) - size + 1)):
-                named = {index for index, _ in some}
-                if not bad & named and suspicion.rule("\n".join(text for _, text in some)):
-                    bad |= named
+                indexes = {index for index, _ in some}
+                if not bad & indexes and suspicion.rule("\n".join(text for _, text in some)):
+                    bad |= indexes
     return bad
 
 
@@ -384,7 +390,7 @@ def vouched(row: Mapping[str, Any]) -> bool:
 
 def harmless(text: str) -> str:
     """Without tags, and without what our own scanner would read as one, however it is spelt."""
-    return _OUR_NAMES.sub(lambda found: found[0].replace("-", " "), _ESCAPED.sub("‹", _TAG_LIKE.sub("‹", text)))
+    return _OUR_NAMES.sub(lambda match: match[0].replace("-", " "), _ESCAPED.sub("‹", _TAG_LIKE.sub("‹", text)))
 
 
 def _fence(lines: list[str]) -> str:
@@ -411,10 +417,10 @@ def noted(text: str, rows: Iterable[Mapping[str, Any]]) -> str:
     return f"{text}\n{HELD_NOTE}" if any(is_held(row) or closing_trust(row) for row in rows) else text
 
 
-def timeline_text(found: Sequence[dict[str, Any]], middle: Anchor, icons: Icons = ICONS) -> str:
+def timeline_text(entries: Sequence[dict[str, Any]], middle: Anchor, icons: Icons = ICONS) -> str:
     """What happened around a moment, for people and agents: one line each, the anchor marked."""
     lines: list[str] = []
-    for day, rows in groupby(found, key=lambda row: local(row["created_at"]).strftime("%Y-%m-%d")):
+    for day, rows in groupby(entries, key=lambda row: local(row["created_at"]).strftime("%Y-%m-%d")):
         lines.append(f"### {day}")
         for row in rows:
             here = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "

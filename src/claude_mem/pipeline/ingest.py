@@ -1,7 +1,7 @@
-"""Spool file → event row, and a job when a turn ends.
+"""Turns spool files into event rows, and enqueues a job when a turn ends.
 
-`read` looks at a file, with no database at hand; `take` decides what becomes of it, in a transaction. Every
-event gets one receipt: stored, filtered by a named rule, or set aside.
+`read` parses a file without using the database; `take` decides inside a transaction what becomes of the event. Every
+event gets exactly one receipt: stored, filtered by a named rule, or set aside.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ log = logging.getLogger(__name__)
 
 BATCH = 100
 PROMPT_CHARS = 8_000
-MOST_BYTES = 1 << 20  # of one event, however many texts it is made of
-PART_CHARS, MOST_PARTS, SHORT_KEY = 8_000, 20, 200  # of a larger one
-_ELSEWHERE = "<persisted-output>"  # of an output that is too long for a client: the agent reads it from a file
-TEAM_TIMES = 3  # as much is kept of what a tracker shows: what the agent says of it is compared with all of it
+MOST_BYTES = 1 << 20  # the largest event that is stored as it is, regardless of how many texts it consists of
+PART_CHARS, MOST_PARTS, SHORT_KEY = 8_000, 20, 200  # limits for the parts of a larger event
+_PERSISTED_OUTPUT = "<persisted-output>"  # marks output too long for the client: the agent reads it from a file
+TEAM_TIMES = 3  # keep three times as much text from an issue tracker: the agent's words are compared with all of it
 HIDDEN = "turn_hidden"
 
 
-# A full or broken disk is no fault of the event that meets it.
-_NOT_ITS_FAULT = (
+# Failures of the disk or the database, such as a full disk. The event that was being stored did not cause them.
+_STORAGE_ERRORS = (
     apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
     apsw.CantOpenError, apsw.ReadOnlyError, apsw.NoMemError, apsw.InterruptError, apsw.PermissionsError,
 )  # fmt: skip
@@ -74,7 +74,7 @@ _NOT_ITS_FAULT = (
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An event that may be stored, cleaned, and where it belongs."""
+    """An event that may be stored, already cleaned, with its project."""
 
     event: Event
     project: Project
@@ -83,7 +83,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event that may not, and why."""
+    """The id of an event that may not be stored, with the reason."""
 
     event_id: str
     outcome: Outcome
@@ -93,36 +93,43 @@ Taken = Accepted | Refused
 
 
 async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[News]]:
-    """Take in what lies in the spool, first come first: commit, then remove. How many there were, and what is new."""
+    """Ingest the next batch of spool files in order of arrival: commit first, then remove the files.
+
+    Return the number of files and the news to publish.
+    """
     names = await asyncio.to_thread(spool.arrivals, BATCH)
     failpoint("drain.listed")
     if not names:
         return 0, []
-    found = await asyncio.to_thread(_read_batch, spool, names, config)
+    items = await asyncio.to_thread(_read_batch, spool, names, config)
     failpoint("drain.read")
-    news, outcomes = await db.write(take_batch, found, now=ids.now())
+    news, outcomes = await db.write(take_batch, items, now=ids.now())
     failpoint("drain.committed")
     await asyncio.to_thread(
         _clear, spool, names, outcomes, config
-    )  # after the commit: a crash only costs a second look
+    )  # after the commit: a crash in between only causes the files to be read a second time
     failpoint("drain.all_unlinked")
     return len(names), news
 
 
 def _read_batch(spool: Spool, names: list[str], config: Config) -> list[Taken]:
-    """A folder's project is looked up once a batch: often enough to notice a switch, seldom enough to cost nothing."""
+    """Read a batch of spool files.
+
+    The project of a directory is looked up once per batch: often enough to notice that memory was switched off, and
+    rarely enough to be cheap.
+    """
     resolve_once = cache(partial(resolve, excluded=config.excluded_projects))
     return [_read_safely(spool, name, config, resolve_once) for name in names]
 
 
 def _read_safely(spool: Spool, name: str, config: Config, resolve_project: Callable[[str], Project]) -> Taken:
-    """Whatever is wrong with one file, the next one must not wait for it."""
+    """Read one spool file; set it aside on any error, so that a bad file never blocks the next one."""
     try:
         return read(spool, name, config, resolve_project)
     except RecursionError:
         return Refused(name, Outcome("set_aside", "too_deep"))
     except Exception:
-        log.exception("%s can't be read", name)
+        log.exception("spool file %s cannot be read; it is set aside", name)
         return Refused(name, Outcome("set_aside", "error"))
 
 
@@ -138,7 +145,10 @@ def _clear(spool: Spool, names: list[str], outcomes: list[Outcome], config: Conf
 
 
 def clean_aside(text: str, config: Config) -> str:
-    """What could not be read as an event is kept as text. If it names a file of secrets, only its first lines are."""
+    """Return the redacted text of a spool file that could not be read as an event.
+
+    If the text mentions a file of secrets, only the header lines are kept.
+    """
     if withheld.mentions(text, withheld_files(config)):
         head, blank, _ = text.partition("\n\n")
         text = f"{head if blank else ''}\n\n{withheld.NOTE}"
@@ -146,15 +156,16 @@ def clean_aside(text: str, config: Config) -> str:
 
 
 def withheld_files(config: Config) -> tuple[str, ...]:
-    """Beside the list that everyone has: our own folder, wherever it is, and what the user named."""
+    """Return patterns of files whose content is never stored, in addition to the built-in list: our own data directory
+    and the files named in the settings."""
     folder = config.data_dir.expanduser()
-    home = os.path.expanduser("~")  # noqa: PTH111 -- of someone without a home it is itself
-    told = [folder, *([Path("~") / folder.relative_to(home)] if folder.is_relative_to(home) else [])]
-    return (*(f"{escape(str(path))}/*" for path in told), *config.withheld_files)
+    home = os.path.expanduser("~")  # noqa: PTH111 -- Path.home() raises when HOME cannot be determined
+    folders = [folder, *([Path("~") / folder.relative_to(home)] if folder.is_relative_to(home) else [])]
+    return (*(f"{escape(str(path))}/*" for path in folders), *config.withheld_files)
 
 
 def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str], Project]) -> Taken:
-    """The file as an event, cleaned of what must not be stored; or the reason why it can't be one."""
+    """Return the file as a cleaned event, or the reason why it is not stored."""
     try:
         envelope = spool.load(name)
         event = payload.read(envelope)
@@ -167,28 +178,44 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
     project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
         return Refused(name, Outcome("filtered", "project_off"))
-    wanted = kept(event, project, config)
-    if wanted is None:
+    cleaned_event = filter_and_clean(event, project, config)
+    if cleaned_event is None:
         return Refused(name, Outcome("filtered", unwanted(event.body, project, config)))
-    return Accepted(clean(wanted, config), project, "api" if envelope.header.get("source") == "api" else "hook")
+    return Accepted(cleaned_event, project, "api" if envelope.header.get("source") == "api" else "hook")
+
+
+def filter_and_clean(event: Event, project: Project, config: Config) -> Event | None:
+    """Apply the capture rules to an event, then clean it. Return `None` if a rule excludes the event.
+
+    The rules come first: they judge the whole text, and cleaning clips the middle of a long one. Hooks, reconciling and
+    back-fill all use this function, so the same event is treated the same way wherever it comes from.
+    """
+    filtered_event = kept(event, project, config)
+    return None if filtered_event is None else clean(filtered_event, config)
 
 
 def kept(event: Event, project: Project, config: Config) -> Event | None:
-    """None for what a rule leaves out. Of something from outside its origin stays, empty of all it said: else whoever
-    may set such a rule, as a repository's own file may, could have the words that rest on it told."""
+    """Return the event, or `None` if a capture rule excludes it.
+
+    An excluded event from an external origin becomes an empty placeholder: otherwise a repository could use
+    `skip_tools` in its own settings file to hide that a turn read untrusted content, and the agent's words about that
+    content would be injected as trusted.
+    """
     body = event.body
     if not unwanted(body, project, config):
         return event
     origin = SUSPECT if trust.speaks(body) else event.origin or origins.of(body, cwd=event.cwd)
     if origin in TRUSTED or not isinstance(body, ToolUsed | SubagentStopped):
         return None
-    who = body.agent_id
-    empty = ToolUsed(body.name, {}, agent_id=who) if isinstance(body, ToolUsed) else SubagentStopped(agent_id=who)
+    agent_id = body.agent_id
+    empty: Body = SubagentStopped(agent_id=agent_id)
+    if isinstance(body, ToolUsed):
+        empty = ToolUsed(body.name, {}, agent_id=agent_id)
     return replace(event, body=empty, origin=origin)
 
 
 def unwanted(body: Body, project: Project, config: Config) -> str:
-    """The rule by which something is not to be kept; "" if it is."""
+    """Return the name of the capture rule that excludes an event; "" if none does."""
     if isinstance(body, ToolUsed) and body.name in (*config.skip_tools, *project.skip_tools):
         return "skip_tool"
     of_subagent = isinstance(body, SubagentStopped) or (isinstance(body, ToolUsed) and body.agent_id)
@@ -196,25 +223,25 @@ def unwanted(body: Body, project: Project, config: Config) -> str:
 
 
 def _inside(folder: str, data_dir: Path) -> bool:
-    """Our own observer sessions run in our own folder."""
+    """Return whether a session runs in our data directory, as our own sessions with a model do."""
     return bool(folder) and Path(folder).is_relative_to(data_dir)
 
 
 def clean(event: Event, config: Config) -> Event:
-    """What files of secrets hold, private parts and secrets out, unstorable characters replaced, long texts clipped. In
-    this order: half a secret would not be recognised."""
-    origin = event.origin or origins.of(event.body, cwd=event.cwd)  # before anything is cut out of it
+    """Remove the content of files of secrets, private parts and secrets, replace unstorable characters, and clip long
+    texts, in this order: a secret that was cut in half would not be recognised."""
+    origin = event.origin or origins.of(event.body, cwd=event.cwd)  # needs the whole text
     event = replace(event, body=_without_copies(event.body, event.cwd))
     team = isinstance(event.body, ToolUsed) and origin == EXTERNAL and sources.may_be_team(event.body)
     most = _most_chars(event.body, config, team=team)
-    shown = _without_hidden(event.body, config, withhold=config.redact_secrets)
-    looked_at = max(config.event_chars * 10, most * 2)
-    parts = map_strings(msgspec.to_builtins(shown), lambda text: clip(storable(text), looked_at))
+    visible = _without_hidden(event.body, config, withhold=config.redact_secrets)
+    scan_chars = max(config.event_chars * 10, most * 2)
+    parts = map_strings(msgspec.to_builtins(visible), lambda text: clip(storable(text), scan_chars))
     parts = redact_fields(parts) if config.redact_secrets else parts
     body = msgspec.convert(map_strings(parts, lambda text: clip(text, most)), Body)
     bounded = _bounded(body)
-    hidden = event.stripped or shown != event.body
-    if team and isinstance(bounded, ToolUsed) and bounded is body and not hidden and not _is_cut(shown, most):
+    hidden = event.stripped or visible != event.body
+    if team and isinstance(bounded, ToolUsed) and bounded is body and not hidden and not _is_cut(visible, most):
         bounded = msgspec.structs.replace(bounded, whole=True)
     return replace(
         event,
@@ -228,7 +255,10 @@ def clean(event: Event, config: Config) -> Event:
 
 
 def _without_copies(body: Body, cwd: str) -> Body:
-    """Without the content of the project's own files: it is on disk. What strangers wrote stays, to be compared."""
+    """Remove the content of the project's own files, which is on disk anyway.
+
+    The content of external files stays: later texts are compared with it.
+    """
     if not isinstance(body, ToolUsed) or body.name not in READERS or not isinstance(body.output, dict):
         return body
     is_foreign = foreign.name(body, foreign.Here(cwd, cwd)) or foreign.is_nested(body, cwd)
@@ -243,19 +273,20 @@ def _most_chars(body: Body, config: Config, *, team: bool) -> int:
 
 
 def _is_cut(body: Body, most: int) -> bool:
-    """Whether a tool may have shown the agent more than is kept: the middle of a long text, what it wrote to a file, or
-    an output that a rule has left out altogether."""
+    """Return whether a tool may have shown the agent more than is stored: the middle of a long text, output that was
+    written to a file, or output that a rule removed."""
     assert isinstance(body, ToolUsed)
-    shown = list(strings(body.output))
-    return not shown or any(len(text) > most or _ELSEWHERE in text for text in shown)
+    texts = list(strings(body.output))
+    return not texts or any(len(text) > most or _PERSISTED_OUTPUT in text for text in texts)
 
 
 def _bounded(body: Body) -> Body:
-    """Each text has been clipped, but there may be a great many. Of each part its beginning and its end, as text."""
+    """Limit the size of an event whose texts are clipped but too numerous: keep the beginning and the end of each part,
+    as text."""
     if not isinstance(body, ToolUsed) or len(msgspec.json.encode(body)) <= MOST_BYTES:
         return body
-    given = {key[:SHORT_KEY]: _clipped(part) for key, part in list(body.input.items())[:MOST_PARTS]}
-    return msgspec.structs.replace(body, input=given, output=_clipped(body.output))
+    arguments = {key[:SHORT_KEY]: _clipped(part) for key, part in list(body.input.items())[:MOST_PARTS]}
+    return msgspec.structs.replace(body, input=arguments, output=_clipped(body.output))
 
 
 def _clipped(part: Any) -> Any:
@@ -264,20 +295,20 @@ def _clipped(part: Any) -> Any:
 
 
 def without_secrets(body: Body, config: Config) -> Body:
-    """Return the same without private parts, what files of secrets hold, and secrets, by today's rules."""
-    shown = msgspec.to_builtins(_without_hidden(body, config, withhold=True))
-    found: Body = msgspec.convert(redact_fields(shown), Body)
-    return found
+    """Return the body without private parts, the content of files of secrets, and secrets, by the current rules."""
+    visible = msgspec.to_builtins(_without_hidden(body, config, withhold=True))
+    result: Body = msgspec.convert(redact_fields(visible), Body)
+    return result
 
 
 def _without_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
-    """Return the same without private parts and, if it is to be withheld, without what files of secrets hold."""
+    """Return the body without private parts and, with `withhold`, without the content of files of secrets."""
     if isinstance(body, ToolUsed) and withhold:
         body = withheld.hide(body, withheld_files(config))
         printed = redact_printed(withheld.commands(body), body.output)
         body = body if printed == body.output else msgspec.structs.replace(body, output=printed)
-    found: Body = msgspec.convert(privacy.strip_fields(msgspec.to_builtins(body)), Body)
-    return found
+    result: Body = msgspec.convert(privacy.strip_fields(msgspec.to_builtins(body)), Body)
+    return result
 
 
 def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[list[News], list[Outcome]]:
@@ -290,24 +321,25 @@ def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[l
 
 
 def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:
-    """What can't be stored is set aside, and what it had begun to write is undone."""
-    told = len(news)
+    """Store one event. If that fails, set the event aside and undo its partial writes."""
+    news_count = len(news)
     outcome = Outcome("set_aside", "error")
     event_id = storable(item.event.id if isinstance(item, Accepted) else item.event_id)
     try:
         with savepoint(conn):
             outcome = take(conn, item, news, now=now)
-    except _NOT_ITS_FAULT:
+    except _STORAGE_ERRORS:
         raise
     except Exception:
-        log.exception("%s can't be stored", event_id)
-        del news[told:]
+        log.exception("event %s cannot be stored; it is set aside", event_id)
+        del news[news_count:]
         events.acknowledge(conn, event_id, outcome, at=now)
     return outcome
 
 
 def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:
-    """What becomes of one event. Seen before (we died between commit and unlink): the same as then."""
+    """Store or refuse one event and write its receipt. An event that already has one (the worker died between commit
+    and unlink) keeps its outcome."""
     event_id = item.event.id if isinstance(item, Accepted) else item.event_id
     event_id = storable(event_id)
     if before := events.receipt(conn, event_id):
@@ -318,8 +350,11 @@ def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcom
 
 
 def _moment(conn: Connection, session: Session, item: Accepted) -> int:
-    """Return when an event counts as having happened. What is reported live follows what was reported before it, also
-    if the clock has been set back; what is read back happened when it says."""
+    """Return the time at which an event counts as having happened.
+
+    A live event is never earlier than the events reported before it, even if the clock was set back. An event from a
+    transcript keeps its own time.
+    """
     at = item.event.at
     return at if item.source == "transcript" else turns.not_before(conn, session.id, at)
 
@@ -335,7 +370,7 @@ def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Ou
         session = sessions.open_(conn, event.host, name, project_id=project_id, at=event.at, cwd=cwd)
     elif isinstance(event.body, SessionStarted):
         projects.know(conn, item.project, event.cwd, now=now)
-    if item.source != "transcript":  # what is only read back now does not mean that anyone is there
+    if item.source != "transcript":  # an event from a transcript does not show that the session is alive
         path, pid = event.transcript_path, event.host_pid
         sessions.touch(conn, session.id, at=event.at, transcript_path=path, host_pid=pid)
     match event.body:
@@ -345,7 +380,7 @@ def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Ou
             return _prompted(conn, session, item, news, now=now)
         case Noticed():
             return _noticed(conn, session, item)
-        case Compacting():  # it belongs to no turn: it may come between two, with a prompt id of its own
+        case Compacting():  # belongs to no turn: it may come between two turns, with a prompt id of its own
             events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
             return STORED
         case SessionEnded():
@@ -392,7 +427,7 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
 
 
 def _said_more(conn: Connection, session: Session, turn: turns.TurnState, item: Accepted) -> Outcome:
-    """While the agent is at work, some hosts let the user say more in the same turn. The same words are no more."""
+    """Append to a turn's prompt: some agents accept more input while they work. Repeated text is a duplicate."""
     assert isinstance(item.event.body, Prompted)
     text = clip(item.event.body.text, PROMPT_CHARS)
     if not observations.add_to_prompt(conn, turn.id, text):
@@ -402,7 +437,8 @@ def _said_more(conn: Connection, session: Session, turn: turns.TurnState, item: 
 
 
 def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
-    """The host speaks, not the user. If it goes on with a private turn, what follows is private too."""
+    """Store a notice that the agent program, not the user, put in the prompt's place. If it continues a private turn,
+    everything that follows is private too."""
     latest = turns.latest(conn, session.id)
     if latest is not None and latest.private:
         if turns.by_prompt(conn, session.id, item.event.prompt_id) is None:
@@ -414,14 +450,14 @@ def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
 
 
 def hide(conn: Connection, session: Session, turn: turns.TurnState, news: list[News], *, now: int) -> None:
-    """The prompt turned out to be private. Whoever hears of it has to scrub the files too."""
+    """Hide a turn whose prompt turned out to be private. Receivers of the news must erase it from files too."""
     turns.hide(conn, turn.id)
     jobs.ask(conn, "render", f"{session.project_id}.{turn.id}.hidden", now=now)
     news.append(News(HIDDEN, {"turn_id": turn.id}))
 
 
 def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
-    """Tool calls and stops: what happens between a prompt and the next."""
+    """Store an event that happens within a turn: a tool call or a stop."""
     event = item.event
     if event.tool_use_id and events.has_tool_use_here(conn, session.id, event.tool_use_id):
         return Outcome("filtered", "duplicate")
@@ -435,7 +471,7 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
         return Outcome("filtered", "duplicate")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
-    if item.source == "transcript":  # whoever reads one sees to the rest itself
+    if item.source == "transcript":  # the reader of the transcript closes turns and enqueues jobs itself
         if turn is not None:
             turns.add_late(conn, turn.id, at=event.at)
         return STORED
@@ -452,14 +488,15 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
 
 
 def _read_before(conn: Connection, turn_id: int, body: Body) -> bool:
-    """A Stop that waited so long in the spool that its words were read from the transcript meanwhile."""
+    """Return whether a Stop waited in the spool for so long that its message was already read from the transcript."""
     return isinstance(body, Stopped) and bool(body.message) and events.was_read(conn, turn_id, body.message)
 
 
 def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
-    """Where an event belongs: by the host's prompt id, else to the newest turn; if read back, to that of its time.
+    """Return the turn of an event: by prompt id, else the newest turn; for an event from a transcript, the turn at its
+    time.
 
-    If its prompt was missed, the turn is opened in its place; the transcript will tell what was asked.
+    If the prompt was missed, open the turn without it; the prompt is read from the transcript later.
     """
     event = item.event
     if turn := turns.by_prompt(conn, session.id, event.prompt_id):
@@ -473,17 +510,17 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
 
 
 def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
-    """A machine that slept for weeks goes on with a turn whose events are past keeping: as a turn of its own."""
+    """Return the turn that continues a turn whose events were purged, as on a machine that slept for weeks: the newest
+    turn if its events remain, else a new one."""
     latest = turns.latest(conn, session.id)
     if latest is not None and not latest.faded:
         return latest
-    nameless = replace(item, event=replace(item.event, prompt_id=""))
-    return _open_turn(conn, session, nameless, now=now)
+    without_prompt_id = replace(item, event=replace(item.event, prompt_id=""))
+    return _open_turn(conn, session, without_prompt_id, now=now)
 
 
 def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
-    """A new turn ends the one before, whatever became of it. One that is read back when the session has long gone on is
-    over already."""
+    """Open a turn, closing any open turn before it. A turn from a transcript is closed at once if later turns exist."""
     event, live, at = item.event, item.source != "transcript", _moment(conn, session, item)
     if turns.close_open(conn, session.id, by="prompt", at=at) and live:
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
@@ -494,8 +531,8 @@ def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) 
 
 
 def _continue(conn: Connection, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
-    """An event for the newest turn keeps it open. For an older turn, or in a session that is over, it comes late: the
-    turn is digested again, and nobody waits for more."""
+    """Keep the newest turn open after an event. An event for an older turn, or in a session that is over, comes late:
+    the turn is digested again without waiting for more events."""
     newest = turns.latest(conn, session.id)
     if session.status not in OVER and (newest is None or newest.id == turn.id):
         turns.touch(conn, turn.id, at=event.at)
@@ -515,14 +552,14 @@ def _session_ended(conn: Connection, session: Session, item: Accepted, news: lis
     return STORED
 
 
-def _news(conn: Connection, what: str, session: Session, **more: int | str) -> News:
+def _news(conn: Connection, type_: str, session: Session, **more: int | str) -> News:
     project = projects.get(conn, session.project_id)
-    return News(what, {"session_id": session.id, "project": project["name"] if project else "", **more})
+    return News(type_, {"session_id": session.id, "project": project["name"] if project else "", **more})
 
 
 def ask_reconcile(conn: Connection, session_id: int, seq: int | None, *, now: int, also: str = "") -> None:
-    """Read the transcript for what was missed; digesting follows. Keyed by the event that made it necessary.
+    """Enqueue reading the transcript for missed events, then digesting. The job is keyed by the event that caused it.
 
-    `also`: which subagents' files to read, `agent-<id>` or all `agents`.
+    `also` names the subagent files to read as well: `agent-<id>` for one, `agents` for all.
     """
     jobs.ask(conn, "reconcile", f"{session_id}.{seq or 0}.{also}".rstrip("."), now=now)

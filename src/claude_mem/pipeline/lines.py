@@ -64,7 +64,7 @@ def shown(title: str) -> str:
     """Return a title as its line reads: without labels, without an enumeration of details, whole clauses only."""
     line = " ".join(title[:MOST_CHARS].split()).rstrip(" .")
     line = _ODD_LABEL.sub("", _SUFFIX.sub("", line))
-    for shape in (_without_label, _after_question, _of_file, _heading):
+    for shape in (_without_label, _answer_only, _file_as_suffix, _heading):
         line = shape(line)
     line = _DANGLING_CODE.sub("", line)
     if len(line) > LINE_CHARS:
@@ -89,19 +89,19 @@ def _without_label(line: str) -> str:
     return bare if is_presentable(bare) else line
 
 
-def _after_question(line: str) -> str:
+def _answer_only(line: str) -> str:
     """The answer of a question, if that says what it is about."""
-    asked = _QUESTION.fullmatch(line)
-    return asked["answer"] if asked and is_presentable(asked["answer"]) else line
+    match = _QUESTION.fullmatch(line)
+    return match["answer"] if match and is_presentable(match["answer"]) else line
 
 
-def _of_file(line: str) -> str:
+def _file_as_suffix(line: str) -> str:
     """ "`src/a.py`: Changed the label of b" → "Changed the label of b (a.py)"."""
-    found = _OF_FILE.fullmatch(line)
-    if found is None or not is_presentable(found["rest"]) or _CODE.match(found["rest"]):
+    match = _OF_FILE.fullmatch(line)
+    if match is None or not is_presentable(match["rest"]) or _CODE.match(match["rest"]):
         return line
-    name = found["path"].rpartition("/")[2]
-    rest = _FILE_SUFFIX.sub("", found["rest"])
+    name = match["path"].rpartition("/")[2]
+    rest = _FILE_SUFFIX.sub("", match["rest"])
     return f"{rest} ({name})" if name not in rest else rest
 
 
@@ -190,13 +190,13 @@ def asked(request: str) -> str:
     if pasted := _PASTED.search(line):
         line = undangled(line[: pasted.start()]) if pasted.start() >= LEAST_ASKED else line
     sentences = _SENTENCE.split(line)
-    kept = sentences[0]
+    text = sentences[0]
     for sentence in sentences[1:]:
-        if len(kept) + len(sentence) >= LINE_CHARS:
+        if len(text) + len(sentence) >= LINE_CHARS:
             break
-        kept = f"{kept} {sentence}"
-    kept = kept if len(kept) <= LINE_CHARS else fit(kept, LINE_CHARS)
-    return f'{kept}"' if kept.count('"') % 2 else kept
+        text = f"{text} {sentence}"
+    text = text if len(text) <= LINE_CHARS else fit(text, LINE_CHARS)
+    return f'{text}"' if text.count('"') % 2 else text
 
 
 def _says_enough(line: str) -> bool:

@@ -32,7 +32,7 @@ FAILURE_ITEMS, FAILURE_TOKENS = 2, 250
 LEAST_WORDS = 4
 GRACE_MS = 60_000  # a file is written a little before the turn that wrote it ends
 _COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # of the host, and what it puts in itself
-_TOLD_KINDS = ("observation", "summary")
+_INJECTED_KINDS = ("observation", "summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ async def at_prompt(
     *,
     db: Database,
     indexer: Indexer,
-    told: frozenset[str],
+    injected_names: frozenset[str],
     icons: Icons,
     session_id: int = 0,
 ) -> Speech:
@@ -73,8 +73,8 @@ async def at_prompt(
         return SILENCE
     where = Filter(project_ids=(project_id,), but_session=session_id)
     hits, files = await recall.about(db, indexer, moment.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES)
-    fresh = [hit for hit in hits if _may_tell(hit) and mark(hit.kind, hit.id) not in told][:PROMPT_ITEMS]
-    return _prompt_speech(fresh, [path for path in files if f"file:{path}" not in told], icons)
+    fresh = [hit for hit in hits if _may_inject(hit) and mark(hit.kind, hit.id) not in injected_names][:PROMPT_ITEMS]
+    return _compose_for_prompt(fresh, [path for path in files if f"file:{path}" not in injected_names], icons)
 
 
 def is_question(prompt: str) -> bool:
@@ -85,12 +85,12 @@ def is_question(prompt: str) -> bool:
     return len(re.findall(r"\w+", prompt)) >= LEAST_WORDS or len(words.terms(prompt)) >= LEAST_WORDS
 
 
-def _may_tell(hit: recall.Hit) -> bool:
+def _may_inject(hit: recall.Hit) -> bool:
     """What was only asked or said is found by searching; what came from outside is not told unasked."""
-    return hit.kind in _TOLD_KINDS and observations.may_tell(hit.row)
+    return hit.kind in _INJECTED_KINDS and observations.may_tell(hit.row)
 
 
-def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
+def _compose_for_prompt(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
     files = [path for path in files if is_name(path)]
     lines = (
         [(f"Files this may concern: {', '.join(map(as_told, files))}", [f"file:{path}" for path in files], False)]
@@ -98,7 +98,7 @@ def _prompt_speech(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icon
         else []
     )
     lines += [(_hit_line(hit, icons), [mark(hit.kind, hit.id)], vouched(hit.row)) for hit in hits]
-    return _speech("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
+    return _compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
 
 
 def _hit_line(hit: recall.Hit, icons: Icons) -> str:
@@ -107,45 +107,45 @@ def _hit_line(hit: recall.Hit, icons: Icons) -> str:
     return f"{letter}{hit.id} {icon} {as_told(shorten(hit.title, 160))}"
 
 
-def _speech(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Speech:
+def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Speech:
     """As many lines as there is room for."""
-    said, told = [head], list[str]()
+    text_lines, item_names = [head], list[str]()
     room = budget - tokens(fenced([head]))
-    known = list(lines)
-    fine = apart([(line, trusted) for line, _, trusted in known])
-    for line, names, _ in (known[index] for index in range(len(known)) if fine[index]):
+    candidates = list(lines)
+    fine = apart([(line, trusted) for line, _, trusted in candidates])
+    for line, names, _ in (candidates[index] for index in range(len(candidates)) if fine[index]):
         room -= tokens(line) + 1
         if room < 0:
             break
-        said.append(line)
-        told += names
-    return Speech(fenced(said), tuple(told)) if told else SILENCE
+        text_lines.append(line)
+        item_names += names
+    return Speech(fenced(text_lines), tuple(item_names)) if item_names else SILENCE
 
 
 # --- before a file is touched ----------------------------------------------------------------------------------------
 
 
-def at_file(conn: Connection, moment: Moment, project: Row, *, told: frozenset[str], icons: Icons) -> Speech:
+def at_file(conn: Connection, moment: Moment, project: Row, *, injected_names: frozenset[str], icons: Icons) -> Speech:
     """What is known about it, once a session."""
-    path = _inside(moment.text, (project["root"], moment.cwd))
-    if not path or f"{KNOWN}{path}" in told:
+    path = _relative_path(moment.text, (project["root"], moment.cwd))
+    if not path or f"{KNOWN}{path}" in injected_names:
         return SILENCE
-    found = observations.by_file(
+    rows = observations.by_file(
         conn, project["id"], path, exclude_content_session_id=moment.content_session_id, limit=FILE_ITEMS
     )
-    fresh = [row for row in found if mark("observation", row["id"]) not in told]
+    fresh = [row for row in rows if mark("observation", row["id"]) not in injected_names]
     if not fresh:
         return SILENCE
-    old = _changed_since(Path(moment.text), found[0]["created_at"])
+    old = _changed_since(Path(moment.text), rows[0]["created_at"])
     head = f"# claude-mem: known about {as_told(path) if is_name(path) else 'this file'}" + (
         "; it has changed since, so this may be outdated" if old else ""
     )
     lines = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]
-    said = _speech(head, lines, FILE_TOKENS)
-    return Speech(said.text, (*said.told, f"{KNOWN}{path}")) if said.text else SILENCE
+    injection = _compose(head, lines, FILE_TOKENS)
+    return Speech(injection.text, (*injection.told, f"{KNOWN}{path}")) if injection.text else SILENCE
 
 
-def _inside(path: str, roots: Sequence[str]) -> str:
+def _relative_path(path: str, roots: Sequence[str]) -> str:
     """As observations name it: within the project, also where that is reached by a link or as a worktree."""
     real = os.path.realpath(path) if path.startswith("/") else ""
     for root in roots:
@@ -172,17 +172,21 @@ def _row_line(row: Row, icons: Icons) -> str:
 
 
 def at_failure(
-    conn: Connection, moment: Moment, project_id: int, *, told: frozenset[str], icons: Icons, session_id: int = 0
+    conn: Connection,
+    moment: Moment,
+    project_id: int,
+    *,
+    injected_names: frozenset[str],
+    icons: Icons,
+    session_id: int = 0,
 ) -> Speech:
     """Has the same error been met before, and what solved it?"""
     where = Filter(project_ids=(project_id,), but_session=session_id)
-    found = search.by_signal(conn, where, kinds=("error",), values=_signatures(moment.text))
-    solved = observations.solutions(
-        conn, sorted({row["group"] for row in found if row["group"] > 0}, reverse=True)[:50]
-    )
-    fresh = [row for row in solved if mark("observation", row["id"]) not in told][:FAILURE_ITEMS]
-    said = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]
-    return _speech("# claude-mem: this error was met before, as information", said, FAILURE_TOKENS)
+    hits = search.by_signal(conn, where, kinds=("error",), values=_signatures(moment.text))
+    solved = observations.solutions(conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50])
+    fresh = [row for row in solved if mark("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
+    lines = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]
+    return _compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)
 
 
 def _signatures(text: str) -> list[str]:

@@ -144,7 +144,7 @@ class Reader:
             self._add(group)
         if len(links) == SESSIONS and links[-1]:
             return self._at(f"orphans:{links[-1]}")
-        return self._ended()
+        return self._finish()
 
     def orphan(self, link: str, part: str) -> Batch:
         return self._part(self._orphan_group(link), part, within=link, orphan=True)
@@ -156,7 +156,7 @@ class Reader:
         self.batch.done, self.batch.total = total if upto is None else self.older.count_sessions(upto), total
         return self.batch
 
-    def _ended(self) -> Batch:
+    def _finish(self) -> Batch:
         self._at("")
         self.batch.position = None
         if lost := self.older.orphan_prompts():
@@ -172,12 +172,12 @@ class Reader:
         if orphan:
             if follows:
                 return self._at(f"orphan+{follows}:{within}")
-            return self._at(f"orphans:{within}") if within else self._ended()
+            return self._at(f"orphans:{within}") if within else self._finish()
         return self._at(f"{within}+{follows}" if follows else within, upto=int(within))
 
     def _add_part(self, group: Group, kind: str, place: int) -> str:
         """Which part follows; '' after the last."""
-        if self._resolved(group.project) is None:
+        if self._resolve_project(group.project) is None:
             self.batch.aside["project switched off", "session"] += 1
             return ""
         group.at = _first_time(group) or self.changed
@@ -213,15 +213,15 @@ class Reader:
         return f"s{place + ROWS}" if len(records) > place + ROWS else ""
 
     def _is_kept(self, group: Group) -> bool:
-        return bool(group.row and self._wanted(group.project)) or not group.row
+        return bool(group.row and self._is_selected(group.project)) or not group.row
 
     def _count_too_many(self, group: Group) -> None:
         for kind, table, rows in (
             ("prompt", "user_prompts", group.prompts),
             ("summary", "session_summaries", group.summaries),
         ):
-            if rows and (left := group.count(table, rows[-1]["row_id"])):
-                self.batch.aside[TOO_MANY, kind] += left
+            if rows and (excess := group.count(table, rows[-1]["row_id"])):
+                self.batch.aside[TOO_MANY, kind] += excess
 
     def _uncounted(self, read: Callable[[Group], Iterator[T]], group: Group) -> list[T]:
         """Records that another part brings: what was set aside is counted there."""
@@ -247,26 +247,28 @@ class Reader:
 
     def _add_projects(self, names: Sequence[str]) -> None:
         for name in names:
-            if not self._wanted(name):
+            if not self._is_selected(name):
                 continue
-            found = self._resolved(name)
-            if found is not None:
-                identities = (_ref(name), _ref(_own_name(name)), *found.identities)
+            project = self._resolve_project(name)
+            if project is not None:
+                identities = (_ref(name), _ref(_own_name(name)), *project.identities)
                 self.batch.records.append(
-                    Project(project=_ref(name), name=found.name, root=found.root, identities=identities, created_at=0)
+                    Project(
+                        project=_ref(name), name=project.name, root=project.root, identities=identities, created_at=0
+                    )
                 )
 
-    def _wanted(self, name: str) -> bool:
+    def _is_selected(self, name: str) -> bool:
         return not self.only or self.only in (name, _own_name(name))
 
-    def _resolved(self, name: str) -> projects_.Project | None:
+    def _resolve_project(self, name: str) -> projects_.Project | None:
         """The repository that the files of its observations lie in, if it is still there; else its name is all there
         is. None: memory is switched off in that folder."""
         if name not in self._projects:
-            found = self._by_files(name)
-            if found is None:
-                found = projects_.Project(_own_name(name), "", ())
-            self._projects[name] = found if found.enabled else None
+            project = self._by_files(name)
+            if project is None:
+                project = projects_.Project(_own_name(name), "", ())
+            self._projects[name] = project if project.enabled else None
         return self._projects[name]
 
     def _by_files(self, name: str) -> projects_.Project | None:
@@ -274,9 +276,9 @@ class Reader:
         for file in islice(files, MOST_FILES):
             folder = Path(file).parent
             if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
-                found = projects_.resolve(str(folder), excluded=self.config.excluded_projects)
-                if _own_name(name) in (found.name, Path(found.root).name):
-                    return found
+                project = projects_.resolve(str(folder), excluded=self.config.excluded_projects)
+                if _own_name(name) in (project.name, Path(project.root).name):
+                    return project
         return None
 
     # --- sessions ---------------------------------------------------------------------------------------------------
@@ -315,9 +317,9 @@ class Reader:
 
     def _add(self, group: Group) -> None:
         """Everything that can be kept of a session; a session of which nothing can is not kept either."""
-        counted = self.batch.aside
-        if self._resolved(group.project) is None:
-            counted["project switched off", "session"] += 1
+        aside = self.batch.aside
+        if self._resolve_project(group.project) is None:
+            aside["project switched off", "session"] += 1
             return
         group.at = _first_time(group) or self.changed
         if _is_by_hand(group) or group.session is None:
@@ -325,27 +327,27 @@ class Reader:
             self.batch.records += [*self._observations(group)]
             return
         prompts = [*self._prompts(group)]
-        found: list[Item] = [*prompts, *self._observations(group), *self._summaries(group)]
-        if found or (group.row and self._wanted(group.project)):
-            self.batch.records += [self._session(group, prompts, found), *found]
+        records: list[Item] = [*prompts, *self._observations(group), *self._summaries(group)]
+        if records or (group.row and self._is_selected(group.project)):
+            self.batch.records += [self._session(group, prompts, records), *records]
 
     def _count_sessionless(self, group: Group) -> None:
         if not _is_by_hand(group):
             self.batch.aside["no session", "prompt"] += len(group.prompts)
             self.batch.aside["no session", "summary"] += len(group.summaries)
 
-    def _session(self, group: Group, prompts: Sequence[Prompt], found: Sequence[Any]) -> Session:
-        row, times = group.row, [item.created_at for item in found]
+    def _session(self, group: Group, prompts: Sequence[Prompt], records: Sequence[Any]) -> Session:
+        row, times = group.row, [item.created_at for item in records]
         first = "" if 1 in group.private else _text(row.get("user_prompt")) or (prompts[0].text if prompts else "")
         started = _time(row, "started_at") or min([*times, group.at])
         ended = _time(row, "completed_at")
-        done = [item.completed for item in found if isinstance(item, Summary) and item.completed]
+        completed_texts = [item.completed for item in records if isinstance(item, Summary) and item.completed]
         return Session(
             host=group.host,
             session=group.session or "",
             project=_ref(group.project),
             title=_text(row.get("custom_title") or row.get("title")) or shorten(first, 80) or None,
-            subtitle=first_sentence(done[-1], 140) if done else None,
+            subtitle=first_sentence(completed_texts[-1], 140) if completed_texts else None,
             first_prompt=first or None,
             status=_STATUS.get(_text(row.get("status")), "interrupted"),
             started_at=started,
@@ -356,7 +358,7 @@ class Reader:
     def _prompts(self, group: Group) -> Iterator[Prompt]:
         if privacy.hides_all(_text(group.row.get("user_prompt"))):
             group.private.add(1)
-        seen: set[int] = set()
+        seen_numbers: set[int] = set()
         for place, row in enumerate(group.prompts, start=1):
             text = _text(row.get("prompt_text"))
             number, at = _number(row.get("prompt_number")) or place, _time(row, "created_at") or group.at
@@ -365,10 +367,10 @@ class Reader:
                 self.batch.aside["private", "prompt"] += 1
             elif not text.strip():
                 self.batch.aside["empty", "prompt"] += 1
-            elif number in seen:
+            elif number in seen_numbers:
                 self.batch.aside["same number twice", "prompt"] += 1
-            elif self._wanted(group.project):
-                seen.add(number)
+            elif self._is_selected(group.project):
+                seen_numbers.add(number)
                 group.numbers.append((at, number))
                 yield Prompt(**_place(group, group.project, number), text=text, created_at=at)
         group.numbers.sort()
@@ -383,15 +385,15 @@ class Reader:
                 self.batch.aside["private", "observation"] += 1
             elif not _says_something(row):
                 self.batch.aside["empty", "observation"] += 1
-            elif self._resolved(project) is None:
+            elif self._resolve_project(project) is None:
                 self.batch.aside["project switched off", "observation"] += 1
-            elif self._wanted(project):
+            elif self._is_selected(project):
                 where = {"project": _ref(project)} if by_hand else _place(group, project, number)
                 yield _observation(row, self._root(project), where, key=_key(group, row, at), at=at)
 
     def _summaries(self, group: Group) -> Iterator[Summary]:
         """Several may have the same number: a turn has one, so the later ones get a turn of their own."""
-        seen: set[int] = set()
+        seen_numbers: set[int] = set()
         for at, row in sorted(((_time(row, "created_at") or group.at, row) for row in group.summaries), key=_when):
             number, project = _turn_number(group, row, at), _project(row) or group.project
             parts: dict[str, Any] = {name: _text(row.get(name)) or None for name in _PARTS}
@@ -400,13 +402,13 @@ class Reader:
                 self.batch.aside["private", "summary"] += 1
             elif not any(parts.values()):
                 self.batch.aside["empty", "summary"] += 1
-            elif self._resolved(project) is None:
+            elif self._resolve_project(project) is None:
                 self.batch.aside["project switched off", "summary"] += 1
-            elif self._wanted(project):
+            elif self._is_selected(project):
                 root = self._root(project)
                 yield Summary(
                     **_place(group, project, number),
-                    prompt_id=f"import:summary:{at}" if number in seen else None,
+                    prompt_id=f"import:summary:{at}" if number in seen_numbers else None,
                     **parts,
                     files_read=_files(row.get("files_read"), root),
                     files_edited=_files(row.get("files_edited"), root),
@@ -415,11 +417,11 @@ class Reader:
                     created_at=at,
                     updated_at=at,
                 )
-                seen.add(number)
+                seen_numbers.add(number)
 
     def _root(self, project: str) -> str:
-        found = self._resolved(project)
-        return found.root if found else ""
+        resolved_project = self._resolve_project(project)
+        return resolved_project.root if resolved_project else ""
 
 
 def _filled(group: Group) -> Group:
@@ -541,12 +543,12 @@ def _list(value: Any) -> tuple[str, ...]:
     if not text:
         return ()
     try:
-        found = msgspec.json.decode(text)
+        data = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        found = list(_QUOTED.findall(text)) if text.startswith("[") else [text]
-    if isinstance(found, dict):
-        found = list(found.values())
-    items = found if isinstance(found, list) else [] if found is None else [found]
+        data = list(_QUOTED.findall(text)) if text.startswith("[") else [text]
+    if isinstance(data, dict):
+        data = list(data.values())
+    items = data if isinstance(data, list) else [] if data is None else [data]
     return tuple(part for item in items[:1000] if item is not None and (part := _item(item).strip()))
 
 

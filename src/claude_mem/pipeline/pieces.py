@@ -80,8 +80,8 @@ def pieces(rows: Sequence[Row]) -> list[Piece]:
         before = _predecessor(index, marks)
         belongs.append(index if before is None else belongs[before])
         members[belongs[index]].append(row)
-    found = (_piece(group) for group in members.values())
-    return sorted((piece for piece in found if piece), key=lambda piece: piece.at, reverse=True)
+    candidates = (_piece(group) for group in members.values())
+    return sorted((piece for piece in candidates if piece), key=lambda piece: piece.at, reverse=True)
 
 
 def _piece(group: Sequence[Row]) -> Piece | None:
@@ -117,13 +117,13 @@ def weight(row: Row) -> int:
 
 def has_title(row: Row) -> bool:
     """Return whether the title can be shown: a person chose it, or it passes the gate of all titles."""
-    title = _whole(row)
+    title = _complete_title(row)
     return bool(title) if is_chosen(row) else is_presentable(title)
 
 
 def is_telling(row: Row) -> bool:
     """Return whether the title is worth a line at a start: a person chose it, or it passes their gate."""
-    title = _whole(row)
+    title = _complete_title(row)
     if is_chosen(row):
         return bool(title)
     if is_knowledge(row):
@@ -131,7 +131,7 @@ def is_telling(row: Row) -> bool:
     return lines.is_telling(title, finding=row["type"] == FOUND)
 
 
-def _whole(row: Row) -> str:
+def _complete_title(row: Row) -> str:
     title = line(row)
     return f"{title[:-1]}." if title.endswith("…") and len(title) >= CUT_AT else title
 

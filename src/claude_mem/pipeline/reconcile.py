@@ -1,7 +1,7 @@
-"""What a hook missed is read back from the host's own transcript, exactly once and in order.
+"""Reads events that hooks missed from the agent's transcript, exactly once and in order.
 
-Hooks are not to be trusted to fire: an interrupt fires no Stop, a refused tool call no hook at all, a killed
-client nothing. Afterwards every turn that is over and not digested gets its job.
+Hooks are not guaranteed to fire: an interrupt fires no Stop, a refused tool call fires no hook at all, and a killed
+client fires nothing. After reading, a job is enqueued for every turn that is over and not digested.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from claude_mem.store import events, jobs, sessions, turns
 from claude_mem.store.database import Connection, Database
 from claude_mem.text import clip
 
-STOP_MS = 60_000  # between an agent's last words in its transcript and the hook that reports them
-_NO_PROJECT = Project("", "", ())  # the session has one already; this one is never looked at
+STOP_MS = 60_000  # longest time between a closing message in the transcript and the hook that reports it
+_NO_PROJECT = Project("", "", ())  # a placeholder that is never used: the session already has a project
 
 
 async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfinished) -> Commit:
+    """Read the next part of a session's transcript and return the transaction that adds the missing events."""
     session_id, _, rest = job.subject.partition(".")
     try:
         session = await db.read(sessions.get, int(session_id))
@@ -40,34 +41,34 @@ async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfin
     mark = await unfinished.mark(db, job)
     if mark is None and (transcripts := registry.of(session.host).transcripts) is not None and transcripts.late_seconds:
         await asyncio.sleep(transcripts.late_seconds)
-    found = await asyncio.to_thread(transcripts_of.read, session, rest.partition(".")[2], config, mark)
+    part = await asyncio.to_thread(transcripts_of.read, session, rest.partition(".")[2], config, mark)
     failpoint("reconcile.read")
-    return lambda conn: _commit(conn, job, session, found, unfinished)
+    return lambda conn: _commit(conn, job, session, part, unfinished)
 
 
-def _commit(conn: Connection, job: Job, session: Session, found: Read, unfinished: Unfinished) -> Sequence[News]:
+def _commit(conn: Connection, job: Job, session: Session, part: Read, unfinished: Unfinished) -> Sequence[News]:
     now = ids.now()
-    news = add(conn, session, found.events, now=now)
-    if found.offset is not None:
+    news = add(conn, session, part.events, now=now)
+    if part.offset is not None:
         unfinished.end(job, own_file=True)
         if sessions.get(conn, session.id).status in OVER:
             turns.close_open(conn, session.id, by="session_end", at=session.last_event_at)
-        sessions.set_offset(conn, session.id, _resume_at(conn, session, found, found.offset))
+        sessions.set_offset(conn, session.id, _resume_at(conn, session, part, part.offset))
     failpoint("reconcile.offset")
-    add_last_words(conn, session, found.closings, news, now=now)
-    if found.rest is not None:
-        unfinished.go_on(conn, job, found.rest, now=now)
+    add_last_words(conn, session, part.closings, news, now=now)
+    if part.rest is not None:
+        unfinished.go_on(conn, job, part.rest, now=now)
     else:
         unfinished.end(job, own_file=False)
         _digest(conn, session, now=now)
     return news
 
 
-def _resume_at(conn: Connection, session: Session, found: Read, offset: int) -> int:
-    """Where to read on. Of a turn that is still open, what was said last is not known yet: it is read again."""
+def _resume_at(conn: Connection, session: Session, part: Read, offset: int) -> int:
+    """Return the offset of the next read. An open turn is read again, because its closing message is not known yet."""
     open_lines = [
-        found.lines[prompt_id]
-        for prompt_id in found.closings
+        part.lines[prompt_id]
+        for prompt_id in part.closings
         if (turn := _turn(conn, session, prompt_id)) is not None and not turn.closed
     ]
     return min([offset, *open_lines])
@@ -77,26 +78,29 @@ def _turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState
     return turns.by_prompt(conn, session.id, prompt_id) if prompt_id else turns.latest(conn, session.id)
 
 
-def add(conn: Connection, session: Session, told: Sequence[Event], *, now: int) -> list[News]:
-    """What is not there yet, in the order it happened."""
+def add(conn: Connection, session: Session, candidates: Sequence[Event], *, now: int) -> list[News]:
+    """Store the candidates that are not stored yet, in the order in which they happened."""
     news: list[News] = []
-    for event in _not_heard(conn, session, told):
+    for event in _not_heard(conn, session, candidates):
         if _missing(conn, session, event, news):
             _take(conn, event, news, now=now)
             failpoint("reconcile.added")
     return news
 
 
-def _not_heard(conn: Connection, session: Session, told: Sequence[Event]) -> Sequence[Event]:
-    """All of it, if hooks name calls as the transcript does. Else what is older than the first hook: since then they
-    have told everything, and it could not be recognised."""
+def _not_heard(conn: Connection, session: Session, candidates: Sequence[Event]) -> Sequence[Event]:
+    """Return the events that hooks may have missed.
+
+    These are all events if hooks and transcript use the same tool-call ids. If not, duplicates could not be recognised,
+    so only events older than the first hook count: since then the hooks have reported everything.
+    """
     transcripts = registry.of(session.host).transcripts
     first = None if transcripts is None or transcripts.named else events.first_heard(conn, session.id)
-    return told if first is None else [event for event in told if 0 < event.at < first]
+    return candidates if first is None else [event for event in candidates if 0 < event.at < first]
 
 
 def _digest(conn: Connection, session: Session, *, now: int) -> None:
-    """Ask for a digest of each turn that is over and has none."""
+    """Enqueue a digest for each turn that is over and has none."""
     for turn_id, seq in turns.undigested(conn, session.id):
         jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
 
@@ -108,23 +112,25 @@ def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None
 def _missing(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
     match event.body:
         case ToolUsed(failed=failed):
-            known = events.has_tool_use(conn, session.id, event)
-            if known and failed:  # not every hook is told
+            is_stored = events.has_tool_use(conn, session.id, event)
+            if is_stored and failed:  # some agents do not report failures to hooks
                 events.note_failure(conn, session.id, event.tool_use_id)
-            return not known and not _in_closed_turn(conn, session, event)
+            return not is_stored and not _in_closed_turn(conn, session, event)
         case Prompted():
             return not _known_prompt(conn, session, event, news)
     return False
 
 
 def _in_closed_turn(conn: Connection, session: Session, event: Event) -> bool:
-    """Nothing is added to a turn that is private, nor to one whose events are past keeping: it was complete."""
+    """Return whether an event belongs to a turn that takes no more events: a private turn, or one whose events were
+    purged, which was complete."""
     turn = turns.by_prompt(conn, session.id, event.prompt_id) or turns.at(conn, session.id, event.at)
     return event.private or (turn is not None and (turn.private or turn.faded))
 
 
 def _known_prompt(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
-    """By the host's prompt id; where it gives none, by the words. A prompt found to be private hides its turn."""
+    """Return whether a prompt is stored: matched by prompt id, or by its text if the agent gives none. A prompt that
+    turns out to be private hides its turn."""
     assert isinstance(event.body, Prompted)
     turn = turns.by_prompt(conn, session.id, event.prompt_id)
     if turn is None:
@@ -143,8 +149,10 @@ def _known_prompt(conn: Connection, session: Session, event: Event, news: list[N
 def add_last_words(
     conn: Connection, session: Session, closings: Mapping[str, Event], news: list[News], *, now: int
 ) -> None:
-    """A turn that ended without a Stop, or whose Stop did not say them, still had last words. Where only the transcript
-    has them exactly, they replace what the Stop said."""
+    """Add the closing message of turns that ended without a Stop, or whose Stop did not contain it.
+
+    For agents whose transcript alone has the exact message, it replaces the one that the Stop reported.
+    """
     for prompt_id, closing in closings.items():
         turn = _turn(conn, session, prompt_id)
         if turn is not None and not turn.private and turn.closed and not events.has_last_words(conn, turn.id):
@@ -154,16 +162,18 @@ def add_last_words(
 
 
 def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]) -> None:
-    """Give each reported Stop the words that the transcript has for it: those written last before the hook ran."""
-    known = sorted((closing for closing in closings if closing.at and not closing.private), key=lambda each: each.at)
-    times = [closing.at for closing in known]
+    """Replace the message of each reported Stop by the transcript's: the last one written before the hook ran."""
+    dated_closings = sorted(
+        (closing for closing in closings if closing.at and not closing.private), key=lambda each: each.at
+    )
+    times = [closing.at for closing in dated_closings]
     corrected: set[int] = set()
-    for stop in events.reported_stops(conn, session.id) if known else ():
+    for stop in events.reported_stops(conn, session.id) if dated_closings else ():
         number = bisect_right(times, stop["at"]) - 1
         if number < 0 or number in corrected or stop["at"] - times[number] > STOP_MS:
             continue
         corrected.add(number)
-        body = known[number].body
+        body = dated_closings[number].body
         assert isinstance(body, Stopped)
         if stop["message"] != body.message:
             events.reword_stop(conn, stop["seq"], body.message)

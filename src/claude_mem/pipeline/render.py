@@ -35,11 +35,11 @@ async def _drop_orphans(db: Database, config: Config) -> None:
 
 async def keep(project_id: int, *, db: Database, config: Config, icons: context.Icons) -> None:
     """Its start context in every folder of it; in none that is switched off, where the hook would still tell it."""
-    known = await db.read(context.gather, [project_id], limit=config.context_observations)
+    memory = await db.read(context.gather, [project_id], limit=config.context_observations)
     folders = await db.read(projects.folders, project_id)
     failpoint("render.read")
-    if known is not None:
-        text = context.render(known, budget_tokens=config.context_tokens, icons=icons)
+    if memory is not None:
+        text = context.render(memory, budget_tokens=config.context_tokens, icons=icons)
         answer = answers.answer("claude", "SessionStart", text)
         await asyncio.to_thread(_write, config, folders, answer)
 

@@ -51,10 +51,10 @@ class Progress:
     def busy(self) -> bool:
         return bool(self.started_at) and self.ended_at is None
 
-    def add(self, what: str, seen: int, changed: int) -> None:
-        self.done += seen
-        if changed:
-            self.changed[what] = self.changed.get(what, 0) + changed
+    def add(self, name: str, seen_count: int, changed_count: int) -> None:
+        self.done += seen_count
+        if changed_count:
+            self.changed[name] = self.changed.get(name, 0) + changed_count
 
 
 class Scrubber:
@@ -143,11 +143,11 @@ class Scrubber:
 def cleaner(config: Config) -> Clean:
     def body(text: str) -> str:
         try:
-            found = msgspec.json.decode(text, type=Body)
+            event_body = msgspec.json.decode(text, type=Body)
         except msgspec.MsgspecError:
             return _clean_text(text)  # damaged: then it is only a text
-        new = ingest.without_secrets(found, config)
-        return text if new == found else msgspec.json.encode(new).decode()
+        new = ingest.without_secrets(event_body, config)
+        return text if new == event_body else msgspec.json.encode(new).decode()
 
     return Clean(_clean_text, body, texts=lambda texts: redact_lines(privacy.strip_all(texts)))
 
@@ -174,13 +174,13 @@ def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
     is_log = path.parent.name == "logs"
     with paused_log() if is_log else nullcontext():
         text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
-        new = redact(text) if is_log else ingest.clean_aside(text, config)
-        if new == text or not write:
-            return new != text
+        cleaned_text = redact(text) if is_log else ingest.clean_aside(text, config)
+        if cleaned_text == text or not write:
+            return cleaned_text != text
         if is_log:
-            overwrite(path, new.encode("utf-8", "surrogateescape"))
+            overwrite(path, cleaned_text.encode("utf-8", "surrogateescape"))
         else:
-            write_private(path, new.encode("utf-8", "surrogateescape"))
+            write_private(path, cleaned_text.encode("utf-8", "surrogateescape"))
     return True
 
 

@@ -34,7 +34,7 @@ class Looked:
     """A turn that was looked at closely. `whole`: all of its events were."""
 
     turn: Row
-    found: Evidence
+    evidence: Evidence
     times: Mapping[int, int]
     events: int
 
@@ -51,14 +51,17 @@ def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
     session = stories.header(conn, session_id)
     turns = stories.turns(conn, session_id)
     page = turns[start : start + limit]
-    looked = {turn["id"]: _look(conn, session, turn) for turn in page if not turn["private"]}
-    told = _told(conn, session, turns, page, looked, first=start == 0)
+    evidence_by_turn = {turn["id"]: _load_turn(conn, session, turn) for turn in page if not turn["private"]}
+    injections = _injections_by_turn(conn, session, turns, page, evidence_by_turn, first=start == 0)
     open_ = [turn for turn in page if not turn["private"]]
-    shown = _shown(conn, open_, looked, _failures(conn, session, turns, looked))
+    details = _describe_turns(conn, open_, evidence_by_turn, _failures(conn, session, turns, evidence_by_turn))
     answer: Row = {
         "session": {name: item for name, item in session.items() if name != "root"},
-        "told_at_start": told.get(0, []),
-        "turns": [{**_times(turn), "told": told.get(turn["id"], []), **shown.get(turn["id"], {})} for turn in page],
+        "told_at_start": injections.get(0, []),
+        "turns": [
+            {**_turn_fields(turn), "told": injections.get(turn["id"], []), **details.get(turn["id"], {})}
+            for turn in page
+        ],
         "from": start,
         "limit": limit,
         "hasMore": len(turns) > start + limit,
@@ -66,15 +69,15 @@ def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
     return {**answer, "outline": stories.outline(conn, session_id)} if start == 0 else answer
 
 
-def _look(conn: Connection, session: Row, turn: Row) -> Looked:
-    made, times = stories.load(conn, session, turn)
-    return Looked(turn, evidence.gather(made, symbols=False), times, stories.events_in(conn, turn["id"]))
+def _load_turn(conn: Connection, session: Row, turn: Row) -> Looked:
+    turn_input, times = stories.load(conn, session, turn)
+    return Looked(turn, evidence.gather(turn_input, symbols=False), times, stories.events_in(conn, turn["id"]))
 
 
-def _times(turn: Row) -> Row:
-    kept = ("id", "number", "opened_at", "last_at", "closed_at", "closed_by")
+def _turn_fields(turn: Row) -> Row:
+    columns = ("id", "number", "opened_at", "last_at", "closed_at", "closed_by")
     return {
-        **{name: turn[name] for name in kept},
+        **{name: turn[name] for name in columns},
         "private": bool(turn["private"]),
         "digested": turn["digested_at"] is not None,
     }
@@ -83,31 +86,31 @@ def _times(turn: Row) -> Row:
 # --- what was done ---------------------------------------------------------------------------------------------------
 
 
-def _shown(
-    conn: Connection, turns: Sequence[Row], looked: Mapping[int, Looked], failures: Mapping[int, list[Row]]
+def _describe_turns(
+    conn: Connection, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked], failures: Mapping[int, list[Row]]
 ) -> dict[int, Row]:
     """Of turns that may be shown, what is shown of each."""
     ids = [turn["id"] for turn in turns]
     prompts, summaries = stories.prompts(conn, ids), stories.summaries(conn, ids)
-    made, spent = stories.observations(conn, ids), stories.spent(conn, ids)
+    observations, costs = stories.observations(conn, ids), stories.spent(conn, ids)
     return {
         turn_id: {
             "prompt": prompts.get(turn_id),
-            "summary": _words(summaries.get(turn_id)),
-            "observations": made.get(turn_id, []),
-            "files": _files(looked[turn_id].found, summaries.get(turn_id)),
-            "commits": _commits(looked[turn_id].found, made.get(turn_id, [])),
+            "summary": _summary_fields(summaries.get(turn_id)),
+            "observations": observations.get(turn_id, []),
+            "files": _files(evidence_by_turn[turn_id].evidence, summaries.get(turn_id)),
+            "commits": _commits(evidence_by_turn[turn_id].evidence, observations.get(turn_id, [])),
             "failures": failures.get(turn_id, []),
-            "spent": spent.get(turn_id, {"requests": 0, "tokens": 0, "cost": 0}),
-            "events": looked[turn_id].events,
-            "events_gone": looked[turn_id].turn["events_gone"],  # past keeping
-            "whole": looked[turn_id].whole,
+            "spent": costs.get(turn_id, {"requests": 0, "tokens": 0, "cost": 0}),
+            "events": evidence_by_turn[turn_id].events,
+            "events_gone": evidence_by_turn[turn_id].turn["events_gone"],  # past keeping
+            "whole": evidence_by_turn[turn_id].whole,
         }
         for turn_id in ids
     }
 
 
-def _words(summary: Row | None) -> Row | None:
+def _summary_fields(summary: Row | None) -> Row | None:
     """What a summary says. `closing_held`: where a closing message that is not told unasked comes from."""
     if summary is None:
         return None
@@ -115,41 +118,46 @@ def _words(summary: Row | None) -> Row | None:
     return {**words, "closing_held": closing_trust(summary)}
 
 
-def _files(found: Evidence, summary: Row | None) -> list[Row]:
+def _files(turn_evidence: Evidence, summary: Row | None) -> list[Row]:
     """How often each was edited and read. What came from elsewhere has no events, and no counts."""
-    edited, read = Counter(edit.path for edit in found.edits), Counter(item.text for item in found.opened)
+    edited, read = (
+        Counter(edit.path for edit in turn_evidence.edits),
+        Counter(item.text for item in turn_evidence.opened),
+    )
     if not edited and not read and summary:
         rest = [path for path in summary["files_read"] if path not in summary["files_edited"]]
-        told = [(path, None, 0) for path in summary["files_edited"]] + [(path, 0, None) for path in rest]
-        return [{"path": path, "edited": changed, "read": opened} for path, changed, opened in told]
+        counts = [(path, None, 0) for path in summary["files_edited"]] + [(path, 0, None) for path in rest]
+        return [{"path": path, "edited": changed, "read": opened} for path, changed, opened in counts]
     paths = evidence.unique([*edited, *read])
     return [{"path": path, "edited": edited[path], "read": read[path]} for path in paths]
 
 
-def _commits(found: Evidence, made: Sequence[Row]) -> list[Row]:
-    told = {(commit.id, commit.subject): commit for commit in found.commits}
-    items = [{"id": commit.id, "subject": commit.subject, "branch": commit.branch} for commit in told.values()]
-    seen = {commit.id for commit in found.commits}
-    more = evidence.unique(row["commit_id"] or "" for row in made)
-    return items + [{"id": each, "subject": "", "branch": ""} for each in more if each not in seen]
+def _commits(turn_evidence: Evidence, observations: Sequence[Row]) -> list[Row]:
+    unique_commits = {(commit.id, commit.subject): commit for commit in turn_evidence.commits}
+    items = [
+        {"id": commit.id, "subject": commit.subject, "branch": commit.branch} for commit in unique_commits.values()
+    ]
+    seen_ids = {commit.id for commit in turn_evidence.commits}
+    more = evidence.unique(row["commit_id"] or "" for row in observations)
+    return items + [{"id": each, "subject": "", "branch": ""} for each in more if each not in seen_ids]
 
 
 # --- what failed, and what mended it ---------------------------------------------------------------------------------
 
 
 def _failures(
-    conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]
+    conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]
 ) -> dict[int, list[Row]]:
-    later = _later(conn, session, turns, looked)
-    found: dict[int, list[Row]] = {}
-    for each in looked.values():
-        items = [_failure(each, fix.failed, each, fix.passed) for fix in each.found.fixes]
-        for failed in each.found.unsolved:
+    later = _passes_by_command(conn, session, turns, evidence_by_turn)
+    failures_by_turn: dict[int, list[Row]] = {}
+    for each in evidence_by_turn.values():
+        items = [_failure(each, fix.failed, each, fix.passed) for fix in each.evidence.fixes]
+        for failed in each.evidence.unsolved:
             then = (each.times[failed.seq], failed.seq)
             passed = next(((where, how) for when, where, how in later[failed.key] if when > then), (None, None))
             items.append(_failure(each, failed, *passed))
-        found[each.turn["id"]] = sorted(items, key=lambda item: item["at"])
-    return found
+        failures_by_turn[each.turn["id"]] = sorted(items, key=lambda item: item["at"])
+    return failures_by_turn
 
 
 def _failure(where: Looked, failed: Command, later: Looked | None, passed: Command | None) -> Row:
@@ -162,66 +170,83 @@ def _failure(where: Looked, failed: Command, later: Looked | None, passed: Comma
     }
 
 
-def _later(
-    conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]
+def _passes_by_command(
+    conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]
 ) -> dict[str, list[Passed]]:
     """When and where each command that failed for good in its turn was seen to pass, in order."""
-    open_ = {command.key for each in looked.values() for command in each.found.unsolved}
+    open_ = {command.key for each in evidence_by_turn.values() for command in each.evidence.unsolved}
     passed: defaultdict[str, list[Passed]] = defaultdict(list)
-    for each in [*looked.values(), *_beyond(conn, session, turns, looked, open_)] if open_ else []:
-        for command in each.found.commands:
+    for each in (
+        [*evidence_by_turn.values(), *_turns_beyond_page(conn, session, turns, evidence_by_turn, open_)]
+        if open_
+        else []
+    ):
+        for command in each.evidence.commands:
             if command.key in open_ and not command.failed:
                 passed[command.key].append(((each.times[command.seq], command.seq), each, command))
     return passed
 
 
-def _beyond(
-    conn: Connection, session: Row, turns: Sequence[Row], looked: Mapping[int, Looked], commands: Iterable[str]
+def _turns_beyond_page(
+    conn: Connection,
+    session: Row,
+    turns: Sequence[Row],
+    evidence_by_turn: Mapping[int, Looked],
+    commands: Iterable[str],
 ) -> Iterator[Looked]:
     """The next turns beyond the page in which one of these commands was run again."""
-    after = max(each.turn["opened_at"] for each in looked.values())
+    after = max(each.turn["opened_at"] for each in evidence_by_turn.values())
     again = stories.ran(conn, session["id"], [command[:FRAGMENT] for command in commands], after=after)
-    beyond = [turn for turn in turns if turn["id"] in again and turn["id"] not in looked and not turn["private"]]
-    return (_look(conn, session, turn) for turn in beyond[:MOST_LATER])
+    beyond = [
+        turn for turn in turns if turn["id"] in again and turn["id"] not in evidence_by_turn and not turn["private"]
+    ]
+    return (_load_turn(conn, session, turn) for turn in beyond[:MOST_LATER])
 
 
 # --- what was told, and whether it was of use ------------------------------------------------------------------------
 
 
-def _told(
+def _injections_by_turn(
     conn: Connection,
     session: Row,
     turns: Sequence[Row],
     page: Sequence[Row],
-    looked: Mapping[int, Looked],
+    evidence_by_turn: Mapping[int, Looked],
     *,
     first: bool,
 ) -> dict[int, list[Row]]:
     """What memory told in each turn of the page, by its id; under 0 what it told before the first."""
-    wanted = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
-    said = [
-        (where, telling)
-        for telling in tellings.of_session(conn, session["id"])
-        if (where := _turn_of(telling, turns)) in wanted
+    turn_ids = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
+    injections = [
+        (where, injection)
+        for injection in tellings.of_session(conn, session["id"])
+        if (where := _turn_of(injection, turns)) in turn_ids
     ]
-    if not said:
+    if not injections:
         return {}
-    known = stories.named(conn, {name for _, telling in said for name in telling["names"]})
-    after = After.of(conn, session, turns, looked, known=known.values(), said=[telling for _, telling in said])
-    found: defaultdict[int, list[Row]] = defaultdict(list)
-    for where, telling in said:
-        items = [_item(name, telling, known, after) for name in telling.pop("names")]
-        found[where].append({**telling, "items": items})
-    return found
+    rows_by_name = stories.named(conn, {name for _, injection in injections for name in injection["names"]})
+    after = After.of(
+        conn,
+        session,
+        turns,
+        evidence_by_turn,
+        rows=rows_by_name.values(),
+        injections=[injection for _, injection in injections],
+    )
+    by_turn: defaultdict[int, list[Row]] = defaultdict(list)
+    for where, injection in injections:
+        items = [_item(name, injection, rows_by_name, after) for name in injection.pop("names")]
+        by_turn[where].append({**injection, "items": items})
+    return by_turn
 
 
-def _turn_of(telling: Row, turns: Sequence[Row]) -> int:
+def _turn_of(injection: Row, turns: Sequence[Row]) -> int:
     """The turn in which it was said. A session that starts again is told something for the turn that comes."""
-    index = bisect_right(turns, telling["at"], key=lambda turn: turn["opened_at"]) - 1
+    index = bisect_right(turns, injection["at"], key=lambda turn: turn["opened_at"]) - 1
     if index < 0:
         return 0
     over = turns[index]["closed_at"]
-    if telling["moment"] == "start" and over is not None and over <= telling["at"] and index + 1 < len(turns):
+    if injection["moment"] == "start" and over is not None and over <= injection["at"] and index + 1 < len(turns):
         index += 1
     return int(turns[index]["id"])
 
@@ -230,10 +255,10 @@ def _turn_of(telling: Row, turns: Sequence[Row]) -> int:
 class After:
     """When the session last touched each file and fetched each memory, and up to when we can't know."""
 
-    touched: Mapping[str, int]
-    fetched: Mapping[str, int]
-    acted: int  # when it last did anything at all that tools tell of
-    unsure: float  # what was told before then may have been used where we do not see it
+    touched_at: Mapping[str, int]
+    fetched_at: Mapping[str, int]
+    last_action_at: int  # when it last did anything at all that tools tell of
+    unknown_until: float  # what was told before then may have been used where we do not see it
 
     @classmethod
     def of(
@@ -241,47 +266,52 @@ class After:
         conn: Connection,
         session: Row,
         turns: Sequence[Row],
-        looked: Mapping[int, Looked],
+        evidence_by_turn: Mapping[int, Looked],
         *,
-        known: Iterable[Row],
-        said: Sequence[Row],
+        rows: Iterable[Row],
+        injections: Sequence[Row],
     ) -> After:
         """As far as it concerns what was said."""
-        since = said[0]["at"]
-        files = {path for row in known for path in row["files"]}
-        files |= {name.removeprefix("file:") for telling in said for name in telling["names"]}
-        touched = stories.touched(conn, session["id"], sorted(files), after=since)
-        acted = stories.last_work(conn, session["id"])
-        for at, path in (item for each in looked.values() for item in _seen(each)):
-            touched[path], acted = max(at, touched.get(path, 0)), max(at, acted)
-        fetched: dict[str, int] = {}
+        since = injections[0]["at"]
+        files = {path for row in rows for path in row["files"]}
+        files |= {name.removeprefix("file:") for injection in injections for name in injection["names"]}
+        touched_at = stories.touched(conn, session["id"], sorted(files), after=since)
+        last_action_at = stories.last_work(conn, session["id"])
+        for at, path in (item for each in evidence_by_turn.values() for item in _file_uses(each)):
+            touched_at[path], last_action_at = max(at, touched_at.get(path, 0)), max(at, last_action_at)
+        fetched_at: dict[str, int] = {}
         for at, body in stories.recalling(conn, session["id"], after=since):
-            fetched |= {name: max(at, fetched.get(name, 0)) for name in fetches(body)}
-        return cls(touched, fetched, max(acted, *fetched.values(), 0), _unsure(session, turns, looked))
+            fetched_at |= {name: max(at, fetched_at.get(name, 0)) for name in fetches(body)}
+        return cls(
+            touched_at,
+            fetched_at,
+            max(last_action_at, *fetched_at.values(), 0),
+            _unknown_until(session, turns, evidence_by_turn),
+        )
 
-    def used(self, name: str, files: Sequence[str], telling: Row) -> tuple[bool | None, str]:
+    def used(self, name: str, files: Sequence[str], injection: Row) -> tuple[bool | None, str]:
         """Whether it was of use, and how that shows."""
-        at, about = telling["at"], telling["about"]
-        if self.fetched.get(name, 0) >= at:
+        at, about = injection["at"], injection["about"]
+        if self.fetched_at.get(name, 0) >= at:
             return True, "fetched"
-        if any(self.touched.get(path, 0) >= at for path in files if path != about):
+        if any(self.touched_at.get(path, 0) >= at for path in files if path != about):
             return True, "touched"
         if about and about in files:
             return None, ""  # the file was about to be opened anyway
-        return (False, "") if self.unsure < at <= self.acted else (None, "")
+        return (False, "") if self.unknown_until < at <= self.last_action_at else (None, "")
 
 
-def _seen(each: Looked) -> Iterator[tuple[int, str]]:
-    yield from ((each.times[edit.seq], edit.path) for edit in each.found.edits)
-    yield from ((each.times[item.seq], item.text) for item in each.found.opened)
-    yield from ((each.times[command.seq], "") for command in each.found.commands)
+def _file_uses(each: Looked) -> Iterator[tuple[int, str]]:
+    yield from ((each.times[edit.seq], edit.path) for edit in each.evidence.edits)
+    yield from ((each.times[item.seq], item.text) for item in each.evidence.opened)
+    yield from ((each.times[command.seq], "") for command in each.evidence.commands)
 
 
-def _unsure(session: Row, turns: Sequence[Row], looked: Mapping[int, Looked]) -> float:
+def _unknown_until(session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]) -> float:
     """A session that goes on may still use it; of a private turn, and of one too long to look at, we see too little."""
     if session["status"] not in (*OVER, Status.INTERRUPTED):
         return float("inf")
-    cut = {each.turn["id"] for each in looked.values() if not each.whole}
+    cut = {each.turn["id"] for each in evidence_by_turn.values() if not each.whole}
     return max((turn["last_at"] for turn in turns if turn["private"] or turn["id"] in cut), default=0)
 
 
@@ -289,26 +319,26 @@ def fetches(body: Body | None) -> Iterator[str]:
     """What a tool call fetched from memory in full, by name."""
     if not isinstance(body, ToolUsed) or body.failed:
         return
-    given = body.input.get("ids")
-    wanted = given if body.name.endswith("get_observations") and isinstance(given, list) else []
+    ids = body.input.get("ids")
+    words = ids if body.name.endswith("get_observations") and isinstance(ids, list) else []
     command = body.input.get("command")
     if isinstance(command, str):
-        wanted = [word for match in _SHOWN.finditer(command) for word in match[1].split()]
-    for word in wanted:
+        words = [word for match in _SHOWN.finditer(command) for word in match[1].split()]
+    for word in words:
         if match := _ID.match(str(word)):
             yield f"{'s' if match[1] == 'S' else 'o'}{match[2]}"
 
 
-def _item(name: str, telling: Row, known: Mapping[str, Row], after: After) -> Row:
+def _item(name: str, injection: Row, rows_by_name: Mapping[str, Row], after: After) -> Row:
     if name.startswith("file:"):
         path = name.removeprefix("file:")
-        used, how = after.used(name, [path], telling)
+        used, how = after.used(name, [path], injection)
         return {"kind": "file", "path": path, "used": used, "how": how}
     kind = "observation" if name[0] == "o" else "summary"
-    row = known.get(name)
+    row = rows_by_name.get(name)
     if row is None or row["forgotten"]:
         return {"kind": kind, "id": None, "title": FORGOTTEN if row else GONE, "used": None, "how": ""}
-    used, how = after.used(name, row["files"], telling)
+    used, how = after.used(name, row["files"], injection)
     return {
         "kind": kind,
         "id": row["id"],

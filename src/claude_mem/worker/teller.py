@@ -146,11 +146,11 @@ class Teller:
 
     async def _compose(self, moment: Moment, project: Row, seen_ids: frozenset[str]) -> Speech:
         if moment.kind == "file":
-            return await self.db.read(moments.at_file, moment, project, told=seen_ids, icons=self.icons)
+            return await self.db.read(moments.at_file, moment, project, injected_names=seen_ids, icons=self.icons)
         session = await self.db.read(sessions.find, moment.host, moment.content_session_id)
         own = session.id if session else 0
         if moment.kind == "failure":
-            at_failure = partial(moments.at_failure, told=seen_ids, icons=self.icons, session_id=own)
+            at_failure = partial(moments.at_failure, injected_names=seen_ids, icons=self.icons, session_id=own)
             return await self.db.read(at_failure, moment, project["id"])
         return await self.at_prompt(moment, project["id"], seen_ids, session_id=own)
 
@@ -162,7 +162,7 @@ class Teller:
             project_id,
             db=self.db,
             indexer=self.indexer,
-            told=seen_ids,
+            injected_names=seen_ids,
             icons=self.icons,
             session_id=session_id,
         )
