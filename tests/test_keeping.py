@@ -412,7 +412,7 @@ def test_backups_rotate_and_what_a_person_made_stays(tmp_path: Path) -> None:
     for age, name in enumerate([*made, *others, *mine]):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1_790_000_000 + age,) * 2)
-    gone = {path.name for path in backup.superfluous(tmp_path, good=made)}
+    gone = {path.name for path in backup.superfluous(tmp_path, good_names=made)}
     kept = {path.name for path in tmp_path.iterdir()} - gone
     assert set(mine) <= kept
     assert sorted(kept & set(others)) == ["before-0004.db", "before-0005.db", "before-0006.db"]
@@ -421,7 +421,7 @@ def test_backups_rotate_and_what_a_person_made_stays(tmp_path: Path) -> None:
     assert {name[6:14] for name in made[-12:]} <= days
     assert 7 + 2 <= len(days) <= 7 + 4
     only_good = made[3]
-    assert only_good not in {path.name for path in backup.superfluous(tmp_path, good=[only_good])}
+    assert only_good not in {path.name for path in backup.superfluous(tmp_path, good_names=[only_good])}
 
 
 # --- room ------------------------------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ def test_above_the_quota_raw_events_go_first_then_old_backups_and_never_a_memory
         await keeper.keep_to_quota(now=ids.now())
         assert await count(service, "events") > 0  # it is far below
         monkeypatch.setattr(
-            keeper, "used", lambda: room.used(service.config.data_dir, but=("ballast",)) + (50 << 20) - used + 1
+            keeper, "used", lambda: room.used(service.config.data_dir, exclude=("ballast",)) + (50 << 20) - used + 1
         )
         await keeper.keep_to_quota(now=ids.now())
         assert await count(service, "events") == 0

@@ -462,7 +462,7 @@ def test_ours_is_found_by_its_tables_and_never_opens_anothers(tmp_path: Path) ->
     before = files(tmp_path)
     assert is_foreign(path)
     assert ours(path) == tmp_path / "memory.db"
-    with pytest.raises(CannotDo, match="another program's"):
+    with pytest.raises(CannotDo, match="another program"):
         Database(path, backups=tmp_path)
     assert files(tmp_path) == before
     Database(ours(path), backups=tmp_path).close()
@@ -483,7 +483,7 @@ def left_by_a_crash(theirs: OlderDb, path: Path) -> Path:
 def test_anothers_log_is_not_worked_into_its_database(theirs: OlderDb, tmp_path: Path) -> None:
     path = left_by_a_crash(theirs, tmp_path / "left" / "claude-mem.db")
     before = files(path.parent)
-    with pytest.raises(CannotDo, match="another program's"):
+    with pytest.raises(CannotDo, match="another program"):
         Database(path, backups=tmp_path)
     assert files(path.parent) == before
 

@@ -1,7 +1,7 @@
-"""Copies of the whole database: made while it is in use, looked at closely before they are trusted, put back.
+"""Backups: copies of the database that are made while it is in use, checked before they are trusted, and restored.
 
-A copy is made by SQLite from one state of the database, writing goes on meanwhile. What is put back is first opened as
-a worker opens it, and only then takes the place of the present one, which is kept.
+SQLite copies one consistent state of the database while writing continues. Before a restore, the backup is opened and
+migrated in a separate folder, as a worker would do it; then it replaces the current database, which is kept.
 """
 
 from __future__ import annotations
@@ -27,149 +27,156 @@ from claude_mem.store import portable as records
 from claude_mem.store.database import Connection, Database, open_reader, open_writer, rows, value
 
 PREFIX, DAILY, BEFORE = OURS = damage.BACKUPS
-REPLACED = f"{BEFORE}restore-"  # what a restore by hand took the place of: a history that was given up
-DAYS, WEEKS, MIGRATIONS = 7, 4, 3  # so many of each are kept
+REPLACED = f"{BEFORE}restore-"  # the database that a manual restore replaced: a history that was abandoned
+_DAYS_KEPT, _WEEKS_KEPT, _MIGRATION_BACKUPS_KEPT = 7, 4, 3  # how many of each the rotation keeps
 RESTORING = ".restoring-"
-SIDES = ("", "-wal", "-shm")  # a database is up to three files
-COUNTED = (
+SIDES = ("", "-wal", "-shm")  # suffixes of the up to three files of a database
+_COUNTED_TABLES = (
     "projects", "sdk_sessions", "turns", "user_prompts", "events", "observations", "session_summaries", "ledger",
 )  # fmt: skip
-PAGE = 500
-STEPS = 20_000  # of SQLite's own, after which it asks whether to go on
+_PAGE_ROWS = 500
+STEPS = 20_000  # SQLite instructions between two calls of the progress handler
 
 Halted = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy, and what there was in the database when it was made."""
+    """A backup, with the row counts of the database at the time it was made."""
 
     path: str
     size: int
     counts: dict[str, int]
-    digest: str = ""  # of everything that is remembered
+    digest: str = ""  # of all memory, see `remembered`
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A copy that is sound: what is in it."""
+    """The result of checking an intact backup."""
 
     path: str
     size: int
     version: int
     counts: dict[str, int] = field(default_factory=dict)
-    strange: list[str] = field(default_factory=list)  # what is not ours in it, and is never put back
+    strange: list[str] = field(default_factory=list)  # schema objects that our migrations do not create; never restored
 
 
-# --- making ----------------------------------------------------------------------------------------------------------
+# --- create ----------------------------------------------------------------------------------------------------------
 
 
 def make(database: Path, folder: Path, *, digest: bool = False, prefix: str = PREFIX, now: int = 0) -> Copy:
-    """A copy under a name that tells its time. Counted in the same state of the database that is copied."""
-    made = datetime.fromtimestamp((now or ids.now()) / 1000)
-    path = folder / f"{prefix}{made:%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
+    """Make a backup named after its time. The counts are taken from the same state of the database as the copy."""
+    made_at = datetime.fromtimestamp((now or ids.now()) / 1000)
+    path = folder / f"{prefix}{made_at:%Y%m%d-%H%M%S}-{ids.new()[-4:]}.db"
     conn = open_reader(database)
     try:
         conn.execute("begin")
         counts = count(conn)
-        said = remembered(conn) if digest else ""
-        migrate.backup(conn, path, gently=True)
+        content_digest = remembered(conn) if digest else ""
+        migrate.backup(conn, path, throttled=True)
     except apsw.Error as error:
         raise CannotDo(
-            f"the database can't be copied: {error}", hint="`claude-mem doctor` looks for the cause"
+            f"the database can't be copied: {error}", hint="run `claude-mem doctor` to find the cause"
         ) from error
     finally:
         conn.close()
     sync_folder(folder)
     failpoint("backup.made")
-    return Copy(str(path), path.stat().st_size, counts, said)
+    return Copy(str(path), path.stat().st_size, counts, content_digest)
 
 
 def sweep(folder: Path) -> None:
-    """What one that was killed has left unfinished. Only for the holder of the lock: no one else makes copies there."""
-    for left in (path for prefix in OURS for path in folder.glob(f"{prefix}*{migrate.PART}*")):
-        left.unlink(missing_ok=True)
+    """Delete unfinished backups left by a killed process. The caller must hold the worker lock."""
+    for path in (path for prefix in OURS for path in folder.glob(f"{prefix}*{migrate.PART}*")):
+        path.unlink(missing_ok=True)
 
 
 def count(conn: Connection) -> dict[str, int]:
-    return {table: int(value(conn, f"select count(*) from {table}")) for table in COUNTED if _has(conn, table)}
+    return {
+        table: int(value(conn, f"select count(*) from {table}")) for table in _COUNTED_TABLES if _has_table(conn, table)
+    }
 
 
-def _has(conn: Connection, table: str) -> bool:
+def _has_table(conn: Connection, table: str) -> bool:
     return bool(value(conn, "select 1 from sqlite_schema where type = 'table' and name = ?", (table,)))
 
 
 def remembered(conn: Connection) -> str:
-    """One number for everything that is remembered: equal only if all of it is."""
-    digest, whole = hashlib.blake2b(digest_size=16), records.scope(conn)
+    """Return a digest of all memory: two databases have equal digests only if all records are equal."""
+    digest, full_scope = hashlib.blake2b(digest_size=16), records.scope(conn)
     for kind in portable.KINDS:
         after = 0
-        while page := records.page(conn, kind, whole, after=after, limit=PAGE):
+        while page := records.page(conn, kind, full_scope, after=after, limit=_PAGE_ROWS):
             digest.update(b"".join(portable.line(record) for _, record in page))
             after = page[-1][0]
     return digest.hexdigest()
 
 
-# --- checking --------------------------------------------------------------------------------------------------------
+# --- check -----------------------------------------------------------------------------------------------------------
 
 
 def never() -> bool:
+    """The default for `halted`: never stop early."""
     return False
 
 
 def check(path: Path, *, halted: Halted = never) -> Checked:
-    """Open it and look at every page, every reference and every row. `CannotDo` says what is wrong, or that someone
-    who is in a hurry has halted it."""
+    """Check every page, reference and row of a backup. Raise `CannotDo` if it is damaged, or if `halted` ended the
+    check."""
     if not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="`claude-mem backup --list` shows what there is")
+        raise NotFound(f"there is no file {path}", hint="`claude-mem backup --list` shows all backups")
     if not foreign.is_database(path):
-        raise CannotDo(f"{path} is no database", hint="`claude-mem backup --list` shows what there is")
+        raise CannotDo(f"{path} is not a database", hint="`claude-mem backup --list` shows all backups")
     with foreign.reading(path) as conn:
         conn.set_progress_handler(halted, STEPS)
-        _check_whose(conn, path)
-        _check_sound(conn, path)
+        _check_owner(conn, path)
+        _check_content(conn, path)
         version = migrate.version(conn)
         return Checked(str(path), path.stat().st_size, version, count(conn), transfer.strange(conn, version))
 
 
-def _check_whose(conn: Connection, path: Path) -> None:
-    found = foreign.whose_tables(conn)
-    if found == "older":
-        raise Misuse(f"{path} is an older claude-mem's database", hint=f"`claude-mem import {path}` brings it over")
-    if found != "ours":
-        raise Misuse(f"{path} is not one of our databases", hint="`claude-mem backup --list` shows what there is")
+def _check_owner(conn: Connection, path: Path) -> None:
+    owner = foreign.whose_tables(conn)
+    if owner == "older":
+        raise Misuse(f"{path} is the database of an older claude-mem", hint=f"import it: `claude-mem import {path}`")
+    if owner != "ours":
+        raise Misuse(f"{path} is not a claude-mem database", hint="`claude-mem backup --list` shows all backups")
     newest = migrate.scripts()[-1][0]
     if migrate.version(conn) > newest:
         raise TooNew(
-            f"{path} is of version {migrate.version(conn)}, this program knows {newest}", hint="install the newer one"
+            f"{path} has schema version {migrate.version(conn)}, but this program supports only up to {newest}",
+            hint="install a newer claude-mem",
         )
 
 
-def _check_sound(conn: Connection, path: Path) -> None:
+def _check_content(conn: Connection, path: Path) -> None:
     _check_pages(conn, path)
-    problems = [f"{row['table']} {row['rowid']} names what is not there" for row in _dangling(conn)]
-    problems += [f"observation {row_id} is not what it was" for row_id in _altered(conn)]
-    problems += broken_seals(conn) if _has(conn, "seals") else []
+    problems = [f"{row['table']} {row['rowid']} refers to a missing row" for row in _dangling_references(conn)]
+    problems += [f"observation {row_id} does not match its hash" for row_id in _altered_observations(conn)]
+    problems += broken_seals(conn) if _has_table(conn, "seals") else []
     if problems:
-        raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="take another backup")
+        raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="use another backup")
 
 
 def _check_pages(conn: Connection, path: Path) -> None:
-    """SQLite's own check of all pages and indexes. It evaluates what tables and indexes define, so it is left out for
-    definitions that are not ours; then it is the copy that is checked."""
+    """Run SQLite's own check of all pages and indexes.
+
+    The check evaluates expressions defined by tables and indexes, so it is skipped if any definition is not ours. In
+    that case only the copy made from the backup is checked.
+    """
     if any(name.startswith(("table", "index")) for name in transfer.strange(conn, migrate.version(conn))):
         return
     problems = [str(next(iter(row.values()))) for row in rows(conn, "pragma integrity_check(5)")]
     if problems != ["ok"]:
-        raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="take another backup")
+        raise CannotDo(f"{path} is damaged: {'; '.join(problems[:3])}", hint="use another backup")
 
 
-def _dangling(conn: Connection) -> list[dict[str, Any]]:
+def _dangling_references(conn: Connection) -> list[dict[str, Any]]:
     return rows(conn, "pragma foreign_key_check")
 
 
-def _altered(conn: Connection) -> Iterator[int]:
-    """SQLite notices few flipped bits; the fingerprints notice those in what is remembered."""
+def _altered_observations(conn: Connection) -> Iterator[int]:
+    """Yield the ids of observations whose hash is wrong. SQLite itself detects few flipped bits."""
     columns = "id, hash, type, title, subtitle, narrative, facts, concepts"
     for row in conn.execute(f"select {columns} from observations where not forgotten"):
         if observations.fingerprint(row) != row["hash"]:
@@ -177,66 +184,73 @@ def _altered(conn: Connection) -> Iterator[int]:
 
 
 def broken_seals(conn: Connection) -> list[str]:
-    found, after = seals.broken(conn, after=0, limit=PAGE)
-    while after:
-        more, after = seals.broken(conn, after=after, limit=PAGE)
-        found += more
-    return found
+    """Return a description of every row that does not match its checksum."""
+    problems, cursor = seals.broken(conn, after=0, limit=_PAGE_ROWS)
+    while cursor:
+        more, cursor = seals.broken(conn, after=cursor, limit=_PAGE_ROWS)
+        problems += more
+    return problems
 
 
-# --- listing ---------------------------------------------------------------------------------------------------------
+# --- list ------------------------------------------------------------------------------------------------------------
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:
-    """Newest first. What an older version left is there too."""
-    found = [path for path in folder.glob("*.db") if path.name.startswith(OURS) and path.is_file()]
-    about = [
-        {"name": path.name, "made_at": int(changed_at(path) * 1000), "size": path.stat().st_size, **_version(path)}
-        for path in found
+    """Describe all backups, newest first, including those made by older versions."""
+    paths = [path for path in folder.glob("*.db") if path.name.startswith(OURS) and path.is_file()]
+    entries = [
+        {
+            "name": path.name,
+            "made_at": int(changed_at(path) * 1000),
+            "size": path.stat().st_size,
+            **_describe_copy(path),
+        }
+        for path in paths
     ]
-    return sorted(about, key=lambda row: (-row["made_at"], row["name"]))
+    return sorted(entries, key=lambda row: (-row["made_at"], row["name"]))
 
 
-def _version(path: Path) -> dict[str, Any]:
+def _describe_copy(path: Path) -> dict[str, Any]:
     try:
         with foreign.reading(path) as conn:
-            seen = value(conn, "select count(*) from observations where not forgotten")
-            return {"version": migrate.version(conn), "observations": int(seen)}
+            observation_count = value(conn, "select count(*) from observations where not forgotten")
+            return {"version": migrate.version(conn), "observations": int(observation_count)}
     except CannotDo as problem:
         return {"version": None, "observations": None, "problem": str(problem)}
 
 
-# --- changing --------------------------------------------------------------------------------------------------------
+# --- rewrite ---------------------------------------------------------------------------------------------------------
 
 
 def rewrite(path: Path, change: Callable[[Connection], Any], *, pack: bool = False) -> None:
-    """Change what is in a copy: all of it, or nothing. What was removed is nowhere in the file afterwards; with `pack`
-    neither is what was removed before, by whoever did not overwrite it.
+    """Apply `change` to a backup, completely or not at all.
 
-    The version of its tables stays what it is, and so does its time: it is a copy of that day.
+    The new file contains nothing of the rows that `change` removed. With `pack` it also contains nothing of rows that
+    were removed earlier without being overwritten. Schema version and modification time stay the same, because it is
+    still the backup of that day.
     """
-    seen = path.stat()
+    status = path.stat()
     temp = path.with_name(f"{path.name}.{ids.new()}{migrate.PART}")
     try:
         with foreign.reading(path) as conn:
             migrate.backup(conn, temp)
-        _change(temp, change, pack=pack)
-        os.utime(temp, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-        for side in SIDES[1:]:  # its log is in the new one already, and would be applied to it again
-            _side(path, side).unlink(missing_ok=True)
+        _change_in_place(temp, change, pack=pack)
+        os.utime(temp, ns=(status.st_atime_ns, status.st_mtime_ns))
+        for side in SIDES[1:]:  # the new file includes the old WAL, which must not be applied to it again
+            _side_file(path, side).unlink(missing_ok=True)
         temp.rename(path)
     except apsw.Error as error:
-        raise CannotDo(f"{path} can't be rewritten: {error}", hint="delete it if it is no longer wanted") from error
+        raise CannotDo(f"{path} can't be rewritten: {error}", hint="delete it if you no longer need it") from error
     finally:
-        for left in path.parent.glob(f"{temp.name}*"):
-            left.unlink(missing_ok=True)
+        for temp_file in path.parent.glob(f"{temp.name}*"):
+            temp_file.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
-def _change(path: Path, change: Callable[[Connection], Any], *, pack: bool) -> None:
+def _change_in_place(path: Path, change: Callable[[Connection], Any], *, pack: bool) -> None:
     conn = open_writer(path)
     try:
-        conn.pragma("secure_delete", "on")  # it is no setting of the file
+        conn.pragma("secure_delete", "on")  # a setting of the connection, not of the file
         with conn:
             change(conn)
         if pack:
@@ -245,84 +259,95 @@ def _change(path: Path, change: Callable[[Connection], Any], *, pack: bool) -> N
         conn.close()
 
 
-# --- proving, and letting go -----------------------------------------------------------------------------------------
+# --- restore tests and rotation --------------------------------------------------------------------------------------
 
 
-def drill(made: Copy, near: Path, *, halted: Halted = never) -> str:
-    """Put it back somewhere else and compare: '' if everything that was counted is there."""
+def drill(copy: Copy, folder: Path, *, halted: Halted = never) -> str:
+    """Restore a backup into a temporary folder and compare the row counts. Return the problem, or ''."""
     try:
-        with prepared(Path(made.path), near, halted=halted) as fresh:
-            back = check(fresh, halted=halted).counts
+        with prepared(Path(copy.path), folder, halted=halted) as restored:
+            restored_counts = check(restored, halted=halted).counts
     except (MemError, apsw.Error, OSError) as problem:
         return str(problem) or type(problem).__name__
-    wrong = [name for name, n in made.counts.items() if back.get(name) != n]
-    return f"the numbers of {', '.join(wrong)} differ" if wrong else ""
+    differing = [name for name, n in copy.counts.items() if restored_counts.get(name) != n]
+    return f"the row counts of {', '.join(differing)} differ" if differing else ""
 
 
-def unproven(folder: Path, *, drilled: Collection[str]) -> list[Path]:
-    """Copies that were never put back for a try, or have changed since; the oldest first. What was kept before a
-    restore may be damaged, and for that reason: it is no backup."""
-    made = [*_migrations(folder), *folder.glob(f"{PREFIX}*.db"), *folder.glob(f"{DAILY}*.db")]
-    return sorted((path for path in made if path.name not in drilled), key=lambda path: path.stat().st_mtime)
+def unproven(folder: Path, *, tested_names: Collection[str]) -> list[Path]:
+    """Return the backups whose restore was never tested, or that have changed since, oldest first.
+
+    Databases replaced by a restore are not included: they may be damaged, which may be why they were replaced.
+    """
+    copies = [*_migration_backups(folder), *folder.glob(f"{PREFIX}*.db"), *folder.glob(f"{DAILY}*.db")]
+    return sorted((path for path in copies if path.name not in tested_names), key=lambda path: path.stat().st_mtime)
 
 
-def prove(path: Path, near: Path, *, halted: Halted = never) -> str:
-    """The drill of one that was not made just now: what it has itself is what must come back."""
+def prove(path: Path, folder: Path, *, halted: Halted = never) -> str:
+    """Test the restore of an existing backup against its own row counts. Return the problem, or ''."""
     try:
         with foreign.reading(path) as conn:
             counts = count(conn)
     except (MemError, apsw.Error, OSError) as problem:
         return str(problem) or type(problem).__name__
-    return drill(Copy(str(path), path.stat().st_size, counts), near, halted=halted)
+    return drill(Copy(str(path), path.stat().st_size, counts), folder, halted=halted)
 
 
-def superfluous(folder: Path, *, good: Collection[str], pinned: Collection[str] = ()) -> list[Path]:
-    """What the rotation lets go: of the daily ones all but the newest of each of seven days and of four weeks, of those
-    made before migrations all but three. Never one that a person made, that is pinned, or that is the only good one."""
-    daily = sorted(folder.glob(f"{DAILY}*.db"), reverse=True)  # their names tell their time
-    keep = {*_newest_of(daily, "%Y-%m-%d", DAYS), *_newest_of(daily, "%G-%V", WEEKS)}
-    keep |= set([path for path in daily if path.name in good][:1] or daily[:1])
-    before = sorted(_migrations(folder), key=lambda path: -changed_at(path))
-    extra = [path for path in daily if path not in keep] + before[MIGRATIONS:]
-    return [path for path in extra if path.name not in pinned]
+def superfluous(folder: Path, *, good_names: Collection[str], pinned_names: Collection[str] = ()) -> list[Path]:
+    """Return the backups that the rotation deletes.
+
+    Of the daily backups it keeps the newest of each of seven days and four weeks, and of those made before migrations
+    the newest three. It never deletes a backup that the user made, that is pinned, or that is the only good one.
+    """
+    daily = sorted(folder.glob(f"{DAILY}*.db"), reverse=True)  # the name contains the time
+    keep = {*_newest_per_period(daily, "%Y-%m-%d", _DAYS_KEPT), *_newest_per_period(daily, "%G-%V", _WEEKS_KEPT)}
+    keep |= set([path for path in daily if path.name in good_names][:1] or daily[:1])
+    migration_backups = sorted(_migration_backups(folder), key=lambda path: -changed_at(path))
+    surplus = [path for path in daily if path not in keep] + migration_backups[_MIGRATION_BACKUPS_KEPT:]
+    return [path for path in surplus if path.name not in pinned_names]
 
 
-def _newest_of(daily: list[Path], period: str, most: int) -> list[Path]:
+def _newest_per_period(daily: list[Path], period: str, limit: int) -> list[Path]:
     newest: dict[str, Path] = {}
     for path in daily:
         try:
-            made = datetime.strptime(path.name.removeprefix(DAILY)[:15], "%Y%m%d-%H%M%S")
+            made_at = datetime.strptime(path.name.removeprefix(DAILY)[:15], "%Y%m%d-%H%M%S")
         except ValueError:
-            newest.setdefault(path.name, path)  # whose it is we don't know
+            newest.setdefault(path.name, path)  # not named by us
         else:
-            newest.setdefault(made.strftime(period), path)
-    return list(newest.values())[:most]
+            newest.setdefault(made_at.strftime(period), path)
+    return list(newest.values())[:limit]
 
 
-def expendable(folder: Path, *, good: Collection[str], pinned: Collection[str] = ()) -> list[Path]:
-    """What may go when there is no room, the oldest first: whatever we made by ourselves, but for the newest good and
-    for what is pinned."""
-    made = [path for path in folder.glob("*.db") if path.name.startswith(DAILY) or path in _migrations(folder)]
-    made.sort(key=changed_at)
-    newest = next((path for path in reversed(made) if path.name in good), made[-1] if made else None)
-    return [path for path in made if path != newest and path.name not in pinned]
+def expendable(folder: Path, *, good_names: Collection[str], pinned_names: Collection[str] = ()) -> list[Path]:
+    """Return the backups that may be deleted when space is short, oldest first: all automatic ones except the newest
+    good one and the pinned ones."""
+    automatic = [
+        path for path in folder.glob("*.db") if path.name.startswith(DAILY) or path in _migration_backups(folder)
+    ]
+    automatic.sort(key=changed_at)
+    newest = next(
+        (path for path in reversed(automatic) if path.name in good_names), automatic[-1] if automatic else None
+    )
+    return [path for path in automatic if path != newest and path.name not in pinned_names]
 
 
-def _migrations(folder: Path) -> list[Path]:
+def _migration_backups(folder: Path) -> list[Path]:
     return list(folder.glob(f"{BEFORE}[0-9][0-9][0-9][0-9].db"))
 
 
-# --- putting back ----------------------------------------------------------------------------------------------------
+# --- restore ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Path]:
-    """A database of our own making with the rows of a backup, opened and brought up to date as a worker does it, in a
-    folder that vanishes afterwards."""
-    for left in near.glob(f"{RESTORING}*"):
-        if not is_anothers(left):  # by one that was killed
-            shutil.rmtree(left, ignore_errors=True)
-    folder = near / f"{RESTORING}{os.getpid()}"
+def prepared(source: Path, parent: Path, *, halted: Halted = never) -> Iterator[Path]:
+    """Yield the path of a new database with the rows of a backup, opened and migrated as a worker does it.
+
+    It is in a temporary folder that is deleted afterwards.
+    """
+    for stale_folder in parent.glob(f"{RESTORING}*"):
+        if not is_anothers(stale_folder):  # left by a killed process
+            shutil.rmtree(stale_folder, ignore_errors=True)
+    folder = parent / f"{RESTORING}{os.getpid()}"
     hook.make_private(str(folder))
     try:
         path = folder / "claude-mem.db"
@@ -343,12 +368,12 @@ def prepared(source: Path, near: Path, *, halted: Halted = never) -> Iterator[Pa
 
 
 def is_anothers(folder: Path) -> bool:
-    """Is it the folder of a process that still runs?"""
+    """Return whether the folder belongs to another process that is still running."""
     try:
         pid = int(folder.name.removeprefix(RESTORING))
         os.kill(pid, 0)
     except (OSError, ValueError, OverflowError):
-        return False  # it is gone, or a stranger has got its number
+        return False  # the process has ended, or another user's process has its id
     return pid != os.getpid()
 
 
@@ -363,69 +388,69 @@ def _check_index(conn: Connection, halted: Halted) -> None:
 
 
 def settle(conn: Connection) -> None:
-    """What lies rendered on disk is of another state: every project's start is made again."""
+    """Enqueue the rendering of every project's start context, because the cached ones are of another state."""
     now = ids.now()
     for row in rows(conn, "select id from projects"):
         jobs.ask(conn, "render", f"{row['id']}.restored.{now}", now=now)
 
 
 def uncheckable(path: Path, folder: Path) -> int:
-    """How many tombstones of a lost key a backup does not have: it may hold what they stand for."""
-    unsure = stones.unchecked(folder)
-    if not unsure:
+    """Return how many tombstones with a lost key the backup lacks. It may contain what they cover."""
+    unchecked = stones.unchecked(folder)
+    if not unchecked:
         return 0
     with foreign.reading(path) as conn:
-        return len(stones.missing(conn, unsure)) if _has(conn, "tombstones") else len(unsure)
+        return len(stones.missing(conn, unchecked)) if _has_table(conn, "tombstones") else len(unchecked)
 
 
-def swap(fresh: Path, database: Path, backups: Path) -> Path | None:
-    """Put it in place; the caller holds the lock. Where the present one is kept, if there is one.
+def swap(new_database: Path, database: Path, backups: Path) -> Path | None:
+    """Replace the database by a new one. Return the path under which the current one is kept, if there is one.
 
-    The new file takes the old one's name in one step. Before that nothing is taken away but a log that could not be
-    worked into a database that is damaged; it is kept too.
+    The caller must hold the worker lock. The rename is atomic. Before it, only the WAL of a damaged database is
+    removed, if it could not be checkpointed; a copy of it is kept.
     """
-    kept = _keep(database, backups) if database.exists() else None
-    for side in SIDES[1:]:  # an old log would be applied to the new database
-        _side(database, side).unlink(missing_ok=True)
-    fresh.rename(database)
+    replaced = _keep(database, backups) if database.exists() else None
+    for side in SIDES[1:]:  # the old WAL would be applied to the new database
+        _side_file(database, side).unlink(missing_ok=True)
+    new_database.rename(database)
     sync_folder(database.parent)
-    return kept
+    return replaced
 
 
 def _keep(database: Path, backups: Path) -> Path:
-    """Under a second name, as it is. If it is sound its log is worked into it, and one file is enough."""
+    """Keep the database under a second name. If it is intact its WAL is checkpointed, so that one file is enough."""
     hook.make_private(str(backups))
     _drop_links(database, backups)
-    kept = backups / f"{REPLACED}{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
+    target = backups / f"{REPLACED}{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
     for side in SIDES:
-        if (file := _side(database, side)).exists():
-            _link(file, _side(kept, side))
+        if (file := _side_file(database, side)).exists():
+            _link(file, _side_file(target, side))
     try:
         Database(database, backups=backups).close()
     except (CannotDo, apsw.Error):
-        pass  # damaged: whoever wants to mend it will want the log, too
+        pass  # damaged: a later repair needs the WAL too
     else:
         for side in SIDES:
-            _side(kept, side).unlink(missing_ok=True)
-        _link(database, kept)  # again: where it is a copy, the first one has not seen the log
+            _side_file(target, side).unlink(missing_ok=True)
+        _link(database, target)  # again: if the first was a copy instead of a link, it lacks the WAL's content
     sync_folder(backups)
-    return kept
+    return target
 
 
 def _drop_links(database: Path, backups: Path) -> None:
-    """A restore that was killed in between has left a second name of the present database: that keeps nothing."""
-    present = [file for side in SIDES if (file := _side(database, side)).exists()]
-    for left in backups.glob(f"{REPLACED}*"):
-        if any(left.samefile(file) for file in present):
-            left.unlink()
+    """Remove second names of the current database left by a killed restore: they preserve nothing."""
+    present = [file for side in SIDES if (file := _side_file(database, side)).exists()]
+    for link in backups.glob(f"{REPLACED}*"):
+        if any(link.samefile(file) for file in present):
+            link.unlink()
 
 
-def _side(database: Path, side: str) -> Path:
+def _side_file(database: Path, side: str) -> Path:
     return database.with_name(database.name + side)
 
 
-def _link(file: Path, other: Path) -> None:
+def _link(file: Path, target: Path) -> None:
     try:
-        other.hardlink_to(file)
-    except OSError:  # not on every file system
-        shutil.copy2(file, other)
+        target.hardlink_to(file)
+    except OSError:  # some file systems have no hard links
+        shutil.copy2(file, target)

@@ -1,7 +1,7 @@
-"""Connections and transactions. One thread writes; readers have connections that cannot.
+"""Connections and transactions. One thread writes; readers use read-only connections.
 
-Functions of `store/` take a connection and never commit. Whoever calls `write` owns the transaction, and
-whatever is in it happens altogether or not at all.
+Functions of `store/` take a connection and never commit. The caller of `write` owns the transaction, which is committed
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -34,25 +34,27 @@ T = TypeVar("T")
 SAFE_SQLITE = (3, 51, 3)  # older ones can corrupt a WAL database when a checkpoint meets a reset
 READERS = 2
 BUSY_MS = 5_000
-SCRUB_TRIES, SCRUB_MS = 20, 100
+_TRUNCATE_TRIES, _TRUNCATE_BUSY_MS = 20, 100
 SECOND_NAME = "memory.db"
-READER_CACHE_KB = 24_000  # at most; with 100,000 memories a search takes half the time of SQLite's usual 2 MB
+READER_CACHE_KB = (
+    24_000  # at most; with 100,000 memories a search takes half the time it takes with SQLite's default of 2 MB
+)
 
 
 class Database:
-    """Open it, close it; in between `write` and `read` run functions of `store/`."""
+    """The open database. `write` and `read` run functions of `store/` in its threads."""
 
     def __init__(self, path: Path, *, backups: Path) -> None:
         _check_sqlite()
         hook.make_private(str(path.parent))
         self.fresh = not path.exists()
         if self.fresh:
-            damage.look(path, backups=backups)  # it may be new, or it may be gone
+            damage.look(path, backups=backups)  # raises if the file should exist
             path.touch(0o600)
         self.path = path
-        self.damaged: Callable[[BaseException], None] = lambda _: None  # who is told when it turns out to be
-        self.unscrubbed = False  # what was deleted still stands in the log: it could not be emptied
-        self.make_room: Callable[[], bool] = lambda: False  # when the disk is full; True if it may be tried again
+        self.damaged: Callable[[BaseException], None] = lambda _: None  # called when an operation finds damage
+        self.unscrubbed = False  # the WAL could not be truncated and may still contain deleted rows
+        self.make_room: Callable[[], bool] = lambda: False  # called when the disk is full; True to try again
         self._writing = ThreadPoolExecutor(1, "writer")
         self._reading = ThreadPoolExecutor(READERS, "reader")
         self._local = threading.local()
@@ -64,33 +66,33 @@ class Database:
             raise
 
     def _open_writer(self, backups: Path) -> Connection:
-        if is_foreign(self.path):  # seen before it is opened: closing it would work its owner's log into it
-            raise _not_ours(self.path)
+        if is_foreign(self.path):  # checked before opening: closing it would checkpoint its owner's WAL
+            raise _foreign_database_error(self.path)
         if not self.fresh:
             damage.look(self.path, backups=backups)
-        claim = damage.claimed(self.path)
+        claimed_frames = damage.claimed(self.path)
         conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE)
         try:
-            return self._set_up(conn, claim, backups)
+            return self._set_up(conn, claimed_frames, backups)
         except BaseException as error:
-            conn.close()  # as it is: whoever looks at it next finds nothing changed
+            conn.close()  # leaves the file unchanged for the repair
             if isinstance(error, damage.SIGNS):
-                raise Damaged(f"{self.path} is damaged: {error}", hint="the worker puts a backup in place") from error
+                raise Damaged(f"{self.path} is damaged: {error}", hint="the worker restores a backup") from error
             raise
 
-    def _set_up(self, conn: Connection, claim: int, backups: Path) -> Connection:
+    def _set_up(self, conn: Connection, claimed_frames: int, backups: Path) -> Connection:
         _check_ours(conn, self.path)
-        if claim:
-            damage.check_log(conn, claim)
+        if claimed_frames:
+            damage.check_log(conn, claimed_frames)
         conn.pragma("journal_mode", "wal")
-        # FULL, not NORMAL: what we acknowledge must survive a power cut. It costs a sixth of a millisecond.
+        # FULL, not NORMAL: acknowledged writes must survive a power cut. It costs a sixth of a millisecond.
         conn.pragma("synchronous", "full")
         conn.pragma("foreign_keys", "on")
         conn.pragma("fullfsync", "on")  # on macOS a plain fsync stops at the drive's cache
         conn.pragma("secure_delete", "on")
         conn.pragma("journal_size_limit", 4 << 20)
-        # Packing writes a whole copy first. It is of our memories: not where everyone's temporary files are.
-        conn.pragma("temp_store_directory", _sayable(self.path.parent))
+        # VACUUM first writes a complete copy, which must not be placed in a shared temporary directory.
+        conn.pragma("temp_store_directory", _path_for_sql(self.path.parent))
         migrate(conn, backups=backups)
         marks.attach(conn, self.path.parent)
         return conn
@@ -116,7 +118,7 @@ class Database:
         except apsw.FullError:
             if not self.make_room():
                 raise
-            return _in_transaction(self._writer, fn, args, kwargs)  # nothing of the first try has been kept
+            return _in_transaction(self._writer, fn, args, kwargs)  # the first try was rolled back
         except damage.SIGNS as error:
             self.damaged(error)
             raise
@@ -135,36 +137,38 @@ class Database:
         return await asyncio.wrap_future(self._reading.submit(self._read, fn, args, kwargs))
 
     def write_freely(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """While references are not checked: whoever brings rows in some other order sees to it that they are right."""
+        """Run `fn` in a transaction with foreign-key checks off. The caller must leave no dangling references."""
 
-        def freely() -> T:
+        def run() -> T:
             self._writer.pragma("foreign_keys", "off")
             try:
                 return _in_transaction(self._writer, fn, args, kwargs)
             finally:
                 self._writer.pragma("foreign_keys", "on")
 
-        return self._writing.submit(freely).result()
+        return self._writing.submit(run).result()
 
     async def pack(self) -> None:
-        """Make the file as small as what is in it. It takes a while, and as much room again."""
+        """Vacuum the file. This takes a while and needs free disk space of the size of the database."""
         await asyncio.wrap_future(self._writing.submit(lambda: list(self._writer.execute("vacuum"))))
         await self.scrub()
 
     async def scrub(self) -> bool:
-        """Move everything from the log into the database, where deleted rows are overwritten, and empty the log. False
-        if a reader does not let go of it; whoever sweeps tries again."""
-        for _ in range(SCRUB_TRIES):
-            if await asyncio.wrap_future(self._writing.submit(_truncate_log, self._writer)):
+        """Checkpoint the WAL into the database, where deleted rows are overwritten, and truncate it.
+
+        Return False if a reader still uses the WAL. `unscrubbed` is then set, and the periodic sweep tries again.
+        """
+        for _ in range(_TRUNCATE_TRIES):
+            if await asyncio.wrap_future(self._writing.submit(_truncate_wal, self._writer)):
                 self.unscrubbed = False
                 return True
-            await asyncio.sleep(0.05)  # a reader is still in there
+            await asyncio.sleep(0.05)
         self.unscrubbed = True
-        log.warning("the log could not be emptied; it is tried again")
+        log.warning("the WAL could not be truncated because a reader uses it; trying again later")
         return False
 
     def close(self) -> None:
-        """Waits for what is being written; afterwards no file is open."""
+        """Wait for running operations and close all files."""
         self._reading.shutdown(wait=True)
         for conn in self._readers:
             conn.close()
@@ -172,9 +176,9 @@ class Database:
         self._writing.shutdown(wait=True)
 
 
-def _truncate_log(conn: Connection) -> bool:
+def _truncate_wal(conn: Connection) -> bool:
     failpoint("checkpoint.begun")
-    conn.set_busy_timeout(SCRUB_MS)  # others write meanwhile: they must not wait as long as a reader may take
+    conn.set_busy_timeout(_TRUNCATE_BUSY_MS)  # short, because other writes wait for this one
     try:
         busy, _, _ = next(iter(conn.execute("pragma wal_checkpoint(truncate)"))).values()
     finally:
@@ -198,8 +202,11 @@ def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: A
     return result
 
 
-def _sayable(folder: Path) -> str:
-    """A folder as SQL can name it: its own name may be no text; the worker works in it."""
+def _path_for_sql(folder: Path) -> str:
+    """Return the folder in a form that can be passed to SQL.
+
+    A name that is not valid UTF-8 is given relative to the working directory, which is this folder in the worker.
+    """
     try:
         return str(folder).encode().decode()
     except UnicodeEncodeError:
@@ -211,33 +218,38 @@ def open_reader(path: Path) -> Connection:
 
 
 def open_writer(path: Path) -> Connection:
-    """For a copy that nobody else uses."""
+    """Open a writing connection to a copy that no other process uses."""
     return _connect(path, apsw.SQLITE_OPEN_READWRITE)
 
 
 def _connect(path: Path, flags: int) -> Connection:
     try:
-        real = path.parent.resolve() / path.name  # the folder may be a link, or lie behind one; the file may not
+        real = (
+            path.parent.resolve() / path.name
+        )  # the folder may be reached through a link; the file itself may not be one
         conn = Connection(foreign.name_of(real), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI)
         conn.set_busy_timeout(BUSY_MS)
         conn.row_trace = _as_dict
-        conn.pragma("user_version")  # opening reads nothing yet: find out now whether it can be read
+        conn.pragma("user_version")  # opening reads nothing, so check now that the file can be read
     except damage.SIGNS as error:
-        raise Damaged(f"can't open {path}: {error}", hint="the worker puts a backup in place") from error
+        raise Damaged(f"can't open {path}: {error}", hint="the worker restores a backup") from error
     except apsw.Error as error:
-        raise CannotDo(f"can't open {path}: {error}", hint="`claude-mem doctor` looks at it closely") from error
+        raise CannotDo(f"can't open {path}: {error}", hint="run `claude-mem doctor` to examine it") from error
     return conn
 
 
 def ours(path: Path) -> Path:
-    """Where our database lies. The older claude-mem keeps its own under the same name in the same folder: where it was
-    first, ours lies beside it under another name, and theirs is left as it is."""
-    second = path.with_name(SECOND_NAME)
-    return second if second.exists() or is_foreign(path) else path
+    """Return the path of our database.
+
+    The older claude-mem uses the same file name in the same folder. If its database is there, ours has another name
+    beside it, and the older one is not touched.
+    """
+    second_path = path.with_name(SECOND_NAME)
+    return second_path if second_path.exists() or is_foreign(path) else path
 
 
 def is_foreign(path: Path) -> bool:
-    """Is it a sound database with someone else's tables? A damaged one may be ours: whoever opens it will say so."""
+    """Return whether this is an intact database of another program. A damaged one may be ours; opening it will tell."""
     try:
         if not foreign.is_database(path) or foreign.is_plainly_ours(path):
             return False
@@ -247,16 +259,16 @@ def is_foreign(path: Path) -> bool:
 
 
 def _check_ours(conn: Connection, path: Path) -> None:
-    """Before the first change to it."""
+    """Raise an error if the database belongs to another program, before anything is changed in it."""
     if not conn.pragma("user_version") and foreign.whose_tables(conn) in ("older", "other"):
         conn.close()
-        raise _not_ours(path)
+        raise _foreign_database_error(path)
 
 
-def _not_ours(path: Path) -> CannotDo:
+def _foreign_database_error(path: Path) -> CannotDo:
     return CannotDo(
-        f"{path} is another program's database",
-        hint="`claude-mem import` brings over what an older claude-mem knows",
+        f"{path} is the database of another program",
+        hint="`claude-mem import` imports the database of an older claude-mem",
     )
 
 
@@ -265,9 +277,12 @@ def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
 
 
 def _check_sqlite() -> None:
-    have = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
-    if have < SAFE_SQLITE:
-        raise CannotDo(f"SQLite {apsw.sqlite_lib_version()} can damage a database", hint="pip install --upgrade apsw")
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if version < SAFE_SQLITE:
+        raise CannotDo(
+            f"SQLite {apsw.sqlite_lib_version()} has a bug that can damage a database",
+            hint="pip install --upgrade apsw",
+        )
 
 
 def one(conn: Connection, sql: str, params: Any = ()) -> Row | None:
@@ -280,6 +295,6 @@ def rows(conn: Connection, sql: str, params: Any = ()) -> list[Row]:
 
 
 def value(conn: Connection, sql: str, params: Any = ()) -> Any:
-    """The single value a query gives, or None."""
+    """Return the first column of the first row, or None if there is no row."""
     row = one(conn, sql, params)
     return next(iter(row.values())) if row else None

@@ -1,4 +1,4 @@
-"""Applies `migrations/NNNN_name.sql`, each once, each with its version number in one transaction."""
+"""Apply `migrations/NNNN_name.sql`, each once and in the same transaction as its version number."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from claude_mem.failpoints import failpoint
 from claude_mem.store import foreign
 from claude_mem.store.savepoint import savepoint
 
-PART = ".part"  # ends the name of a copy that is not finished
-PAGES_AT_ONCE = 1000
+PART = ".part"  # suffix of an unfinished copy
+_PAGES_PER_STEP = 1000
 
 
 def scripts() -> list[tuple[int, str]]:
-    """Every migration there is, in order: its number and its SQL."""
+    """Return the number and SQL of every migration, in order."""
     folder = resources.files("claude_mem.store") / "migrations"
-    found = sorted((entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [(int(name.partition("_")[0]), sql) for name, sql in found]
+    files = sorted((entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name.partition("_")[0]), sql) for name, sql in files]
 
 
 def version(conn: apsw.Connection) -> int:
@@ -32,101 +32,107 @@ def version(conn: apsw.Connection) -> int:
 
 
 def migrate(conn: apsw.Connection, *, backups: Path) -> None:
-    """Bring the database up to date. A backup comes first, unless there is nothing to lose."""
-    have = version(conn)
-    wanted = scripts()
-    newest = wanted[-1][0]
-    if have > newest:
+    """Migrate the database to the newest version. A backup is made first, unless the database is new."""
+    current = version(conn)
+    all_scripts = scripts()
+    newest = all_scripts[-1][0]
+    if current > newest:
         raise TooNew(
-            f"the database is of version {have}, this program knows {newest}",
+            f"the database has schema version {current}, but this program supports only up to {newest}",
             hint="install the newer claude-mem again, or restore a backup",
-        )  # before anything is called damage: a newer one's database is left as it is
-    _check_schema(conn, have)
-    todo = [(number, sql) for number, sql in wanted if number > have]
-    if todo and have:
+        )  # before the damage check, so that a newer version's database is left unchanged
+    _check_schema(conn, current)
+    pending = [(number, sql) for number, sql in all_scripts if number > current]
+    if pending and current:
         backup(conn, backups / f"before-{newest:04d}.db")
-    with savepoint(
-        conn
-    ):  # all or none: of a version in between, the next start would make a backup in place of that one
-        _apply(conn, todo)
+    # All or none: from a version in between, the next start would overwrite the backup just made.
+    with savepoint(conn):
+        _apply(conn, pending)
 
 
 def build(conn: apsw.Connection, version: int) -> None:
-    """Make the tables of a version in an empty database."""
+    """Create the tables of a schema version in an empty database."""
     with savepoint(conn):
         _apply(conn, [(number, sql) for number, sql in scripts() if number <= version])
 
 
-def _apply(conn: apsw.Connection, todo: list[tuple[int, str]]) -> None:
-    for number, sql in todo:
+def _apply(conn: apsw.Connection, pending: list[tuple[int, str]]) -> None:
+    for number, sql in pending:
         conn.execute(sql)
         conn.pragma("user_version", number)
         _note_schema(conn, number)
         failpoint("migrate.applied")
 
 
-def _check_schema(conn: apsw.Connection, have: int) -> None:
-    """A flipped bit in a table's definition or in the version would lead everything astray that follows."""
-    known = _known_schema(conn)
-    if known is not None and known != f"{have}:{_schema(conn)}":
-        raise Damaged("the database's tables are not what they were", hint="the worker puts a backup in its place")
+def _check_schema(conn: apsw.Connection, current: int) -> None:
+    """Raise `Damaged` if the schema or its version differs from what the last migration recorded.
+
+    A flipped bit in a table definition or in the version number would make all later reads and migrations wrong.
+    """
+    recorded = _recorded_schema(conn)
+    if recorded is not None and recorded != f"{current}:{_schema_digest(conn)}":
+        raise Damaged("the schema of the database has changed unexpectedly", hint="the worker restores a backup")
 
 
 def _note_schema(conn: apsw.Connection, number: int) -> None:
-    if _known_schema(conn) is not None:
+    if _recorded_schema(conn) is not None:
         now = ids.now()
-        conn.execute("insert or replace into checks values ('schema', ?, 1, ?)", (now, f"{number}:{_schema(conn)}"))
+        conn.execute(
+            "insert or replace into checks values ('schema', ?, 1, ?)", (now, f"{number}:{_schema_digest(conn)}")
+        )
 
 
-def _known_schema(conn: apsw.Connection) -> str | None:
-    """As it was when the last migration was done; None where that is not written down yet."""
-    if not list(_bare(conn, "select 1 from sqlite_schema where name = 'checks'")):
+def _recorded_schema(conn: apsw.Connection) -> str | None:
+    """Return the schema recorded by the last migration; None for versions that record none."""
+    if not list(_tuples(conn, "select 1 from sqlite_schema where name = 'checks'")):
         return None
-    return next((str(text) for (text,) in _bare(conn, "select text from checks where name = 'schema'")), "")
+    return next((str(text) for (text,) in _tuples(conn, "select text from checks where name = 'schema'")), "")
 
 
-def _schema(conn: apsw.Connection) -> str:
-    tables = "select type, name, tbl_name, sql from sqlite_schema where name not like 'sqlite\\_%' escape '\\'"
-    said = repr(list(_bare(conn, f"{tables} order by type, name")))
-    return hashlib.blake2b(said.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+def _schema_digest(conn: apsw.Connection) -> str:
+    sql = "select type, name, tbl_name, sql from sqlite_schema where name not like 'sqlite\\_%' escape '\\'"
+    definitions = repr(list(_tuples(conn, f"{sql} order by type, name")))
+    return hashlib.blake2b(definitions.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def _bare(conn: apsw.Connection, sql: str) -> apsw.Cursor:
+def _tuples(conn: apsw.Connection, sql: str) -> apsw.Cursor:
     cursor = conn.cursor()
     cursor.row_trace = None
     return cursor.execute(sql)
 
 
-def backup(conn: apsw.Connection, path: Path, *, gently: bool = False) -> None:
-    """A whole copy, made by SQLite itself: copying the file would miss what is still in the WAL. `gently`: with a rest
-    after each part, as long as the part took, for whoever is at work meanwhile."""
+def backup(conn: apsw.Connection, path: Path, *, throttled: bool = False) -> None:
+    """Copy the whole database with SQLite's backup API; a file copy would miss the content of the WAL.
+
+    With `throttled`, pause after each step for as long as the step took, so that other work is not stalled.
+    """
     hook.make_private(str(path.parent))
-    temp = path.with_name(f"{path.name}.{ids.new()}{PART}")  # another may be made at the same time
+    temp = path.with_name(f"{path.name}.{ids.new()}{PART}")  # unique, as another backup may run at the same time
     temp.touch(0o600)
     try:
-        _copy(conn, temp, gently=gently)
+        _copy(conn, temp, throttled=throttled)
         failpoint("backup.copied")
         temp.rename(path)
     except apsw.FullError as error:
-        raise CannotDo(f"there is no room for {path}: the disk is full", hint="make room, then try again") from error
+        raise CannotDo(f"can't write {path}: the disk is full", hint="free some disk space, then try again") from error
     finally:
-        for left in path.parent.glob(f"{temp.name}*"):
-            left.unlink(missing_ok=True)
+        for temp_file in path.parent.glob(f"{temp.name}*"):
+            temp_file.unlink(missing_ok=True)
 
 
-def _copy(conn: apsw.Connection, path: Path, *, gently: bool) -> None:
+def _copy(conn: apsw.Connection, path: Path, *, throttled: bool) -> None:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
     copy, file = apsw.Connection(foreign.name_of(path), flags=flags), os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with copy.backup("main", conn, "main") as step:
             while not step.done:
-                begun = time.monotonic()
-                step.step(PAGES_AT_ONCE)
+                started = time.monotonic()
+                step.step(_PAGES_PER_STEP)
                 failpoint("backup.step")
-                os.fsync(file)  # little by little: every other sync would have to wait for a great one at the end
-                if gently:
-                    time.sleep(time.monotonic() - begun)
-        copy.pragma("journal_mode", "delete")  # one file, complete in itself: whoever opens it need not write beside it
+                os.fsync(file)  # after each step: one large sync at the end would stall the syncs of other writers
+                if throttled:
+                    time.sleep(time.monotonic() - started)
+        copy.pragma("journal_mode", "delete")  # a single complete file, which can be opened without writing beside it
     finally:
         copy.close()
-        os.close(file)  # not before: with it the locks of the other would go
+        os.close(file)  # only now: closing any descriptor of the file releases SQLite's POSIX locks

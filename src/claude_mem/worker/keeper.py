@@ -1,6 +1,6 @@
-"""Keeps what is there: seals rows, looks for damage, makes backups and proves them, lets go of what is past keeping.
+"""Maintenance: stores checksums, looks for damage, makes and tests backups, applies retention and the disk quota.
 
-Everything in small steps, when nobody waits for anything, and by a clock that can be given: `step(now=…)`.
+The work is done in small steps while the worker is idle. Time is passed in (`step(now=…)`), so that tests control it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ log = logging.getLogger(__name__)
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 POLL_SECONDS = 5.0
-REST_SECONDS = 0.01
-SEALS_AT_ONCE = 300
-START_SECONDS = 20.0  # that long the look at the start may take
-SETTLED_MS = 10 * MINUTE  # a worker that has run so long stays: time for what is heavy
-BACKUP_MS = 23 * HOUR  # so that none is older than a day when the next one has been proven
-NEARLY_FULL = 200 << 20
-QUOTA_AGAIN = 0.95  # of the quota: so far down it goes when it is exceeded
-MOST_STEPS = 200  # of one thing in a row
+PAUSE_SECONDS = 0.01
+CHECKSUM_BATCH = 300
+QUICK_CHECK_SECONDS = 20.0  # time limit of the quick check at start
+HEAVY_WORK_AFTER_MS = (
+    10 * MINUTE
+)  # heavy work waits until the worker has run this long, as short-lived workers are common
+BACKUP_INTERVAL_MS = 23 * HOUR  # leaves an hour to make and test the next backup within a day
+SPARE_BYTES = 200 << 20
+QUOTA_TARGET = 0.95  # when the quota is exceeded, usage is reduced to this fraction of it
+MAX_BATCHES = 200  # of one kind of work in a row
 
 
 @dataclass(slots=True)
-class Done:
-    """When each thing was last done, in this life."""
+class LastRun:
+    """When each kind of work was last done by this process."""
 
     retention: int = 0
     quota: int = 0
@@ -46,7 +48,7 @@ class Done:
 
 
 class Keeper:
-    """`found` is told of damage; `stopping` says whether to leave off."""
+    """Runs the maintenance work. `on_damage` is called with the first problem found; `stopping` says when to end."""
 
     def __init__(
         self,
@@ -54,47 +56,47 @@ class Keeper:
         config: Config,
         spool: Spool,
         *,
-        found: Callable[[str], None],
+        on_damage: Callable[[str], None],
         stopping: Callable[[], bool],
         started_at: int,
     ) -> None:
         self.db = db
         self.config = config
         self.spool = spool
-        self.found = found
+        self.on_damage = on_damage
         self.stopping = stopping
         self.started_at = started_at
-        self.copying = asyncio.Lock()  # whoever erases from copies must not miss one that is being made
+        self.copying = asyncio.Lock()  # an erasure takes it too, so as not to miss a copy being made
         self.ballast = Ballast(config.ballast)
         self.missed = Missed(config.data_dir / "missed")
-        self.done = Done()
+        self.last_run = LastRun()
 
     async def start(self) -> None:
-        """Right after the opening, beside everything else: a quick look that says whether there is gross damage."""
-        deadline = time.monotonic() + START_SECONDS
+        """Check the database for gross damage right after it was opened, while the worker is already in use."""
+        deadline = time.monotonic() + QUICK_CHECK_SECONDS
         try:
             problems = await asyncio.to_thread(
                 examine.start, self.db.path, halted=lambda: self.stopping() or time.monotonic() > deadline
             )
         except examine.Hurried:
-            return  # the full check will see to it
-        await self._judge("start", problems, ids.now())
+            return  # the daily full check follows
+        await self._report_problems("start", problems, ids.now())
         if not problems:
             await self._check_index(ids.now())
 
     async def step(self, *, now: int) -> None:
-        """Whatever is due."""
+        """Do all work that is due."""
         await self.seal()
-        await self._tell_missed(now)
+        await self._report_dropped_events(now)
         if now - self.started_at >= MINUTE:
             await asyncio.to_thread(self.ballast.make)
-        if now - self.done.retention >= (HOUR if self.config.keep_events_days else 0):
-            self.done.retention = now
+        if now - self.last_run.retention >= (HOUR if self.config.keep_events_days else 0):
+            self.last_run.retention = now
             await self.retain(now=now)
-        if now - self.started_at < SETTLED_MS or not await self.is_idle():
+        if now - self.started_at < HEAVY_WORK_AFTER_MS or not await self.is_idle():
             return
-        if now - self.done.quota >= HOUR:
-            self.done.quota = now
+        if now - self.last_run.quota >= HOUR:
+            self.last_run.quota = now
             await self.keep_to_quota(now=now)
         if await self._is_due("full", now):
             await self.check(now=now)
@@ -102,13 +104,13 @@ class Keeper:
             await self.back_up(now=now)
         await self.prove(now=now)
 
-    async def _tell_missed(self, now: int) -> None:
+    async def _report_dropped_events(self, now: int) -> None:
         self.missed.make()
         if count := self.missed.take():
-            log.error("%d events could not be written by the hooks", count)
+            log.error("the hooks could not write %d events", count)
             text = (
-                f"claude-mem could not keep {count:,} events: nothing could be written to the disk. What the"
-                " transcripts have of them is read from there."
+                f"claude-mem could not store {count:,} events because the disk could not be written to. Events that are"
+                " in the transcripts are read from there."
             )
             await self.db.write(notices.put, f"missed:{now}", text, now=now)
 
@@ -122,76 +124,80 @@ class Keeper:
     # --- damage ----------------------------------------------------------------------------------------------
 
     async def seal(self) -> int:
-        """Put a seal on every row that waits for one."""
-        sealed = 0
-        while not self.stopping() and (some := await self.db.read(seals.is_waiting)):
-            sealed += await self.db.write(seals.seal, limit=SEALS_AT_ONCE) if some else 0
-            await asyncio.sleep(REST_SECONDS)
-        return sealed
+        """Store a checksum for every queued row. Return their number."""
+        checksum_count = 0
+        while not self.stopping() and (has_queued := await self.db.read(seals.is_waiting)):
+            checksum_count += await self.db.write(seals.seal, limit=CHECKSUM_BATCH) if has_queued else 0
+            await asyncio.sleep(PAUSE_SECONDS)
+        return checksum_count
 
     async def check(self, *, now: int) -> list[str]:
-        """Everything: each page, reference, row and word."""
+        """Check every page, reference, row and index entry. Return the problems."""
         try:
             problems = await asyncio.to_thread(examine.full, self.db.path, halted=self.stopping)
         except examine.Hurried:
             return []
-        await self._judge("full", problems, now)
+        await self._report_problems("full", problems, now)
         if not problems:
             await self._check_index(now)
-            await self._note_stray(await asyncio.to_thread(examine.stray, self.db.path), now)
+            await self._record_stray_bits(await asyncio.to_thread(examine.stray, self.db.path), now)
         return problems
 
-    async def _note_stray(self, pages: int, now: int) -> None:
-        text = f"{pages} stray bits in unused space: nothing is lost, but the disk may be failing" if pages else ""
-        await self.db.write(checks.note, "stray", ok=not pages, text=text, now=now)
+    async def _record_stray_bits(self, page_count: int, now: int) -> None:
+        text = (
+            f"{page_count} flipped bits in unused space: nothing is lost, but the disk may be failing"
+            if page_count
+            else ""
+        )
+        await self.db.write(checks.note, "stray", ok=not page_count, text=text, now=now)
 
-    async def _judge(self, name: str, problems: list[str], now: int) -> None:
+    async def _report_problems(self, name: str, problems: list[str], now: int) -> None:
         if problems:
             log.error("the database is damaged: %s", "; ".join(problems))
-            self.found(problems[0])  # whoever opens it next puts a backup in its place
+            self.on_damage(problems[0])  # the next opening replaces the database by a backup
             return
         await self.db.write(checks.note, name, ok=True, now=now)
 
     async def _check_index(self, now: int) -> None:
-        """It is derived: if it is wrong it is made again, and nothing was lost."""
-        waits = self.spool.pending
+        """Check the word index. It is derived data: if it is damaged it is rebuilt, and nothing is lost."""
+        pending_events = self.spool.pending
         try:
-            right = await self.db.write(examine.index, lambda: self.stopping() or bool(waits(1)))
+            is_intact = await self.db.write(examine.index, lambda: self.stopping() or bool(pending_events(1)))
         except examine.Hurried:
             return
-        if not right:
-            log.error("the index of words was damaged and is made again")
-            await self.db.write(_mend_index, now=now)
+        if not is_intact:
+            log.error("the word index was damaged and is rebuilt")
+            await self.db.write(_rebuild_index, now=now)
 
     # --- backups ---------------------------------------------------------------------------------------------
 
     async def backup_is_due(self, now: int) -> bool:
-        """A day has passed since the last good one, and something has happened since."""
-        if now - self.done.backup_failed < HOUR:
+        """Return whether the last good backup is a day old and the content has changed since."""
+        if now - self.last_run.backup_failed < HOUR:
             return False
         last = await self.db.read(checks.get, "backup")
         if (
             last is not None
             and last["ok"]
-            and (now - last["at"] < BACKUP_MS or last["text"] == await self.db.read(_state))
+            and (now - last["at"] < BACKUP_INTERVAL_MS or last["text"] == await self.db.read(_content_state))
         ):
             return False
-        return bool(await self.db.read(_state))
+        return bool(await self.db.read(_content_state))
 
     async def back_up(self, *, now: int) -> str:
-        """Make one, prove it, and let go of those that are too many. What was wrong, if anything was."""
-        state, needed = await self.db.read(_state), 2 * self.db.path.stat().st_size + NEARLY_FULL
-        if room.free(self.config.data_dir) < needed:
-            problem = "there is no room for a backup"
+        """Make a backup, test it and delete surplus ones. Return the problem, or ''."""
+        state, needed_bytes = await self.db.read(_content_state), 2 * self.db.path.stat().st_size + SPARE_BYTES
+        if room.free(self.config.data_dir) < needed_bytes:
+            problem = "not enough free disk space"
         else:
             async with self.copying:
-                problem = await asyncio.to_thread(self._make_and_prove, now)
+                problem = await asyncio.to_thread(self._make_and_test, now)
         if problem:
-            self.done.backup_failed = now
+            self.last_run.backup_failed = now
             if self.stopping():
                 return problem
             log.error("the backup failed: %s", problem)
-            text = f"claude-mem could not make its daily backup: {problem}. `claude-mem doctor` says more."
+            text = f"claude-mem could not make its daily backup: {problem}. Run `claude-mem doctor` for details."
             await self.db.write(notices.put, "backup:failed", text, now=now)
         else:
             await self.db.write(notices.clear, "backup:")
@@ -199,23 +205,25 @@ class Keeper:
         await self.rotate()
         return problem
 
-    def _make_and_prove(self, now: int) -> str:
+    def _make_and_test(self, now: int) -> str:
         try:
-            made = backup.make(self.db.path, self.config.backups, prefix=backup.DAILY, now=now)
+            copy = backup.make(self.db.path, self.config.backups, prefix=backup.DAILY, now=now)
         except (MemError, OSError) as error:
             return str(error)
-        problem = backup.drill(made, self.config.backups, halted=self.stopping)
-        if problem:  # it is no backup
-            Path(made.path).unlink(missing_ok=True)
-            return f"it did not stand the drill: {problem}"
-        self.db.write_now(checks.note, f"{checks.DRILL}{Path(made.path).name}", ok=True, text=_counted(made), now=now)
+        problem = backup.drill(copy, self.config.backups, halted=self.stopping)
+        if problem:  # a backup that cannot be restored is useless
+            Path(copy.path).unlink(missing_ok=True)
+            return f"the restore test failed: {problem}"
+        self.db.write_now(
+            checks.note, f"{checks.DRILL}{Path(copy.path).name}", ok=True, text=_format_counts(copy), now=now
+        )
         return ""
 
     async def prove(self, *, now: int) -> None:
-        """The copies that were made otherwise, each once: before a migration, by hand, or by one that was killed."""
-        drilled = await self.db.read(checks.drills)
-        for path in await asyncio.to_thread(backup.unproven, self.config.backups, drilled=drilled):
-            if room.free(self.config.data_dir) < 2 * path.stat().st_size + NEARLY_FULL:
+        """Test once each backup not tested when it was made: before a migration, by the user, or before a crash."""
+        tested_names = await self.db.read(checks.drills)
+        for path in await asyncio.to_thread(backup.unproven, self.config.backups, tested_names=tested_names):
+            if room.free(self.config.data_dir) < 2 * path.stat().st_size + SPARE_BYTES:
                 return
             async with self.copying:
                 problem = await asyncio.to_thread(backup.prove, path, self.config.backups, halted=self.stopping)
@@ -225,96 +233,110 @@ class Keeper:
             if problem:
                 log.error("the backup %s can't be restored: %s", path.name, problem)
                 text = (
-                    f"claude-mem's backup {path.name} can't be restored: {problem}. `claude-mem backup` makes another."
+                    f"claude-mem's backup {path.name} can't be restored: {problem}. Run `claude-mem backup` to make"
+                    " a new one."
                 )
                 await self.db.write(notices.put, f"drill:{path.name}", text, now=now)
 
     async def rotate(self) -> list[str]:
-        good = await self.db.read(checks.proven)
+        good_names = await self.db.read(checks.proven)
         pinned = await asyncio.to_thread(repair.pinned, self.config.quarantine)
-        extra = await asyncio.to_thread(backup.superfluous, self.config.backups, good=good, pinned=pinned)
-        return [await self._drop_backup(path) for path in extra]
+        surplus = await asyncio.to_thread(
+            backup.superfluous, self.config.backups, good_names=good_names, pinned_names=pinned
+        )
+        return [await self._drop_backup(path) for path in surplus]
 
     async def _drop_backup(self, path: Path) -> str:
         path.unlink(missing_ok=True)
         await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
-        log.info("the backup %s was let go", path.name)
+        log.info("the backup %s was deleted", path.name)
         return path.name
 
     # --- retention -------------------------------------------------------------------------------------------
 
     async def retain(self, *, now: int) -> None:
-        """Let go of what is past keeping: events, dead letters, the log's old lines."""
+        """Apply the retention periods to events, dead letters, receipts and log lines."""
         config = self.config
-        events, dead = now - config.keep_events_days * DAY, now - config.keep_dead_days * DAY
-        await self._repeat(retention.fade, before=events, anyway=min(dead, events))
-        await self._repeat(retention.fade_loose, before=events)
-        await self.db.write(retention.drop_dead, before=dead, now=now)
-        await self._expire(dead)
+        events_before, dead_before = now - config.keep_events_days * DAY, now - config.keep_dead_days * DAY
+        await self._run_batches(retention.fade, before=events_before, anyway=min(dead_before, events_before))
+        await self._run_batches(retention.fade_loose, before=events_before)
+        await self.db.write(retention.drop_dead, before=dead_before, now=now)
+        await self._expire_receipts(dead_before)
         await asyncio.to_thread(oldlogs.trim, config.log_file.parent, before=now - config.keep_log_days * DAY)
 
-    async def _repeat(self, fn: Callable[..., int], **how: int) -> int:
+    async def _run_batches(self, fn: Callable[..., int], **params: int) -> int:
         total = 0
-        for _ in range(MOST_STEPS):
-            gone = await self.db.write(fn, **how)
-            total += gone
-            if not gone or self.stopping():
+        for _ in range(MAX_BATCHES):
+            count = await self.db.write(fn, **params)
+            total += count
+            if not count or self.stopping():
                 break
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
         return total
 
-    async def _expire(self, before: int) -> None:
+    async def _expire_receipts(self, before: int) -> None:
         while True:
-            gone, names = await self.db.write(retention.compact, before=before)
-            for name in names:
-                (self.spool.aside / name).unlink(missing_ok=True)
-            if not gone or self.stopping():
+            count, event_ids = await self.db.write(retention.compact, before=before)
+            for event_id in event_ids:
+                (self.spool.aside / event_id).unlink(missing_ok=True)
+            if not count or self.stopping():
                 break
-        for path in self.spool.aside.iterdir():  # what is left of one that was killed between the two
-            when = ids.at(path.name) or int(changed_at(path) * 1000)
-            if when < before and not path.is_dir() and not await self.db.read(_has_receipt, path.name):
+        for path in self.spool.aside.iterdir():  # left by a crash between the commit and the unlink
+            at = ids.at(path.name) or int(changed_at(path) * 1000)
+            if at < before and not path.is_dir() and not await self.db.read(_has_receipt, path.name):
                 path.unlink(missing_ok=True)
 
-    # --- the quota -------------------------------------------------------------------------------------------
+    # --- quota -----------------------------------------------------------------------------------------------
 
     def used(self) -> int:
-        """All that we take, but for the models a person has fetched and the exports a person has made."""
-        return room.used(self.config.data_dir, but=("models", "exports", "ballast"))
+        """Return the bytes that count toward the quota: all except downloaded models, exports and the reserve file."""
+        return room.used(self.config.data_dir, exclude=("models", "exports", "ballast"))
 
     async def keep_to_quota(self, *, now: int) -> None:
         quota = self.config.disk_quota_mb << 20
         if await asyncio.to_thread(self.used) <= quota:
             await self.db.write(notices.clear, "quota:")
             return
-        target = int(quota * QUOTA_AGAIN)
-        gone = await self._fade_down_to(target, now)
+        target = int(quota * QUOTA_TARGET)
+        purged_turns = await self._purge_down_to(target, now)
         dropped = await self._drop_backups_down_to(target)
         used = await asyncio.to_thread(self.used)
-        log.warning("above the quota: %d turns' events and %d backups went, %d MB are left", gone, dropped, used >> 20)
-        over = f" It still takes {used >> 20:,} MB; memories are never removed." if used > quota else ""
+        log.warning(
+            "disk quota exceeded: purged the events of %d turns and %d backups; now %d MB",
+            purged_turns,
+            dropped,
+            used >> 20,
+        )
+        still_over = f" It still uses {used >> 20:,} MB; memories are never removed." if used > quota else ""
         text = (
-            f"claude-mem took more than its quota of {self.config.disk_quota_mb:,} MB: the oldest raw events"
-            f" ({gone:,} turns) and {dropped:,} backups were removed.{over} `disk_quota_mb` sets the quota."
+            f"claude-mem exceeded its disk quota of {self.config.disk_quota_mb:,} MB: the oldest raw events"
+            f" ({purged_turns:,} turns) and {dropped:,} backups were removed.{still_over} Change the quota with"
+            " `disk_quota_mb`."
         )
         await self.db.write(notices.put, "quota:exceeded", text, now=now)
 
-    async def _fade_down_to(self, target: int, now: int) -> int:
-        """The oldest first. The file only shrinks when it is packed."""
-        gone, free = 0, 0
-        while not self.stopping() and await asyncio.to_thread(self.used) - free > target:
-            some = await self.db.write(retention.fade, before=now, anyway=now)
-            gone += some
-            free = await self.db.read(_free_bytes)
-            if not some:
+    async def _purge_down_to(self, target: int, now: int) -> int:
+        """Purge the oldest events first. Return the number of turns.
+
+        The file shrinks only when it is vacuumed at the end, so free pages count as already freed.
+        """
+        purged_turns, free_bytes = 0, 0
+        while not self.stopping() and await asyncio.to_thread(self.used) - free_bytes > target:
+            count = await self.db.write(retention.fade, before=now, anyway=now)
+            purged_turns += count
+            free_bytes = await self.db.read(_free_bytes)
+            if not count:
                 break
-        if gone:
+        if purged_turns:
             await self.db.pack()
-        return gone
+        return purged_turns
 
     async def _drop_backups_down_to(self, target: int) -> int:
-        good, dropped = await self.db.read(checks.proven), 0
+        good_names, dropped = await self.db.read(checks.proven), 0
         pinned = await asyncio.to_thread(repair.pinned, self.config.quarantine)
-        for path in await asyncio.to_thread(backup.expendable, self.config.backups, good=good, pinned=pinned):
+        for path in await asyncio.to_thread(
+            backup.expendable, self.config.backups, good_names=good_names, pinned_names=pinned
+        ):
             if await asyncio.to_thread(self.used) <= target:
                 break
             await self._drop_backup(path)
@@ -322,24 +344,24 @@ class Keeper:
         return dropped
 
 
-def _mend_index(conn: Connection, *, now: int) -> None:
+def _rebuild_index(conn: Connection, *, now: int) -> None:
     search.rebuild(conn)
-    checks.note(conn, "index", ok=False, text="the index of words was damaged and was made again", now=now)
+    checks.note(conn, "index", ok=False, text="the word index was damaged and was rebuilt", now=now)
 
 
 def _has_receipt(conn: Connection, name: str) -> bool:
     return bool(value(conn, "select 1 from receipts where event_id = ?", (name,)))
 
 
-def _state(conn: Connection) -> str:
-    """Changes with everything that is added, and with every correction; '' if there is nothing yet."""
-    found = rows(conn, "select name, seq from sqlite_sequence where name not in ('jobs', 'tellings') order by name")
-    return " ".join(f"{row['name']}:{row['seq']}" for row in found)
+def _content_state(conn: Connection) -> str:
+    """Return a text that changes with every added row and every correction; '' for an empty database."""
+    sequences = rows(conn, "select name, seq from sqlite_sequence where name not in ('jobs', 'tellings') order by name")
+    return " ".join(f"{row['name']}:{row['seq']}" for row in sequences)
 
 
 def _free_bytes(conn: Connection) -> int:
     return int(conn.pragma("freelist_count")) * int(conn.pragma("page_size"))
 
 
-def _counted(made: Copy) -> str:
-    return ", ".join(f"{n} {name}" for name, n in made.counts.items() if n)
+def _format_counts(copy: Copy) -> str:
+    return ", ".join(f"{n} {name}" for name, n in copy.counts.items() if n)

@@ -1,4 +1,4 @@
-"""Lines of the log that are past keeping."""
+"""Retention of log files."""
 
 from __future__ import annotations
 
@@ -12,50 +12,52 @@ from claude_mem.spool import changed_at
 
 
 def trim(folder: Path, *, before: int) -> None:
-    """A file in which nothing is newer goes as a whole."""
+    """Remove log lines older than `before`. A file last changed before then is deleted."""
     limit = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before / 1000))
     for path in folder.glob("*.log*"):
         if changed_at(path) * 1000 < before:
             path.unlink(missing_ok=True)
         else:
-            with suppress(FileNotFoundError):  # it was renamed meanwhile, and is seen to tomorrow; or leads nowhere
-                if _begins_before(path, limit):
-                    _cut(path, limit)
+            with suppress(FileNotFoundError):  # rotated in the meantime, so trimmed next time; or a dangling link
+                if _starts_before(path, limit):
+                    _drop_lines_before(path, limit)
 
 
-def _begins_before(path: Path, limit: str) -> bool:
+def _starts_before(path: Path, limit: str) -> bool:
     with path.open("rb") as file:
         first = file.readline(200).decode("utf-8", "replace")
-    return _is_dated(first) and first < limit
+    return _starts_with_date(first) and first < limit
 
 
-def _is_dated(line: str) -> bool:
-    """Only the first line of an entry is."""
+def _starts_with_date(line: str) -> bool:
+    """Return whether the line starts with a date, as only the first line of an entry does."""
     return line[:2] == "20" and line[4:5] == "-"
 
 
-def _cut(path: Path, limit: str) -> None:
-    """In place: whoever writes to it appends, and goes on at its new end."""
-    with _quiet(path), path.open("rb+") as file:
-        kept = b""
+def _drop_lines_before(path: Path, limit: str) -> None:
+    """Remove the older lines in place. Open handles append, so they continue at the new end of the file."""
+    with _paused_handlers(path), path.open("rb+") as file:
+        remainder = b""
         for line in file:
             text = line[:200].decode("utf-8", "replace")
-            if _is_dated(text) and text >= limit:
-                kept = line + file.read()
+            if _starts_with_date(text) and text >= limit:
+                remainder = line + file.read()
                 break
         file.seek(0)
-        file.write(kept)
+        file.write(remainder)
         file.truncate()
 
 
 @contextmanager
-def _quiet(path: Path) -> Iterator[None]:
-    """Nothing is written to it meanwhile."""
-    writers = [each for each in logging.getLogger().handlers if getattr(each, "baseFilename", "") == str(path)]
-    for writer in writers:
-        writer.acquire()
+def _paused_handlers(path: Path) -> Iterator[None]:
+    """Hold the locks of the log handlers that write to this file."""
+    handlers = [
+        candidate for candidate in logging.getLogger().handlers if getattr(candidate, "baseFilename", "") == str(path)
+    ]
+    for handler in handlers:
+        handler.acquire()
     try:
         yield
     finally:
-        for writer in writers:
-            writer.release()
+        for handler in handlers:
+            handler.release()

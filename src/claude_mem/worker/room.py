@@ -1,4 +1,4 @@
-"""Room on the disk: a ballast that is given up when there is none, and how much everything takes."""
+"""Disk space: a reserve file that is deleted when the disk is full, and the measurement of used and free space."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ log = logging.getLogger(__name__)
 
 BALLAST_BYTES = 16 << 20
 _WRITE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-LEAST_BYTES = 3 * BALLAST_BYTES  # free, before the ballast is made (again)
+LEAST_BYTES = 3 * BALLAST_BYTES  # of free space required to create the reserve file
 
 
 class Ballast:
+    """The reserve file."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def release(self) -> bool:
-        """True if that has made room."""
+        """Delete the reserve file. Return whether that freed space."""
         try:
             self.path.unlink()
         except OSError:
             return False
-        log.error("the disk is full; %d MB of ballast were given up", BALLAST_BYTES >> 20)
+        log.error("the disk is full; the reserve file of %d MB was deleted", BALLAST_BYTES >> 20)
         return True
 
     def make(self) -> bool:
-        """True if it is there. It takes real room, not just a length."""
+        """Create the reserve file if there is space. Return whether it exists. It is allocated, not sparse."""
         if self.path.exists():
             return True
         if free(self.path.parent) < LEAST_BYTES:
@@ -57,7 +59,10 @@ def _fill(fd: int) -> None:
 
 
 class Missed:
-    """How many events hooks could not write, because the disk was full: a byte each, after the first."""
+    """Counts the events that hooks could not write because the disk was full.
+
+    The count is the size of a file minus one: each hook appends one byte.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,17 +71,17 @@ class Missed:
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
-            return  # it is there, or there is no room for it either
+            return  # it exists, or there is no space for it either
         with contextlib.suppress(OSError), os.fdopen(fd, "wb", buffering=0) as file:
-            file.write(b"\n")  # from now on its block is there
+            file.write(b"\n")  # allocates the block, so that hooks can append when the disk is full
 
     def take(self) -> int:
-        """Since it was asked last."""
+        """Return the number of events since the last call, and reset the counter."""
         try:
             with os.fdopen(os.open(self.path, _WRITE_FLAGS), "wb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not box.is_mine(status):
-                    return 0  # someone else's file
+                    return 0  # not a file this program created
                 if (count := max(status.st_size - 1, 0)) > 0:
                     file.truncate(1)
                 return count
@@ -88,17 +93,17 @@ def free(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def used(folder: Path, *, but: tuple[str, ...] = ()) -> int:
-    """What lies in a folder, without links and the named entries."""
+def used(folder: Path, *, exclude: tuple[str, ...] = ()) -> int:
+    """Return the size of a folder in bytes, without symbolic links and the entries named in `exclude`."""
     total = 0
     try:
         for entry in os.scandir(folder):
-            if entry.name in but or entry.is_symlink():
+            if entry.name in exclude or entry.is_symlink():
                 continue
             if entry.is_dir():
                 total += used(Path(entry.path))
             else:
                 total += entry.stat(follow_symlinks=False).st_size
     except OSError:
-        pass  # gone meanwhile
+        pass  # removed in the meantime
     return total

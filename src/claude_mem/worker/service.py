@@ -116,7 +116,12 @@ class Service:
         self.db = Database(ours(config.database), backups=config.backups)
         self.db.write_now(_repair_own_files, config.data_dir)
         self.keeper = Keeper(
-            self.db, config, self.spool, found=self.report_damage, stopping=self.stop.is_set, started_at=self.started_at
+            self.db,
+            config,
+            self.spool,
+            on_damage=self.report_damage,
+            stopping=self.stop.is_set,
+            started_at=self.started_at,
         )
         self.db.make_room = self.keeper.ballast.release
         self.stream = Stream()
