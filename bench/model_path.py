@@ -116,7 +116,7 @@ def _write(folder: Path, picked: Picked) -> None:
 
 def _request(turn: Turn, project: str, known: Sequence[str]) -> Request:
     wanted = request.Wanted(mode=MODE, request_tokens=REQUEST_TOKENS)
-    return request.build(turn, wanted, project=project, known=known, fence=FENCE)
+    return request.build(turn, wanted, project=project, known_titles=known, fence=FENCE)
 
 
 # --- reading answers -------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def _digest(folder: Path, name: str, turn: Turn, known: Sequence[str], reply: st
         model=Fake(reply),
         verdict=answer.verdict,
         reply=Reply(verdict=Verdict.OK, text=reply),
-        read=answer,
+        parsed=answer,
         memory_session_id="",
         usage=Usage(),
         cost=0,

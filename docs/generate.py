@@ -89,7 +89,7 @@ def schema() -> Iterator[str]:
 def request() -> Iterator[str]:
     turns, project = tryout.read(DOCS / "sample.jsonl", Config())
     wanted = Wanted(mode=modes.load(modes.DEFAULT, modes.SHIPPED))
-    prepared = build(turns[-1], wanted, project=project, known=(), fence="0123456789abcdef")
+    prepared = build(turns[-1], wanted, project=project, known_titles=(), fence="0123456789abcdef")
     yield "# What is sent to a model"
     yield "`claude-mem compress --dry-run` shows it for any turn, and sends nothing. For [a sample transcript](sample.jsonl):"
     yield "\n```\n$ claude-mem compress --dry-run docs/sample.jsonl\n"

@@ -151,10 +151,10 @@ def test_compressing_a_session_shows_both_side_by_side_and_keeps_nothing(lab: La
     ("words", "says"),
     [
         (("compress", "77"), "no session '77'"),
-        (("compress", "/etc/hostname"), "no transcript"),
+        (("compress", "/etc/hostname"), "not a known transcript"),
         (("compress", "--provider", "nobody", "{transcript}"), "no provider 'nobody'"),
         (("compress", "--turn", "9", "--dry-run", "{transcript}"), "no turn 9"),
-        (("compress", "{transcript}"), "no model is set up"),
+        (("compress", "{transcript}"), "no model is configured"),
     ],
 )
 def test_what_cannot_be_tried_says_why(lab: Lab, words: tuple[str, ...], says: str) -> None:
@@ -181,7 +181,7 @@ def test_a_failed_try_says_what_the_provider_said(lab: Lab) -> None:
 def test_old_sessions_are_sent_to_a_model_only_after_someone_has_agreed(lab: Lab) -> None:
     path = str(transcript(lab))
     none = lab.mem("backfill", path, "--refine", ok=False)
-    assert (none.returncode, "no model is set up" in none.stderr) == (1, True)
+    assert (none.returncode, "no model is configured" in none.stderr) == (1, True)
     with Server(Say(GOOD, model="claude-haiku-4-5")) as server:
         env = settings(server)
         lab.mem("restart", **env)

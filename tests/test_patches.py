@@ -13,7 +13,7 @@ from claude_mem.config import Config
 from claude_mem.pipeline import ingest
 from claude_mem.pipeline.documents import tool_text
 from claude_mem.providers.evidence import gather
-from claude_mem.providers.request import _given
+from claude_mem.providers.request import _input_parts
 from claude_mem.records import Event, Prompted, ToolUsed, Turn
 
 PATCH = """*** Begin Patch
@@ -82,7 +82,7 @@ def test_it_can_be_found_by_its_paths_and_by_what_it_added() -> None:
 
 
 def test_a_model_is_shown_what_was_changed_where() -> None:
-    shown = "\n".join(_given(patches.given(PATCH, "/shop"), "/shop"))
+    shown = "\n".join(_input_parts(patches.given(PATCH, "/shop"), "/shop"))
     assert "update /shop/src/cart.py → /shop/src/basket.py" in shown
     assert "+        return self.sum" in shown
 

@@ -12,7 +12,7 @@ from claude_mem.providers.prices import Prices, read
 
 
 def cost(model: str, folder: Path, usage: Usage) -> int:
-    return Prices(folder).of(model).cost(usage)
+    return Prices(folder).find(model).cost(usage)
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_a_broken_table_says_so(tmp_path: Path, text: str) -> None:
         read(tmp_path / "prices.toml")
     prices = Prices(tmp_path)
     assert "prices.toml" in str(prices.problem)
-    assert prices.of("claude-haiku-4-5").input == 1.0, "ours are used"
+    assert prices.find("claude-haiku-4-5").input == 1.0, "ours are used"

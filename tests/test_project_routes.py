@@ -383,8 +383,8 @@ def test_vectors_in_memory_move_too_even_those_that_come_later() -> None:
     matrix.move(3, 4)
     matrix.add([(2, 0, 7, 2, -7, 0, 10, blob)])
     question = numpy.array([1, 0, 0, 0], numpy.float32)
-    assert set(matrix.near(question, project_ids=[4]).raw) == {1, 2}
-    assert not matrix.near(question, project_ids=[7, 3]).raw
+    assert set(matrix.nearest(question, project_ids=[4]).raw) == {1, 2}
+    assert not matrix.nearest(question, project_ids=[7, 3]).raw
 
 
 # --- on and off ------------------------------------------------------------------------------------------------------

@@ -272,7 +272,7 @@ def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int
             matrix.add([(document, 0, 1, -document, -1, NOW, 5000, pack(vector))])
     assert len(matrix) == len(there)
     question = fake.embed_query("word0")
-    near = matrix.near(question)
+    near = matrix.nearest(question)
     assert set(near.raw) == {-document for document in there}
     for document, vector in there.items():
         assert near.raw[-document] == pytest.approx(float(np.dot(vector, question)), abs=0.02)

@@ -216,11 +216,11 @@ def test_words_that_cannot_be_had_again_outlive_a_late_event(tmp_path: Path) -> 
 
 def test_what_came_in_meanwhile_is_not_overwritten_by_an_older_answer(tmp_path: Path) -> None:
     class Slow(Fake):
-        async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
+        async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
             if not self.requests:
                 here.lab.spool("PostToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_response="late")
                 await here.digest()
-            return await super().ask(request, resume=resume, captured=captured)
+            return await super().ask(request, resume=resume, on_session=on_session)
 
     model = Slow(GOOD)
     here: Place
@@ -241,7 +241,7 @@ def test_what_came_in_meanwhile_is_not_overwritten_by_an_older_answer(tmp_path: 
 @pytest.mark.parametrize("provider", ["local", "auto"])
 def test_without_a_model_nothing_is_asked_for(tmp_path: Path, provider: str) -> None:
     async def story(here: Place) -> None:
-        here.service.chain.present = False
+        here.service.chain.claude_present = False
         here.turn()
         await here.digest()
         assert await here.rows("select * from jobs where kind = 'refine'") == []
@@ -462,7 +462,7 @@ def test_other_settings_are_tried_at_once(tmp_path: Path) -> None:
         await here.refine()
         assert (await here.rows("select until from breakers"))[0]["until"] > ids.now()
         here.service.chain.config = replace(here.service.chain.config, anthropic_api_key="another")
-        here.service.chain.given = [Fake(GOOD)]
+        here.service.chain.fixed_models = [Fake(GOOD)]
         await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
         await here.service.refine_runner.step()
         assert (await here.observations())[0]["provider"] == "fake"
@@ -524,7 +524,7 @@ def test_three_failures_in_a_row_open_the_breaker(tmp_path: Path) -> None:
     ],
 )
 def test_how_long_a_provider_is_left_alone(failures: int, asked: float | None, pause: int) -> None:
-    action = Action(again=True, opens_after=3, pause_ms=60_000, longest_ms=3_600_000)
+    action = Action(retry=True, opens_after=3, pause_ms=60_000, longest_ms=3_600_000)
     assert pause_ms(action, failures, asked) == pause
 
 
@@ -552,9 +552,9 @@ def test_the_request_is_booked_before_it_is_sent_and_corrected_after(tmp_path: P
     seen: list[dict[str, Any]] = []
 
     class Watching(Fake):
-        async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
+        async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
             seen.extend(await here.ledger())
-            return await super().ask(request, resume=resume, captured=captured)
+            return await super().ask(request, resume=resume, on_session=on_session)
 
     usage = Usage(input_tokens=2000, cached_tokens=1000, output_tokens=300)
     model = Watching(Reply(verdict=Verdict.OK, text=GOOD, usage=usage), model="claude-haiku-4-5")

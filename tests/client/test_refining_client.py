@@ -117,4 +117,4 @@ def test_a_program_that_is_gone_leaves_the_record_and_one_plain_line(lab: Lab) -
     assert draft is not None
     assert SUBJECT in draft["title"]
     found = json.loads(lab.mem("status", "--json").stdout)
-    assert found["refining"] == f"{lab.root / 'nowhere' / 'claude'} is not a program: correct `claude_path`"
+    assert found["refining"] == f"{lab.root / 'nowhere' / 'claude'} is not an executable file: correct `claude_path`"

@@ -203,7 +203,7 @@ def run(work: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
 
 
 def ask(model: Claude, prompt: str = f"Remember {MARKER}.", *, resume: str = "") -> Reply:
-    return run(model.ask(request(prompt), resume=resume, captured=ignored))
+    return run(model.ask(request(prompt), resume=resume, on_session=ignored))
 
 
 async def held(lab: Lab, name: str) -> None:
@@ -236,7 +236,7 @@ class TestAnswer:
     def test_it_comes_back_with_its_usage(self, lab: Lab, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         said(lab, [Text("<memory>zebras "), Text("have stripes</memory>")])
         model: Model = lab.claude()
-        reply = run(model.ask(request(), captured=ignored), loop)
+        reply = run(model.ask(request(), on_session=ignored), loop)
         assert (model.provider, model.model) == ("claude", "haiku")
         assert (reply.verdict, reply.text) == (Verdict.OK, "<memory>zebras have stripes</memory>")
         assert reply.usage is not None
@@ -256,7 +256,7 @@ class TestAnswer:
                 told.append(session)
                 known.set()
 
-            asking = asyncio.create_task(lab.claude().ask(request(), captured=captured))
+            asking = asyncio.create_task(lab.claude().ask(request(), on_session=captured))
             await held(lab, "answer")
             await asyncio.wait_for(known.wait(), SECONDS)
             assert not asking.done()
@@ -343,8 +343,8 @@ class TestResume:
             told.append(session)
 
         model = lab.claude(keep_sessions=True)
-        run(model.ask(request("first-question"), captured=captured))
-        reply = run(model.ask(request("second-question"), resume=told[0], captured=captured))
+        run(model.ask(request("first-question"), on_session=captured))
+        reply = run(model.ask(request("second-question"), resume=told[0], on_session=captured))
         assert (reply.verdict, reply.text) == (Verdict.OK, "second-answer")
         assert reply.usage == Usage(
             input_tokens=100, output_tokens=20
@@ -355,7 +355,7 @@ class TestResume:
         assert "first-question" in second.text
         assert "first-answer" in second.text
         (transcript,) = lab.home.rglob("*.jsonl")
-        assert forget_sessions(lab.folder, but=[transcript.stem]) == 0
+        assert forget_sessions(lab.folder, keep_ids=[transcript.stem]) == 0
         assert forget_sessions(lab.folder) == 1
         assert list(lab.home.rglob("*.jsonl")) == []
 
@@ -494,7 +494,7 @@ def test_a_program_that_can_not_be_executed_is_told_as_such(tmp_path: Path) -> N
     script.chmod(0o700)
     reply = ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script)))
     assert reply.verdict is Verdict.PERMANENT
-    assert "can't run" in reply.message
+    assert "cannot run" in reply.message
 
 
 def test_warnings_and_an_exit_code_do_not_spoil_an_answer(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ async def captured(session): pass
 
 async def main():
     model = Claude(model="", folder=Path(sys.argv[1]), env_file=sys.argv[2], cli_path=sys.argv[3])
-    await model.ask(Request(system="s", prompt=sys.argv[4], fence="f", max_tokens=100), captured=captured)
+    await model.ask(Request(system="s", prompt=sys.argv[4], fence="f", max_tokens=100), on_session=captured)
 
 asyncio.run(main())
 """
@@ -576,7 +576,7 @@ class TestEnd:
 
         async def scene() -> tuple[Reply | None, float]:
             model = lab.claude()
-            asking = asyncio.create_task(model.ask(request(), captured=ignored))
+            asking = asyncio.create_task(model.ask(request(), on_session=ignored))
             await held(lab, "answer")
             assert len(lab.processes()) == 2
             assert (
@@ -602,7 +602,7 @@ class TestEnd:
     def test_a_deadline(self, lab: Lab, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         async def scene() -> Reply:
             began = time.monotonic()
-            reply = await lab.claude(seconds=3.0).ask(request(), captured=ignored)
+            reply = await lab.claude(seconds=3.0).ask(request(), on_session=ignored)
             lab.assert_gone(began + 3.0)
             return reply
 
@@ -623,7 +623,7 @@ class TestEnd:
         """Before there is a process, before the child has read its line, while it imports, while the client starts."""
 
         async def scene() -> None:
-            asking = asyncio.create_task(lab.claude().ask(request(), captured=ignored))
+            asking = asyncio.create_task(lab.claude().ask(request(), on_session=ignored))
             await asyncio.sleep(pause)
             began = time.monotonic()
             asking.cancel()
@@ -646,7 +646,7 @@ class TestEnd:
     def test_a_closed_provider(self, lab: Lab) -> None:
         async def close(model: Claude, asking: asyncio.Task[Reply]) -> None:
             await model.close()
-            assert (await model.ask(request(), captured=ignored)).verdict is Verdict.TRANSIENT
+            assert (await model.ask(request(), on_session=ignored)).verdict is Verdict.TRANSIENT
 
         reply, _ = self.during(lab, close)
         assert reply is not None
@@ -659,7 +659,7 @@ class TestEnd:
 
         async def scene() -> None:
             with pytest.raises(RuntimeError):
-                await lab.claude().ask(request(), captured=captured)
+                await lab.claude().ask(request(), on_session=captured)
             lab.assert_gone(time.monotonic())
 
         run(scene())
@@ -694,7 +694,7 @@ class TestNumbers:
 
         async def scene() -> list[Reply]:
             model = lab.claude()
-            return await asyncio.gather(*(model.ask(request(), captured=ignored) for _ in range(3)))
+            return await asyncio.gather(*(model.ask(request(), on_session=ignored) for _ in range(3)))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -719,7 +719,7 @@ class TestNumbers:
             model = lab.claude()
             began = time.monotonic()
             for _ in range(count):
-                assert (await model.ask(request(), captured=ignored)).verdict is Verdict.OK
+                assert (await model.ask(request(), on_session=ignored)).verdict is Verdict.OK
                 lab.assert_gone(time.monotonic())
             return time.monotonic() - began
 
@@ -828,7 +828,7 @@ class TestItselfForReal:
 
         async def scene() -> list[Verdict]:
             model = lab.claude()
-            return [(await model.ask(request(), captured=ignored)).verdict for _ in range(count)]
+            return [(await model.ask(request(), on_session=ignored)).verdict for _ in range(count)]
 
         assert run(scene()) == [Verdict.OK] * count
         own = len(spooled(data))
@@ -938,7 +938,7 @@ class TestUsable:
     def test_a_program_that_hangs_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(claude, "STATUS_SECONDS", 0.3)
         script = program(tmp_path / "bin" / "claude", f"echo $$ > {tmp_path}/pid", "while :; do :; done")
-        assert "does not answer" in run(usable(str(script)))
+        assert "did not answer" in run(usable(str(script)))
         assert not alive(int((tmp_path / "pid").read_text()))
 
     def test_a_program_that_says_something_else_is_too_old(self, tmp_path: Path) -> None:
@@ -1100,7 +1100,7 @@ def test_the_clients_own_words_decide_where_it_gives_no_status(words: str, verdi
 
 
 def test_a_limit_of_ours_without_an_answer_is_no_answer() -> None:
-    heard = Run(over=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
+    heard = Run(finished=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
     assert claude_stream.reply(heard).verdict is Verdict.TRANSIENT
 
 
@@ -1125,7 +1125,7 @@ def test_only_our_transcripts_are_forgotten(tmp_path: Path) -> None:
     twin = transcript(place, "twin", {"cwd": str(tmp_path / "data" / "obs-erver")})
     other = transcript(projects / f"{slug}-more", "other", {"cwd": str(ours / "more")})
     (place / "told" / "subagents").mkdir(parents=True)
-    assert forget_sessions(ours, but={"kept"}) == 2
+    assert forget_sessions(ours, keep_ids={"kept"}) == 2
     assert [path.exists() for path in (told, silent, kept, twin, other)] == [False, False, True, True, True]
     assert not (place / "told").exists()
     kept.unlink()

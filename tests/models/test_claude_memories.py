@@ -106,7 +106,7 @@ def test_a_plan_that_is_used_up_is_asked_again_when_it_is_renewed(tmp_path: Path
         assert job["due_at"]
         (told,) = await here.untold()
         assert "5-hour limit" in told
-        assert "kept without it" in told
+        assert "still stored" in told
 
     run(tmp_path, program(tmp_path / "claude", *printing(limit(renewed), SPENT, code=1)), story)
 
@@ -153,9 +153,9 @@ def told(lab: Lab) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (None, "is not a program: correct `claude_path`"),
+        (None, "is not an executable file: correct `claude_path`"),
         ([STATUS % "false"], "Claude Code is not logged in: run `claude` and `/login`"),
-        (["echo hello"], "was not understood: update Claude Code"),
+        (["echo hello"], "printed an unknown format: update Claude Code"),
     ],
     ids=["missing", "logged out", "another program"],
 )
@@ -179,7 +179,7 @@ def test_a_program_that_hangs_does_not_hang_the_status(lab: Lab) -> None:
     assert lab.client().get("/api/cost", days=1)["problem"] == ""
     assert alive(int((lab.folder / "pid").read_text())), "nobody waited for its end"
     wait_for(
-        lambda: "does not answer" in json.loads(lab.mem("status", "--json").stdout)["refining"], "it was never noticed"
+        lambda: "did not answer" in json.loads(lab.mem("status", "--json").stdout)["refining"], "it was never noticed"
     )
 
 

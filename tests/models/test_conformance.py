@@ -92,7 +92,7 @@ def question(max_tokens: int = 777) -> Request:
 
 async def ask(model: Model, times: int = 1) -> list[Reply]:
     try:
-        return [await model.ask(question(), captured=ignored) for _ in range(times)]
+        return [await model.ask(question(), on_session=ignored) for _ in range(times)]
     finally:
         await model.close()
 
@@ -249,7 +249,7 @@ def test_it_keeps_no_session_of_its_own(stand: Stand) -> None:
         told.append(session)
 
     async def scene() -> Reply:
-        reply = await stand.model.ask(question(), resume="a-session-of-yesterday", captured=captured)
+        reply = await stand.model.ask(question(), resume="a-session-of-yesterday", on_session=captured)
         await stand.model.close()
         return reply
 
@@ -442,7 +442,7 @@ def test_a_connection_that_was_closed_in_between_is_no_failure(dialect: str) -> 
         model = made(dialect, server.url)
 
         async def scene() -> list[Reply]:
-            first = await model.ask(question(), captured=ignored)
+            first = await model.ask(question(), on_session=ignored)
             await asyncio.sleep(0.1)  # it is closed without a word, so there is nothing to wait for
             return [first, *await ask(model)]
 
@@ -456,7 +456,7 @@ def test_a_question_that_is_cut_off_leaves_nothing(dialect: str) -> None:
         model = made(dialect, server.url, client=patient())
 
         async def scene() -> Reply:
-            asking = asyncio.create_task(model.ask(question(), captured=ignored))
+            asking = asyncio.create_task(model.ask(question(), on_session=ignored))
             assert await asyncio.to_thread(hold.reached.wait, 5)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -722,7 +722,7 @@ async def by_settings(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> V
         chain = Chain(load())
     try:
         (model,) = await chain.models()
-        return (await model.ask(question(), captured=ignored)).verdict
+        return (await model.ask(question(), on_session=ignored)).verdict
     finally:
         await chain.close()
 

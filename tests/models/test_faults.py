@@ -517,8 +517,8 @@ def test_a_person_is_told_once_why_and_what_to_do(
         await scene.pass_time(6)
         said, keys = await service.teller.notice()
         assert said.count("claude-mem:") == 1
-        assert "kept without it" in said
-        assert "doctor" in said if verdict is Verdict.AUTH else "by itself" in said
+        assert "still stored" in said
+        assert "doctor" in said if verdict is Verdict.AUTH else "automatically" in said
         await service.teller.record_start("claude", "s3", 0, notice_keys=keys)
         assert (await service.teller.notice())[0] == ""
         await scene.pass_time(6)

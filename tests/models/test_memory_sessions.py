@@ -35,10 +35,10 @@ class Sdk(Fake):
         super().__init__(*replies or (ANSWER,), provider="claude")
         self.opened = 0
 
-    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
+    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
         self.opened += not resume
         self.session = resume or f"sdk-{self.opened}"
-        return await super().ask(request, resume=resume, captured=captured)
+        return await super().ask(request, resume=resume, on_session=on_session)
 
 
 def run(folder: Path, story: Story, *models: Any, resume: bool = True) -> None:
@@ -106,8 +106,8 @@ def test_2_the_id_is_stored_before_the_answer_is_there(tmp_path: Path) -> None:
     seen: list[str | None] = []
 
     class Dying(Sdk):
-        async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
-            await captured("sdk-early")
+        async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+            await on_session("sdk-early")
             seen.append(await memory(here))
             raise RuntimeError("the child was killed")
 
@@ -366,11 +366,11 @@ def test_7_an_odd_id_is_only_a_name(tmp_path: Path, odd: str) -> None:
 def test_7_two_providers_in_one_session_keep_their_own(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         await turn(here, prompt="One")
-        here.service.chain.given = [Fake(GOOD, provider="openai")]
+        here.service.chain.fixed_models = [Fake(GOOD, provider="openai")]
         await turn(here, prompt="Two")
         third = Sdk()
         third.opened = 1
-        here.service.chain.given = [third]
+        here.service.chain.fixed_models = [third]
         await turn(here, prompt="Three")
         assert third.resumed == [""], "what another provider said is not a session to resume"
         rows = await here.rows("select provider from memory_sessions order by created_at, id")

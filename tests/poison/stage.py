@@ -145,7 +145,7 @@ class Obedient:
         self.said = {scene.name: scene.said for scene in scenes if scene.by_model}
         self.asked = 0
 
-    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
+    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
         self.asked += 1
         found = re.search(r"scene\d{4}", request.prompt)
         said = self.said.get(found[0] if found else "")

@@ -1,5 +1,6 @@
-"""May this request be sent? Asked and booked in one transaction, so that no cap is overrun by more than one request,
-whoever is killed when.
+"""Checks a request against the spending caps and books it, in one transaction.
+
+So a cap is never exceeded by more than one request, even if a process is killed at any point.
 """
 
 from __future__ import annotations
@@ -14,29 +15,30 @@ from claude_mem.store.database import Connection
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Over a cap: why, for people, and when it is worth asking again."""
+    """A request that would exceed a cap: the reason, for display, and when to try again."""
 
     why: str
     until: int
-    key: str  # it is told once a month, not each day
+    key: str  # of the notice, which is shown once a month, not every day
 
 
 def reserve(conn: Connection, entry: ledger.Entry, config: Config, *, now: int) -> int | Refused:
-    """Book the most the request may cost. The number of the booking, or why there is none."""
+    """Book the maximum cost of the request. Returns the id of the ledger entry, or the refusal."""
     today, month = day_start(now), month_start(now)
     tokens = ledger.spent(conn, since=ms(today)).tokens + entry.input_tokens + entry.output_tokens
     if tokens > config.daily_tokens:
-        why = f"another request would exceed today's {config.daily_tokens:,} tokens (`daily_tokens`)"
-        return Refused(why, ms(next_day(today)), f"daily:{month:%Y-%m}")
+        reason = f"another request would exceed today's {config.daily_tokens:,} tokens (`daily_tokens`)"
+        return Refused(reason, ms(next_day(today)), f"daily:{month:%Y-%m}")
     cost = ledger.spent(conn, since=ms(month)).cost + entry.cost
     if entry.cost and cost > config.monthly_cost * 1_000_000:
-        why = f"another request would exceed this month's ${config.monthly_cost:g} (`monthly_cost`)"
-        return Refused(why, ms(next_month(month)), f"monthly:{month:%Y-%m}")
+        reason = f"another request would exceed this month's ${config.monthly_cost:g} (`monthly_cost`)"
+        return Refused(reason, ms(next_month(month)), f"monthly:{month:%Y-%m}")
     return ledger.open_(conn, entry, now=now)
 
 
 def day_start(now: int) -> datetime:
-    """By the clock on the wall, which has no zone: where clocks are changed, midnight may have another offset."""
+    """Return local midnight as a naive datetime: with daylight saving, its UTC offset may differ from the present
+    one."""
     return datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
 
 

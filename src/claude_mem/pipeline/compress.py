@@ -1,4 +1,4 @@
-"""Turn → digest → observations and a summary."""
+"""Composes the draft of a turn and stores its observations and summary."""
 
 from __future__ import annotations
 
@@ -24,70 +24,74 @@ REFINE_DELAY_MS = 2000
 async def compress(
     job: Job, *, db: Database, compressor: Compressor, refining: Callable[[], bool], past: bool = False
 ) -> Commit:
-    """The draft, at once and for free. If a model may refine it, that is asked for as well; never for what is past."""
+    """Compose the draft, without a model, and enqueue a refine job if a model may refine it.
+
+    Back-filled turns (`past`) are not refined.
+    """
     turn_id = int(job.subject.partition(".")[0])
     turn = await db.read(turns.load, turn_id)
     failpoint("compress.loaded")
     if turn is None or not turn.bodies:
         return nothing
-    made = await compressor.compress(turn)
+    digest = await compressor.compress(turn)
     failpoint("compress.drafted")
     refine = not past and worth_refining(turn) and refining()
-    return partial(_keep_draft, turn=turn, made=made, refine=refine, past=past)
+    return partial(_store_draft, turn=turn, digest=digest, refine=refine, past=past)
 
 
 def worth_refining(turn: Turn) -> bool:
-    """A few words without any work are a memory as they stand; a model would only cost."""
+    """Return whether a model can improve the turn. A short answer without tool calls is stored as it is."""
     tools = any(isinstance(body, ToolUsed | SubagentStopped) for body in turn.bodies)
     return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
 
 
-def _keep_draft(conn: Connection, *, turn: Turn, made: Digest, refine: bool, past: bool) -> Sequence[News]:
+def _store_draft(conn: Connection, *, turn: Turn, digest: Digest, refine: bool, past: bool) -> Sequence[News]:
     if not turns.may_keep(conn, turn.id) or not turns.is_whole(conn, turn):
-        return ()  # it turned out to be private while we were at it, or some of it was forgotten
+        return ()  # marked private or partly deleted since it was loaded
     now = ids.now()
     imported = turns.is_imported(conn, turn.id)
     if imported and observations.has_other_summary(conn, turn.id, "local"):
-        made = replace(made, summary=None)
-    last = past or imported or not ledger.tries(conn, turn.id).left
-    refined = last and observations.is_refined(conn, turn.id)
-    news = [] if refined else keep(conn, turn, made, now=now, past=past)  # better words that can't be had again stay
+        digest = replace(digest, summary=None)
+    is_final = past or imported or not ledger.tries(conn, turn.id).left
+    is_refined = is_final and observations.is_refined(conn, turn.id)
+    # Refined records that cannot be refined again are not replaced by a draft.
+    news = [] if is_refined else keep(conn, turn, digest, now=now, past=past)
     turns.digested(conn, turn, now=now)
     if refine and turns.is_live(conn, turn.id):
-        # In a moment: what comes in late makes another turn of it, and that should not cost another request.
+        # With a delay: a late event changes the turn, and that should not cost a second request.
         jobs.ask(conn, jobs.REFINE, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
     return news
 
 
-def _plain(text: str) -> str:
-    """Return the sentences of a Markdown text, without its headings and marks."""
-    return " ".join(one.labelled for one in markdown.read(text) if one.kind != "heading")
+def _sentences(text: str) -> str:
+    """Return the sentences of a Markdown text without headings and markup."""
+    return " ".join(block.labelled for block in markdown.read(text) if block.kind != "heading")
 
 
-def keep(conn: Connection, turn: Turn, made: Digest, *, now: int, past: bool = False) -> list[News]:
-    """The digest takes the place of whatever was made of the turn before."""
+def keep(conn: Connection, turn: Turn, digest: Digest, *, now: int, past: bool = False) -> list[News]:
+    """Store a digest, replacing all records written earlier for the turn."""
     news = []
-    if made.summary is not None:
-        if summary_id := observations.put_summary(conn, turn, made.summary, by=made.author, now=now):
+    if digest.summary is not None:
+        if summary_id := observations.put_summary(conn, turn, digest.summary, by=digest.author, now=now):
             news.append(News("new_summary", {"id": summary_id, "session_id": turn.session_id}))
-        told = made.summary.trust in TRUSTED
-        subtitle = made.subtitle or (first_sentence(_plain(made.summary.completed), 140) if told else "")
+        is_trusted = digest.summary.trust in TRUSTED
+        subtitle = digest.subtitle or (first_sentence(_sentences(digest.summary.completed), 140) if is_trusted else "")
         sessions.set_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
-    if made.title and turn.number == 1:
-        sessions.set_title(conn, turn.session_id, made.title)
-    states_rules = rules.of_turn(conn, turn.id) or any(draft.type == Type.RULE for draft in made.observations)
-    for draft in made.observations:
+    if digest.title and turn.number == 1:
+        sessions.set_title(conn, turn.session_id, digest.title)
+    states_rules = rules.of_turn(conn, turn.id) or any(draft.type == Type.RULE for draft in digest.observations)
+    for draft in digest.observations:
         if draft.type == Type.RULE and rules.is_stated(conn, turn, draft):
             continue
-        if row_id := observations.put(conn, turn, draft, by=made.author, now=now):
-            said = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
-            news.append(News("new_observation", said))
-    for why in {draft.why for draft in made.observations if draft.trust == EXTERNAL}:
-        observations.note_burst(conn, turn.project_id, why, since=turn.ended_at - BURST_MS, min_count=BURST)
-    observations.keep_only(conn, turn.id, tuple(draft.key for draft in made.observations))
+        if row_id := observations.put(conn, turn, draft, by=digest.author, now=now):
+            payload = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
+            news.append(News("new_observation", payload))
+    for reason in {draft.why for draft in digest.observations if draft.trust == EXTERNAL}:
+        observations.note_burst(conn, turn.project_id, reason, since=turn.ended_at - BURST_MS, min_count=BURST)
+    observations.keep_only(conn, turn.id, tuple(draft.key for draft in digest.observations))
     if states_rules:
         rules.link(conn, turn.project_id)
     if past and turns.more_past(conn, turn.project_id):
-        return []  # of many old turns, the last one is soon enough to tell of
+        return []  # publish once, after the last back-filled turn of the project
     jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
     return [News("backfilled", {"project_id": turn.project_id})] if past else news

@@ -1,7 +1,7 @@
-"""Rows → documents: what of an observation, a summary, a prompt or a turn can be found, and by what.
+"""Builds search documents from observations, summaries, prompts and turns.
 
-A turn's text is the prompt, the agent's last words and what tools were *given*: paths, commands, patterns, edits. What
-tools printed is left out: it is nine tenths of the bytes and makes the right turn harder to find (measured).
+A turn's text is the prompt, the closing message and the *input* of its tools: paths, commands, patterns, edits. Tool
+output is left out: it is nine tenths of the bytes and makes the right turn harder to find (measured).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from claude_mem.text import local
 
 log = logging.getLogger(__name__)
 
-NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters of neighbours that count
+NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters used from neighbours and from the own prompt
 SPEAKS_FOR_ITSELF = 500
-# The models read 512 tokens, about so many characters. What is longer is read in parts, and then small ones are best.
+# The embedding models read 512 tokens, about WHOLE characters. A longer text is split, and then small parts work best.
 WHOLE, PART, HEAD = 2_000, 500, 60
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+")
 _SWITCH = re.compile(r"\bgit (?:checkout -[bB]|switch(?: -[cC])?) ([\w./-]{4,100})")
@@ -37,14 +37,14 @@ Signals = tuple[tuple[str, str, int], ...]
 
 
 def refresh(conn: Connection, *, limit: int) -> int:
-    """Index what waits, the newest first; how many it were. One transaction: the index never says half."""
+    """Index pending rows, newest first. Returns their number. Runs in one transaction, so the index is consistent."""
     waiting = search.stale(conn, limit=limit)
     for kind, row_id in waiting:
         try:
             with savepoint(conn):
                 _refresh(conn, kind, row_id)
         except (ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError):
-            log.exception("%s %s can't be found by its words", kind, row_id)  # one odd row is not worth the others
+            log.exception("%s %s could not be indexed", kind, row_id)  # one bad row must not block the others
         search.settled(conn, kind, row_id)
         failpoint("index.words")
     return len(waiting)
@@ -56,9 +56,9 @@ def _refresh(conn: Connection, kind: str, row_id: int) -> None:
         search.remove(conn, kind, row_id)
     elif kind == "turn":
         _refresh_turn(conn, row)
-    elif made := _MAKE[kind](conn, row):
-        search.put(conn, made)
-        if made.turn_id is None:
+    elif document := _DOCUMENT_BUILDERS[kind](conn, row):
+        search.put(conn, document)
+        if document.turn_id is None:
             for near in search.saved_near(conn, row):
                 search.around_of_saved(conn, near["id"], _around_saved(conn, near))
     else:
@@ -67,9 +67,11 @@ def _refresh(conn: Connection, kind: str, row_id: int) -> None:
 
 def _refresh_turn(conn: Connection, row: Row) -> None:
     turn = turns.load(conn, row["id"], with_earlier=False)
-    if turn is not None and turn.bodies:  # else its events are past keeping: what was made of them stays
-        if made := of_turn(row, turn, around=_around(conn, row["id"]), left=search.trusts(conn, row["id"])):
-            search.put(conn, made)
+    if turn is not None and turn.bodies:  # otherwise its events were purged: the existing document stays
+        if document := of_turn(
+            row, turn, around=_around(conn, row["id"]), derived_trust=search.trusts(conn, row["id"])
+        ):
+            search.put(conn, document)
         else:
             search.remove(conn, "turn", row["id"])
     for near_id, _, _ in search.said_near(conn, row["id"]):
@@ -79,93 +81,102 @@ def _refresh_turn(conn: Connection, row: Row) -> None:
 def _around(conn: Connection, turn_id: int | None) -> str:
     if turn_id is None:
         return ""
-    return " ".join(f"{prompt[:NEAR_PROMPT]} {said[:NEAR_SAID]}" for _, prompt, said in search.said_near(conn, turn_id))
+    return " ".join(
+        f"{prompt[:NEAR_PROMPT]} {closing[:NEAR_SAID]}" for _, prompt, closing in search.said_near(conn, turn_id)
+    )
 
 
 def _around_saved(conn: Connection, row: Row) -> str:
-    """A short note is understood by its neighbours; a long one speaks for itself."""
+    """Return the neighbours of a memory saved by hand; "" for a long one, which needs no context."""
     if len(row["narrative"] or "") > SPEAKS_FOR_ITSELF:
         return ""
     near = search.saved_near(conn, row)
     return " ".join(f"{other['title']} {(other['narrative'] or '')[:NEAR_SAID]}" for other in near)
 
 
-# --- what each kind says ---------------------------------------------------------------------------------------------
+# --- one builder per kind --------------------------------------------------------------------------------------------
 
 
 def _observation(conn: Connection, row: Row) -> Document:
-    near = _around_saved(conn, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
+    around = _around_saved(conn, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
     facts = msgspec.json.decode(row["facts"], type=list[str])
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_modified"], type=list[str])]
     files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
-    met = [fact.removeprefix("Error: ") for fact in facts if fact.startswith("Error: ")]
-    met += [error for fact in facts if (error := fact.partition("` failed before: ")[2])]
-    errors = [("error", words.signature(error), 1) for error in met]
+    error_texts = [fact.removeprefix("Error: ") for fact in facts if fact.startswith("Error: ")]
+    error_texts += [error for fact in facts if (error := fact.partition("` failed before: ")[2])]
+    errors = [("error", words.signature(error), 1) for error in error_texts]
     commits = [("commit", row["commit_id"], 1)] if row["commit_id"] else []
-    said = _without_title(row["title"] or "", row["narrative"] or "")
-    body = "\n".join(part for part in (row["subtitle"], said, *facts) if part)
+    narrative = _without_title(row["title"] or "", row["narrative"] or "")
+    body = "\n".join(part for part in (row["subtitle"], narrative, *facts) if part)
     more = " ".join([*msgspec.json.decode(row["concepts"], type=list[str]), *(path for _, path, _ in files)])
     signals = (*files, *errors, *commits)
-    return _document("observation", row, row["title"] or "", body, more=more, around=near, signals=signals)
+    return _document("observation", row, row["title"] or "", body, more=more, around=around, signals=signals)
 
 
 def _without_title(title: str, text: str) -> str:
-    """What is saved by hand is often titled by its own first words: they are said once."""
+    """Remove the title from the start of the text: a memory saved by hand often begins with its title."""
     return text[len(title) :] if title and text.startswith(title) else text
 
 
 def _summary(conn: Connection, row: Row) -> Document | None:
-    told = [row[name] for name in ("completed", "learned", "investigated", "next_steps", "notes") if row[name]]
-    if not told:
-        return None  # it would only repeat the prompt
+    parts = [row[name] for name in ("completed", "learned", "investigated", "next_steps", "notes") if row[name]]
+    if not parts:
+        return None  # the document would only repeat the prompt
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_edited"], type=list[str])]
     files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
     title = (row["request"] or "")[:200]
-    return _document("summary", row, title, "\n".join(told), around=_around(conn, row["turn_id"]), signals=tuple(files))
+    return _document(
+        "summary", row, title, "\n".join(parts), around=_around(conn, row["turn_id"]), signals=tuple(files)
+    )
 
 
 def _prompt(conn: Connection, row: Row) -> Document:
     return _document("prompt", row, "", row["text"], around=_around(conn, row["turn_id"]))
 
 
-_MAKE = {"observation": _observation, "summary": _summary, "prompt": _prompt}
+_DOCUMENT_BUILDERS = {"observation": _observation, "summary": _summary, "prompt": _prompt}
 
 
-def of_turn(row: Row, turn: Turn, *, around: str, left: Sequence[str] = ()) -> Document | None:
-    """Nothing if there is no more to the turn than its prompt. `left`: the trust of what was made of it."""
-    found = gather(turn)
+def of_turn(row: Row, turn: Turn, *, around: str, derived_trust: Sequence[str] = ()) -> Document | None:
+    """Build the document of a turn; None if the turn has only a prompt. `derived_trust`: the trust of its records."""
+    evidence = gather(turn)
     tools = tool_text([body for body in turn.bodies if isinstance(body, ToolUsed)], root=turn.root)
-    said = next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
-    if not tools and not said:
+    closing = next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
+    if not tools and not closing:
         return None
-    given = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
-    signals, trust = tuple(_signals(found)), _trust([*turn.origins, *left], said)
-    return _document("turn", given, turn.prompt, said, more=tools, around=around, signals=signals, trust=trust)
+    document_row = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
+    signals, trust = tuple(_signals(evidence)), _trust([*turn.origins, *derived_trust], closing)
+    return _document(
+        "turn", document_row, turn.prompt, closing, more=tools, around=around, signals=signals, trust=trust
+    )
 
 
-def _trust(of: Sequence[str], said: str) -> str:
-    """The lowest of what was read in a turn, said in it and made of it: digesting has looked more closely."""
-    lowest = origins.lowest([*of, *([origins.SUSPECT] if suspicion.rule(said) else [])])
+def _trust(levels: Sequence[str], closing: str) -> str:
+    """Return the lowest trust of the texts read in a turn, its closing message and its records; "" if trusted.
+
+    The trust of the records counts because digesting examined the turn more closely.
+    """
+    lowest = origins.lowest([*levels, *([origins.SUSPECT] if suspicion.rule(closing) else [])])
     return "" if lowest in origins.TRUSTED else lowest
 
 
-def _signals(found: Evidence) -> Iterator[tuple[str, str, int]]:
-    edited = Counter(edit.path for edit in found.edits)
+def _signals(evidence: Evidence) -> Iterator[tuple[str, str, int]]:
+    edited = Counter(edit.path for edit in evidence.edits)
     yield from (("edited", path, times) for path, times in edited.items())
-    yield from (("read", path, 1) for path in found.files_read if path not in edited)
-    yield from (("commit", commit.id, 1) for commit in found.commits if commit.id)
-    yield from (("branch", branch, 1) for branch in sorted(_branches(found)))
-    for command in found.commands:
+    yield from (("read", path, 1) for path in evidence.files_read if path not in edited)
+    yield from (("commit", commit.id, 1) for commit in evidence.commits if commit.id)
+    yield from (("branch", branch, 1) for branch in sorted(_branches(evidence)))
+    for command in evidence.commands:
         yield "command", command.key[:FRAGMENT], 1
         if command.failed and (error := error_line(command.output)):
             yield "error", words.signature(error), 1
 
 
-def _branches(found: Evidence) -> set[str]:
-    """Those with a name that says something: everything happens on `main`."""
-    named = {commit.branch for commit in found.commits}
-    named |= {match[1] for command in found.commands for match in _SWITCH.finditer(command.text)}
-    return {branch for branch in named if len(branch) > 3 and re.search(r"[-/_\d]", branch)}
+def _branches(evidence: Evidence) -> set[str]:
+    """Return the branches with a distinctive name: `main` would match everything."""
+    branches = {commit.branch for commit in evidence.commits}
+    branches |= {match[1] for command in evidence.commands for match in _SWITCH.finditer(command.text)}
+    return {branch for branch in branches if len(branch) > 3 and re.search(r"[-/_\d]", branch)}
 
 
 def _document(
@@ -186,13 +197,13 @@ def _document(
 
 
 def _names(signals: Signals) -> Iterator[tuple[str, str, int]]:
-    """The bare names of files: people rarely write the whole path."""
-    named = {path.rpartition("/")[2] for kind, path, _ in signals if kind in ("edited", "read")}
-    yield from (("name", name, 1) for name in sorted(named) if name)
+    """Yield the file names without folders: people rarely write the full path."""
+    names = {path.rpartition("/")[2] for kind, path, _ in signals if kind in ("edited", "read")}
+    yield from (("name", name, 1) for name in sorted(names) if name)
 
 
 def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterator[Passage]:
-    """One, or the parts of a long text, each under the heading it begins with or, without one, its title."""
+    """Yield one passage, or the parts of a long text, each with the text's heading or, without one, its title."""
     parts = [body]
     if kind != "turn" and len(title) + len(body) > WHOLE:
         parts = split(body)
@@ -203,7 +214,7 @@ def _passages(kind: str, title: str, body: str, more: str, when: str) -> Iterato
 
 
 def split(text: str, size: int = PART) -> list[str]:
-    """Parts of about `size` characters, cut between lines; only a long line is cut between its sentences."""
+    """Split into parts of about `size` characters, between lines; only a long line is split between sentences."""
     parts, current = [], ""
     for piece in _pieces(text, size):
         if current and len(current) + len(piece) > size:
@@ -220,7 +231,7 @@ def _pieces(text: str, size: int) -> Iterator[str]:
 
 
 def day(milliseconds: int) -> str:
-    """As people write it: a question says "in May", not a number."""
+    """Format the date the way people write it in a query: "in May", not a number."""
     when = local(milliseconds)
     return f"{when.day} {when:%B %Y}"
 
@@ -229,26 +240,26 @@ def day(milliseconds: int) -> str:
 
 
 def tool_text(tools: Sequence[ToolUsed], *, root: str) -> str:
-    """What the tools were given, each thing once, within bounds."""
-    told: dict[str, None] = {}
+    """Return the inputs of the tools, without duplicates, limited in length."""
+    parts: dict[str, None] = {}
     for tool in tools:
-        for part in _told(tool):
-            told.setdefault(part.removeprefix(root.rstrip("/") + "/") if root else part)
-    return "\n".join(part for part in told if part.strip())[:TOOL_TEXT]
+        for part in _input_parts(tool):
+            parts.setdefault(part.removeprefix(root.rstrip("/") + "/") if root else part)
+    return "\n".join(part for part in parts if part.strip())[:TOOL_TEXT]
 
 
-def _told(tool: ToolUsed) -> Iterator[str]:
-    given = {name: value for name, value in tool.input.items() if isinstance(value, str)}
-    yield given.get("file_path") or given.get("notebook_path") or given.get("path") or ""
+def _input_parts(tool: ToolUsed) -> Iterator[str]:
+    fields = {name: value for name, value in tool.input.items() if isinstance(value, str)}
+    yield fields.get("file_path") or fields.get("notebook_path") or fields.get("path") or ""
     match tool.name:
         case "Bash":
-            yield given.get("command", "")[:FRAGMENT]
-            yield given.get("description", "")[:100]
+            yield fields.get("command", "")[:FRAGMENT]
+            yield fields.get("description", "")[:100]
         case "Grep" | "Glob":
-            yield given.get("pattern", "")[:FRAGMENT]
+            yield fields.get("pattern", "")[:FRAGMENT]
         case "Edit" | "MultiEdit" | "Write" | "NotebookEdit":
-            yield (given.get("new_string") or given.get("content") or given.get("new_source") or "")[:FRAGMENT]
-            yield given.get("old_string", "")[: FRAGMENT // 2]
+            yield (fields.get("new_string") or fields.get("content") or fields.get("new_source") or "")[:FRAGMENT]
+            yield fields.get("old_string", "")[: FRAGMENT // 2]
         case patches.TOOL:
             for patch in patches.changes(tool.input):
                 yield from patch.paths
@@ -256,4 +267,4 @@ def _told(tool: ToolUsed) -> Iterator[str]:
         case "Read":
             return
         case _:
-            yield " ".join(value for name, value in given.items() if name not in ("file_path", "path"))[:FRAGMENT]
+            yield " ".join(value for name, value in fields.items() if name not in ("file_path", "path"))[:FRAGMENT]

@@ -1,8 +1,8 @@
-"""Passages → vectors, and the matrix in memory that questions are compared with.
+"""Keeps the search index up to date: words, embeddings, and the in-memory matrix that queries are compared with.
 
-Words are indexed at once, vectors when there is time: a few texts, a commit, and on. Whatever has no vector of the
-current model is still owed one, so there is nothing to remember across a crash. Nobody waits for the matrix: until
-it is filled, search answers from words.
+Words are indexed immediately, embeddings when there is time: a few texts, a commit, and so on. Every passage without a
+vector of the current model is pending, so no state has to survive a crash. Search does not wait for the matrix: until
+it is loaded, search uses words only.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WORDS_BATCH, WORDS_STEP = 200, 40  # at once: when someone asks and has to wait for it; when nobody does
+WORDS_BATCH, WORDS_STEP = 200, 40  # rows per transaction: when a search waits for them, and in the background
 VECTORS_BATCH = 8
 PAGE = 2_000
 TURN_PROMPT, TURN_SAID = 800, 1_200
-# A short text borrows from what was said around it: by how much, and what is short.
+# A short text borrows from its neighbours: the share, and the length in characters below which it applies in full.
 NEAR_SHARE, SHORT = 0.3, 100
 SAVED_NEAR_MS = 600_000
 _BLOCK = 4_096
@@ -46,16 +46,16 @@ _BLOCK = 4_096
 
 
 def text(row: Row) -> str:
-    """What is embedded of a passage. Not its date, that is for words: here it makes days alike instead of work
-    (measured: commit → session MRR .845 without it, .827 with it)."""
+    """Return the text to embed for a passage. The date is left out: with it, the embeddings group days instead of work
+    (measured: commit → session MRR .845 without the date, .827 with it)."""
     title, body = row["title"], row["body"]
-    if row["kind"] == "turn":  # never split: what it was about stands at its beginning
+    if row["kind"] == "turn":  # never split: its beginning says what it is about
         title, body = title[:TURN_PROMPT], body[:TURN_SAID]
     return f"{title}\n{body}".strip()
 
 
 def pack(vector: NDArray[np.float32]) -> bytes:
-    """Signed bytes and their factor: a quarter of the room, and the same ranking (98.8 % of the ten best)."""
+    """Quantise a vector to signed bytes and a factor: a quarter of the size and 98.8 % of the same top ten."""
     import numpy as np
 
     factor = max(float(np.abs(vector).max()), 1e-9) / 127
@@ -67,16 +67,16 @@ def pack(vector: NDArray[np.float32]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """How close each turn is to a question: 0 for the farthest in scope, 1 for the closest."""
+    """How close each turn is to a query: 0 for the farthest in scope, 1 for the closest."""
 
-    scores: dict[int, float]  # by group, of those asked for and the closest ones
-    raw: dict[int, float]  # cosine, not smoothed
+    scores: dict[int, float]  # by group: the closest groups and those in `also_groups`
+    raw: dict[int, float]  # cosine by group, not smoothed
     threads: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Rows in the order of threads and turns, so that what belongs together stands together."""
+    """Rows ordered by thread and turn, so that related rows are adjacent."""
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -88,10 +88,10 @@ class _Layout:
 
 
 class Matrix:
-    """Every vector of one model. Grows and shrinks in place; a question sees it as it is at one moment."""
+    """All vectors of one model. Grows and shrinks in place; a query sees a consistent state."""
 
     def __init__(self, dimensions: int) -> None:
-        # Read once, when numpy is first imported: its own threads wait by spinning, which costs everyone else dearly.
+        # Must be set before numpy is first imported: its threads wait by spinning, which slows all other processes.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         import numpy as np
 
@@ -108,24 +108,24 @@ class Matrix:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, found: Iterable[tuple[Any, ...]]) -> None:
-        """Rows as `search.load_vectors` gives them."""
-        np, listed = self._np, [row for row in found if len(row[7]) == self._dimensions + 4]
-        if not listed:
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows in the format of `search.load_vectors`. Vectors of another length are ignored."""
+        np, valid_rows = self._np, [row for row in rows if len(row[7]) == self._dimensions + 4]
+        if not valid_rows:
             return
         with self._lock:
-            self._grow(self._size + len(listed))
-            for i, (document, _, project, group, thread, at, length, blob) in enumerate(listed, start=self._size):
+            self._grow(self._size + len(valid_rows))
+            for i, (document, _, project, group, thread, at, length, blob) in enumerate(valid_rows, start=self._size):
                 self._factors[i] = struct.unpack_from("<f", blob)[0]
                 self._vectors[i] = np.frombuffer(blob, np.int8, offset=4)
                 self._meta[i] = (document, project, group, thread, at, length)
-            begin, self._size = self._size, self._size + len(listed)
+            begin, self._size = self._size, self._size + len(valid_rows)
             for source, target in self._moved.items():
                 self._move(begin, source, target)
             self._layout = None
 
     def move(self, source: int, target: int) -> None:
-        """One project has become part of another: also for what is read already, and comes only now."""
+        """Move a project's rows to another project, also those that were read before the move but are added later."""
         with self._lock:
             self._moved[source] = target
             self._move(0, source, target)
@@ -139,36 +139,36 @@ class Matrix:
     def remove(self, document_ids: Sequence[int]) -> None:
         np = self._np
         with self._lock:
-            kept = np.flatnonzero(~np.isin(self._meta[: self._size, 0], document_ids))
-            if len(kept) == self._size:
+            remaining = np.flatnonzero(~np.isin(self._meta[: self._size, 0], document_ids))
+            if len(remaining) == self._size:
                 return
             for name in ("_vectors", "_factors", "_meta"):
                 array = getattr(self, name)
-                array[: len(kept)] = array[kept]
-            self._size = len(kept)
+                array[: len(remaining)] = array[remaining]
+            self._size = len(remaining)
             self._layout = None
 
-    def _grow(self, wanted: int) -> None:
+    def _grow(self, size: int) -> None:
         np = self._np
-        if wanted <= len(self._factors):
+        if size <= len(self._factors):
             return
-        room = max(wanted, len(self._factors) * 5 // 4, 1_024)
+        capacity = max(size, len(self._factors) * 5 // 4, 1_024)
         for name in ("_vectors", "_factors", "_meta"):
             old = getattr(self, name)
-            new = np.zeros((room, *old.shape[1:]), old.dtype)
+            new = np.zeros((capacity, *old.shape[1:]), old.dtype)
             new[: self._size] = old[: self._size]
             setattr(self, name, new)
 
-    def near(
+    def nearest(
         self,
         question: NDArray[np.float32],
         *,
         project_ids: Sequence[int] | None = None,
         document_ids: Sequence[int] | None = None,
-        also: Sequence[int] = (),
-        most: int = 300,
+        also_groups: Sequence[int] = (),
+        limit: int = 300,
     ) -> Near:
-        """The closest turns in scope, and how close the ones in `also` are."""
+        """Return the closest turns in scope, and the closeness of those in `also_groups`."""
         np = self._np
         with self._lock:
             if not self._size:
@@ -187,20 +187,22 @@ class Matrix:
             smooth = _with_neighbours(np, raw, scope, layout)
             low, high = float(smooth[scope].min()), float(smooth[scope].max())
             normal = (smooth - low) / max(high - low, 1e-9)
-            wanted = np.flatnonzero(scope & np.isin(layout.groups, also)) if also else np.zeros(0, np.int64)
+            requested = (
+                np.flatnonzero(scope & np.isin(layout.groups, also_groups)) if also_groups else np.zeros(0, np.int64)
+            )
             closest = np.flatnonzero(scope)
-            if len(closest) > most:
-                closest = closest[np.argpartition(-normal[closest], most)[:most]]
-            picked = np.union1d(closest, wanted)
-            groups = layout.groups[picked].tolist()
+            if len(closest) > limit:
+                closest = closest[np.argpartition(-normal[closest], limit)[:limit]]
+            selected = np.union1d(closest, requested)
+            groups = layout.groups[selected].tolist()
             return Near(
-                dict(zip(groups, normal[picked].tolist(), strict=True)),
-                dict(zip(groups, raw[picked].tolist(), strict=True)),
-                dict(zip(groups, layout.threads[picked].tolist(), strict=True)),
+                dict(zip(groups, normal[selected].tolist(), strict=True)),
+                dict(zip(groups, raw[selected].tolist(), strict=True)),
+                dict(zip(groups, layout.threads[selected].tolist(), strict=True)),
             )
 
     def _cosines(self, question: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Block by block: the numbers never exist all at once, which is what keeps this small."""
+        """Compute all cosines block by block: the vectors are never all converted to floats at once, to save memory."""
         np = self._np
         out = np.empty(self._size, np.float32)
         for begin in range(0, self._size, _BLOCK):
@@ -211,7 +213,7 @@ class Matrix:
 
     def _arrange(self) -> _Layout:
         np, meta = self._np, self._meta[: self._size]
-        # Turns are numbered as they come; what is saved by hand has the negated number of its document.
+        # A group is a turn id; a memory saved by hand has the negated id of its document.
         order = np.lexsort((np.abs(meta[:, 2]), meta[:, 3]))
         groups = meta[order, 2]
         starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
@@ -222,7 +224,7 @@ class Matrix:
 
 
 def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
-    """A turn is also about what the two before and the two after are about, the more the shorter it is."""
+    """Mix each turn's score with those of the two turns before and after it; the shorter the turn, the more."""
     total, count, size = np.zeros_like(raw), np.zeros_like(raw), len(raw)
     for step in (1, 2):
         if size <= step:
@@ -237,67 +239,67 @@ def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
     return (raw + layout.share * mean) / (1 + layout.share)
 
 
-# --- the work --------------------------------------------------------------------------------------------------------
+# --- the indexer -----------------------------------------------------------------------------------------------------
 
 
 class Indexer:
-    """Keeps words and vectors in step with what is stored. `matrix` is None where there is no model."""
+    """Keeps words and vectors in step with the stored rows. `matrix` is None if there is no embedding model."""
 
     def __init__(self, db: Database, embedder: Embedder | None) -> None:
         self.db = db
         self.embedder = embedder
         self.matrix = Matrix(embedder.dimensions) if embedder else None
         self._loaded = False
-        # Looking for documents without a vector is dear when there are many: only after something has changed.
-        self._changes, self._looked = 1, 0
+        # Searching for documents without a vector is slow if there are many, so it is done only after a change.
+        self._changes, self._checked_changes = 1, 0
 
     @property
     def ready(self) -> bool:
-        """May vectors be asked? While they are only being loaded, some would be missing at random."""
+        """Whether vectors can be searched. During loading, an arbitrary part of them would be missing."""
         return self._loaded and self.matrix is not None and len(self.matrix) > 0
 
     async def counts(self) -> Row:
-        """How far it is: `owed` vectors are still to be made."""
+        """Return the state of the index; `owed` tells whether vectors are still to be computed."""
         name = self.embedder.name if self.embedder else ""
-        found = await self.db.read(search.counts, name)
+        totals = await self.db.read(search.counts, name)
         return {
-            **found,
+            **totals,
             "model": name or None,
             "ready": self.ready,
-            "owed": bool(name) and self._looked != self._changes,
+            "owed": bool(name) and self._checked_changes != self._changes,
         }
 
     async def step(self) -> bool:
-        """A little work. False if there is none."""
+        """Do one unit of work. Returns False if there was none."""
         if await self.catch_up(WORDS_STEP):
             return True
         return await self._step_vectors() if self.embedder else False
 
-    async def catch_up(self, most: int = WORDS_BATCH) -> bool:
-        """The words of what was stored a moment ago, so that it can be found now."""
+    async def catch_up(self, limit: int = WORDS_BATCH) -> bool:
+        """Index the words of recently stored rows, so that they can be found. Returns False if there were none."""
         if not await self.db.read(search.is_stale):
             return False
-        await self.db.write(documents.refresh, limit=most)
+        await self.db.write(documents.refresh, limit=limit)
         self._changes += 1
         return True
 
-    async def question(self, text: str) -> Floats | None:
-        """The question's vector; None while there is nothing to compare it with, or no way to."""
+    async def embed_query(self, text: str) -> Floats | None:
+        """Return the vector of a query; None if the matrix is not ready or the model fails."""
         if not self.ready or self.embedder is None:
             return None
         try:
             return await asyncio.to_thread(self.embedder.embed_query, text)
         except CannotDo as problem:
-            log.error("searching by words alone: %s", problem)
+            log.error("search uses words only: %s", problem)
             return None
 
     async def moved(self, source: int, target: int) -> None:
-        """One project has become part of another."""
+        """Update the matrix after a project was merged into another."""
         if self.matrix is not None:
             await asyncio.to_thread(self.matrix.move, source, target)
 
     async def load(self) -> None:
-        """Fill the matrix from what is stored."""
+        """Load the matrix from the database."""
         if self.embedder is None or self.matrix is None or self._loaded:
             return
         await self.db.write(search.take_gone)
@@ -310,42 +312,42 @@ class Indexer:
     async def _step_vectors(self) -> bool:
         assert self.embedder is not None and self.matrix is not None
         await self.load()
-        if gone := await self.db.write(search.take_gone):
-            await asyncio.to_thread(self.matrix.remove, gone)
+        if removed_ids := await self.db.write(search.take_gone):
+            await asyncio.to_thread(self.matrix.remove, removed_ids)
         changes = self._changes
-        if self._looked == changes:
+        if self._checked_changes == changes:
             return False
-        owed = await self.db.read(search.without_vector, self.embedder.name, limit=VECTORS_BATCH)
-        if not owed:
-            self._looked = changes
+        pending_rows = await self.db.read(search.without_vector, self.embedder.name, limit=VECTORS_BATCH)
+        if not pending_rows:
+            self._checked_changes = changes
             return False
         try:
-            made = await asyncio.to_thread(_embed, self.embedder, owed)
+            blobs = await asyncio.to_thread(_embed, self.embedder, pending_rows)
         except CannotDo as problem:
-            log.error("searching by words alone: %s", problem)
+            log.error("search uses words only: %s", problem)
             self.embedder = self.matrix = None
             return False
-        kept = await self.db.write(_keep, self.embedder.name, owed, made)
-        await asyncio.to_thread(self.matrix.add, kept)
+        stored_rows = await self.db.write(_keep, self.embedder.name, pending_rows, blobs)
+        await asyncio.to_thread(self.matrix.add, stored_rows)
         return True
 
 
-def _embed(embedder: Embedder, owed: Sequence[Row]) -> list[bytes]:
-    return [pack(vector) for vector in embedder.embed([text(row) for row in owed])]
+def _embed(embedder: Embedder, rows: Sequence[Row]) -> list[bytes]:
+    return [pack(vector) for vector in embedder.embed([text(row) for row in rows])]
 
 
-def _keep(conn: Connection, model: str, owed: Sequence[Row], made: Sequence[bytes]) -> list[tuple[Any, ...]]:
-    """Write them, unless the text has changed or gone while we were at it; what was written, as the matrix wants it."""
-    kept: list[tuple[Any, ...]] = []
-    for row, blob in zip(owed, made, strict=True):
+def _keep(conn: Connection, model: str, rows: Sequence[Row], blobs: Sequence[bytes]) -> list[tuple[Any, ...]]:
+    """Store vectors, except of texts that were changed or deleted since. Returns the stored rows for `Matrix.add`."""
+    stored_rows: list[tuple[Any, ...]] = []
+    for row, blob in zip(rows, blobs, strict=True):
         if search.text_of(conn, row["id"], row["part"]) != (row["title"], row["body"]):
             continue
         failpoint("index.vectors")
         search.put_vector(conn, row["id"], row["part"], model=model, hash_=_hash(row), vector=blob)
         group, thread = row["turn_id"] or -row["id"], row["session_id"] or -row["project_id"]
         length = len(row["title"]) + len(row["body"])
-        kept.append((row["id"], row["part"], row["project_id"], group, thread, row["created_at"], length, blob))
-    return kept
+        stored_rows.append((row["id"], row["part"], row["project_id"], group, thread, row["created_at"], length, blob))
+    return stored_rows
 
 
 def _hash(row: Row) -> str:

@@ -1,9 +1,11 @@
-"""Turn → one bounded request → the draft in better words. Nothing here can cost a memory: whatever the model answers,
-or whether it answers at all, the draft stands. Only the draft of a mere answer, in words alone, goes where a model has
-read it and finds nothing worth keeping.
+"""Refines the draft of a turn with one bounded request to a model.
 
-One request a step. How each verdict is met stands in `ACTIONS`; a turn is attempted at most three times ever, counted
-by the ledger, which is written before a request is sent.
+Refining cannot lose memory: whatever the model answers, or if it does not answer, the draft remains. There is one
+exception: the draft of a turn that only answered a question is removed if the model read it and found nothing worth
+remembering.
+
+Each step sends one request. `ACTIONS` defines the reaction to each verdict. A turn is attempted at most three times in
+total, as counted by the ledger, which is written before a request is sent.
 """
 
 from __future__ import annotations
@@ -38,52 +40,52 @@ from claude_mem.store.sessions import MemorySession
 log = logging.getLogger(__name__)
 
 NO_TRIES = ledger.Tries()
-MAX_AGE_MS = 3 * 86_400_000  # then the draft is what there is, unless a person has asked for more
+MAX_AGE_MS = 3 * 86_400_000  # older drafts are not refined, unless the user asked for it
 ASKED = "asked"
-PATIENCE = 5  # failures in a row for which a provider may say how long to wait
+TRUSTED_WAITS = 5  # consecutive failures for which the provider's own waiting time is used
 SECOND, HOUR = 1000, 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a failure means: is the turn tried again, and how long is the provider left alone?"""
+    """The reaction to a failure: whether the turn is retried, and how the circuit breaker counts it."""
 
-    again: bool
-    opens_after: int = 0  # failures in a row that open the breaker; 0: it says nothing about the provider
-    pause_ms: int = 0  # doubled with each failure more, up to `longest_ms`
+    retry: bool
+    opens_after: int = 0  # consecutive failures that open the breaker; 0: the failure is not the provider's
+    pause_ms: int = 0  # doubles with each further failure, up to `longest_ms`
     longest_ms: int = 6 * HOUR
 
 
 ACTIONS = {
-    Verdict.UNPARSEABLE: Action(again=True, opens_after=9, pause_ms=HOUR),  # three turns with three attempts each
-    Verdict.TRUNCATED: Action(again=True),
-    Verdict.TOO_LONG: Action(again=True),
-    Verdict.REFUSED: Action(again=False),
-    Verdict.RATE_LIMITED: Action(again=True, opens_after=1, pause_ms=60 * SECOND, longest_ms=HOUR),
-    Verdict.TRANSIENT: Action(again=True, opens_after=3, pause_ms=60 * SECOND, longest_ms=HOUR),
-    Verdict.PERMANENT: Action(again=False, opens_after=3, pause_ms=HOUR),
-    Verdict.AUTH: Action(again=True, opens_after=1, pause_ms=HOUR),
-    Verdict.QUOTA: Action(again=True, opens_after=1, pause_ms=HOUR),
+    Verdict.UNPARSEABLE: Action(retry=True, opens_after=9, pause_ms=HOUR),  # three turns with three attempts each
+    Verdict.TRUNCATED: Action(retry=True),
+    Verdict.TOO_LONG: Action(retry=True),
+    Verdict.REFUSED: Action(retry=False),
+    Verdict.RATE_LIMITED: Action(retry=True, opens_after=1, pause_ms=60 * SECOND, longest_ms=HOUR),
+    Verdict.TRANSIENT: Action(retry=True, opens_after=3, pause_ms=60 * SECOND, longest_ms=HOUR),
+    Verdict.PERMANENT: Action(retry=False, opens_after=3, pause_ms=HOUR),
+    Verdict.AUTH: Action(retry=True, opens_after=1, pause_ms=HOUR),
+    Verdict.QUOTA: Action(retry=True, opens_after=1, pause_ms=HOUR),
 }
-_WHAT_NOW = {
+_ADVICE = {
     Verdict.AUTH: "Check the key or log in again (`claude-mem doctor` shows the provider).",
-    Verdict.QUOTA: "It is tried again by itself; or choose another `provider`.",
+    Verdict.QUOTA: "It is retried automatically; or choose another `provider`.",
     Verdict.PERMANENT: "Check `provider` and `model` (`claude-mem config`).",
-    Verdict.UNPARSEABLE: "Check `provider` and `model` (`claude-mem config`); it is tried again by itself.",
-    Verdict.TRANSIENT: "It is tried again by itself.",
-    Verdict.RATE_LIMITED: "It is tried again by itself, less and less often.",
+    Verdict.UNPARSEABLE: "Check `provider` and `model` (`claude-mem config`); it is retried automatically.",
+    Verdict.TRANSIENT: "It is retried automatically.",
+    Verdict.RATE_LIMITED: "It is retried automatically, at growing intervals.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request and what came of it."""
+    """One request to a model and its result."""
 
     request: Request
     model: Model
     verdict: Verdict
     reply: Reply
-    read: Read | None
+    parsed: Read | None
     memory_session_id: str
     usage: Usage
     cost: int
@@ -91,14 +93,14 @@ class Asked:
 
 
 async def _unrecorded(_: bytes, **__: object) -> None:
-    """Where there is no one to keep a record: in tests."""
+    """The default recorder, used in tests: records nothing."""
 
 
 class Refiner:
-    """Everything refining needs. `runtime` names this life of the worker."""
+    """Sends requests to models and stores the refined records. `runtime` identifies this run of the worker."""
 
     async def load(self, turn_id: int) -> Turn | None:
-        """Return a turn as the settings want it to be judged; None if it has vanished."""
+        """Return a turn with the setting `foreign_text` applied; None if the turn no longer exists."""
         turn = await self.db.read(turns.load, turn_id)
         return replace(turn, foreign_text=self.config.foreign_text) if turn else None
 
@@ -108,8 +110,8 @@ class Refiner:
         self.config = config
         self.runtime = runtime
         self.leaving: Callable[..., Awaitable[None]] = _unrecorded
-        self.forced: set[int] = set()  # sessions whose next request must not resume
-        self.wanted = request.Wanted(
+        self.must_not_resume: set[int] = set()  # sessions whose next request must not resume
+        self.options = request.Wanted(
             mode=mode,
             verbosity=config.verbosity,
             language=config.language,
@@ -120,30 +122,41 @@ class Refiner:
         return self.config.daily_tokens > 0 and self.chain.possible()
 
     async def refine(self, job: Job) -> Commit:
-        """The stage."""
+        """Run one refine job: the stage of the job queue."""
         turn_id, seq, *asked_for = job.subject.split(".")
         turn = await self.load(int(turn_id))
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
-            return nothing  # gone, or grown: then another job asks for it
+            return nothing  # deleted, or it has grown: then another job refines it
         tries = await self.db.read(ledger.tries, turn.id)
         if not tries.left or (ids.now() - turn.ended_at > MAX_AGE_MS and ASKED not in asked_for):
             return nothing
         models = await self.chain.models()
         model, until = await self._choose(models, tries)
         if model is None:
-            return partial(_later, job, until) if until else nothing
-        asked = await self.ask(turn, model, tries, purpose="refine")
-        if isinstance(asked, Refused):
-            return partial(_over_budget, job, asked)
+            return partial(_postpone, job, until) if until else nothing
+        exchange = await self.ask(turn, model, tries, purpose="refine")
+        if isinstance(exchange, Refused):
+            return partial(_over_budget, job, exchange)
         settled = await self.db.read(observations.settled, turn.id)
-        outside = asked.resumed and await self.db.read(events.read_outside, since=0, session_id=turn.session_id)
-        made = await asyncio.to_thread(merged, turn, asked, settled, outside=outside)
+        read_external = exchange.resumed and await self.db.read(
+            events.read_outside, since=0, session_id=turn.session_id
+        )
+        digest = await asyncio.to_thread(merged, turn, exchange, settled, read_external=read_external)
         return partial(
-            self._settle, job=job, turn=turn, asked=asked, made=made, settled=settled, others=len(models) > 1
+            self._settle,
+            job=job,
+            turn=turn,
+            exchange=exchange,
+            digest=digest,
+            settled=settled,
+            has_others=len(models) > 1,
         )
 
     async def _choose(self, models: Sequence[Model], tries: ledger.Tries) -> tuple[Model | None, int]:
-        """The first provider that is not left alone, one that has just failed at this turn last; or until when."""
+        """Return the first model whose circuit breaker is closed, or (None, time when the first breaker closes).
+
+        Without any model, that time is 0. The provider that failed at this turn last is tried last.
+        """
         now, until = ids.now(), 0
         for model in sorted(models, key=lambda model: model.provider == tries.last_provider):
             breaker = await self.db.read(breakers.get, model.provider)
@@ -153,7 +166,7 @@ class Refiner:
         return None, until
 
     async def standing(self, now: int) -> Row:
-        """Where refining stands: who is asked, what is spent of what may be, who is left alone and why."""
+        """Return the state of refining: providers, spending against the caps, and open circuit breakers."""
         today = await self.db.read(ledger.spent, since=budget.ms(budget.day_start(now)))
         month = await self.db.read(ledger.spent, since=budget.ms(budget.month_start(now)))
         return {
@@ -168,15 +181,17 @@ class Refiner:
             "problem": await self.chain.problem(),
         }
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- sending requests --------------------------------------------------------------------------------------------
 
     async def prepare(self, turn: Turn, tries: ledger.Tries = NO_TRIES, *, project: str = "") -> Request:
-        known = await self.db.read(observations.titles_before, turn, limit=3 * request.MOST_KNOWN)
+        known_titles = await self.db.read(observations.titles_before, turn, limit=3 * request.MOST_KNOWN)
         row = await self.db.read(projects.get, turn.project_id)
         name = project or (row["name"] if row else "unknown")
         strict = tries.verdicts[-1:] == (Verdict.UNPARSEABLE,)
-        wanted = _shrunk(self.wanted, tries.verdicts)
-        return await asyncio.to_thread(request.build, turn, wanted, project=name, known=known, strict=strict)
+        options = _shrunk(self.options, tries.verdicts)
+        return await asyncio.to_thread(
+            request.build, turn, options, project=name, known_titles=known_titles, strict=strict
+        )
 
     async def ask(
         self,
@@ -187,43 +202,45 @@ class Refiner:
         purpose: str,
         prepared: Request | None = None,
     ) -> Asked | Refused:
-        """Book it, send it, book what it really cost."""
-        sent = prepared or await self.prepare(turn, tries)
-        memory, history = await self._resumable(turn, model, request.size(sent))
-        entry = self._entry(turn, model, sent, purpose, history)
-        booked = await self.db.write(budget.reserve, entry, self.config, now=ids.now())
-        if isinstance(booked, Refused):
-            return booked
+        """Reserve the maximum cost in the ledger, send the request, then book the actual cost."""
+        prompt_request = prepared or await self.prepare(turn, tries)
+        memory, history = await self._resumable(turn, model, request.size(prompt_request))
+        entry = self._entry(turn, model, prompt_request, purpose, history)
+        entry_id = await self.db.write(budget.reserve, entry, self.config, now=ids.now())
+        if isinstance(entry_id, Refused):
+            return entry_id
         failpoint("refine.booked")
-        captured: list[str] = []
+        session_ids: list[str] = []
 
         async def note(memory_session_id: str) -> None:
-            captured.append(memory_session_id)
-            await self.db.write(self._capture, turn, model, memory_session_id, booked)
+            session_ids.append(memory_session_id)
+            await self.db.write(self._capture, turn, model, memory_session_id, entry_id)
 
-        answer = await self._send(turn, model, sent, resume=memory, captured=note)
+        answer = await self._send(turn, model, prompt_request, resume=memory, on_session=note)
         failpoint("refine.answered")
-        told = self._read(answer, sent)
-        usage = answer.usage or _unknown(answer.verdict, entry)
-        asked = Asked(
-            request=sent,
+        parsed = self._read(answer, prompt_request)
+        usage = answer.usage or _assumed_usage(answer.verdict, entry)
+        exchange = Asked(
+            request=prompt_request,
             model=model,
-            verdict=told.verdict if told else answer.verdict,
+            verdict=parsed.verdict if parsed else answer.verdict,
             reply=answer,
-            read=told,
-            memory_session_id=captured[-1] if captured else "",
+            parsed=parsed,
+            memory_session_id=session_ids[-1] if session_ids else "",
             usage=usage,
             cost=self.chain.price(model).cost(usage),
             resumed=bool(memory),
         )
-        await self.db.write(_book, booked, asked, now=ids.now())
+        await self.db.write(_book, entry_id, exchange, now=ids.now())
         failpoint("refine.closed")
-        self._note_session(turn, asked)
+        self._note_session(turn, exchange)
         await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.runtime))
-        return asked
+        return exchange
 
-    async def _send(self, turn: Turn, model: Model, sent: Request, *, resume: str, captured: Captured) -> Reply:
-        """On record before it leaves; what can't be put on record does not leave."""
+    async def _send(
+        self, turn: Turn, model: Model, prompt_request: Request, *, resume: str, on_session: Captured
+    ) -> Reply:
+        """Send a request. It is recorded before it is sent, and not sent if it cannot be recorded."""
 
         async def leaving(body: bytes) -> None:
             await self.leaving(
@@ -232,19 +249,22 @@ class Refiner:
                 model=model.model,
                 session=turn.session_id or None,
                 turn=turn.id or None,
-                redacted=sent.prompt.lower().count("[redacted"),
+                redacted=prompt_request.prompt.lower().count("[redacted"),
             )
 
         before = base.leaving.set(leaving)
         try:
-            return await model.ask(sent, resume=resume, captured=captured)
+            return await model.ask(prompt_request, resume=resume, on_session=on_session)
         except CannotDo as problem:
             return Reply(verdict=Verdict.TRANSIENT, message=f"not sent: {problem}", usage=Usage())
         finally:
             base.leaving.reset(before)
 
-    def _entry(self, turn: Turn, model: Model, sent: Request, purpose: str, history: int) -> ledger.Entry:
-        most = Usage(input_tokens=request.size(sent) - sent.max_tokens + history, output_tokens=sent.max_tokens)
+    def _entry(self, turn: Turn, model: Model, prompt_request: Request, purpose: str, history: int) -> ledger.Entry:
+        max_usage = Usage(
+            input_tokens=request.size(prompt_request) - prompt_request.max_tokens + history,
+            output_tokens=prompt_request.max_tokens,
+        )
         return ledger.Entry(
             purpose=purpose,
             session_id=turn.session_id or None,
@@ -252,31 +272,31 @@ class Refiner:
             project_id=turn.project_id or None,
             provider=model.provider,
             model=model.model,
-            input_tokens=most.input_tokens,
-            output_tokens=most.output_tokens,
-            cost=self.chain.price(model).cost(most),
+            input_tokens=max_usage.input_tokens,
+            output_tokens=max_usage.output_tokens,
+            cost=self.chain.price(model).cost(max_usage),
         )
 
-    def _read(self, answer: Reply, sent: Request) -> Read | None:
-        mode = self.wanted.mode
+    def _read(self, answer: Reply, prompt_request: Request) -> Read | None:
+        mode = self.options.mode
         if answer.verdict is not Verdict.OK:
             return None
-        return read(answer.text, sent, types=tuple(mode.types), concepts=tuple(mode.concepts))
+        return read(answer.text, prompt_request, types=tuple(mode.types), concepts=tuple(mode.concepts))
 
-    # --- sessions of the model's own ---------------------------------------------------------------------------------
+    # --- the model's own sessions ------------------------------------------------------------------------------------
 
     async def _resumable(self, turn: Turn, model: Model, size: int) -> tuple[str, int]:
-        """The session to go on with and the tokens it will read again; or neither."""
+        """Return the model's session to resume and the tokens of its history, or ("", 0)."""
         if not self.config.claude_resume or model.provider != "claude" or not turn.session_id:
             return "", 0
         memory = await self.db.read(sessions.memory, turn.session_id)
         if memory is not None and memory.provider != model.provider:
             memory = None
-        chosen = resume_id(
-            memory, runtime=self.runtime, prompt_number=turn.number, forced=turn.session_id in self.forced
+        session_id = resume_id(
+            memory, runtime=self.runtime, prompt_number=turn.number, forced=turn.session_id in self.must_not_resume
         )
-        history = await self.db.read(ledger.history, chosen) if chosen else 0
-        return (chosen, history) if history + size <= self.config.request_tokens else ("", 0)
+        history = await self.db.read(ledger.history, session_id) if session_id else 0
+        return (session_id, history) if history + size <= self.config.request_tokens else ("", 0)
 
     def _capture(self, conn: Connection, turn: Turn, model: Model, memory_session_id: str, entry_id: int) -> None:
         ledger.name_session(conn, entry_id, memory_session_id)
@@ -286,14 +306,14 @@ class Refiner:
                 conn, turn.session_id, memory_session_id, provider=model.provider, runtime=self.runtime, now=now
             )
 
-    def _note_session(self, turn: Turn, asked: Asked) -> None:
-        """After a failure that a long conversation may have caused, the next request begins a new one."""
-        if asked.verdict in (Verdict.TOO_LONG, Verdict.TRUNCATED, Verdict.PERMANENT):
-            self.forced.add(turn.session_id)
-        elif asked.memory_session_id:
-            self.forced.discard(turn.session_id)
+    def _note_session(self, turn: Turn, exchange: Asked) -> None:
+        """After a failure that a long conversation may have caused, make the next request begin a new one."""
+        if exchange.verdict in (Verdict.TOO_LONG, Verdict.TRUNCATED, Verdict.PERMANENT):
+            self.must_not_resume.add(turn.session_id)
+        elif exchange.memory_session_id:
+            self.must_not_resume.discard(turn.session_id)
 
-    # --- what comes of it --------------------------------------------------------------------------------------------
+    # --- storing the result ------------------------------------------------------------------------------------------
 
     def _settle(
         self,
@@ -301,136 +321,140 @@ class Refiner:
         *,
         job: Job,
         turn: Turn,
-        asked: Asked,
-        made: Digest | None,
+        exchange: Asked,
+        digest: Digest | None,
         settled: frozenset[str],
-        others: bool,
+        has_others: bool,
     ) -> Sequence[News]:
-        now, provider = ids.now(), asked.model.provider
-        if made is not None:
+        now, provider = ids.now(), exchange.model.provider
+        if digest is not None:
             breakers.reset(conn, provider)
             notices.clear(conn, f"refine:{provider}:")
-            return self._keep(conn, turn, asked, made, settled, now=now)
-        action = ACTIONS[asked.verdict]
-        log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, asked.verdict, _why(asked))
+            return self._keep(conn, turn, exchange, digest, settled, now=now)
+        action = ACTIONS[exchange.verdict]
+        log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, exchange.verdict, _failure_text(exchange))
         if action.opens_after:
-            self._break(conn, asked, action, now=now)
+            self._break(conn, exchange, action, now=now)
         tries = ledger.tries(conn, turn.id)
-        if tries.left and (action.again or _is_another_way(asked, others=others)):
+        if tries.left and (action.retry or _may_succeed_elsewhere(exchange, has_others=has_others)):
             due = now + back_off_ms(len(tries.verdicts))
             jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=due)
         return ()
 
     def _keep(
-        self, conn: Connection, turn: Turn, asked: Asked, made: Digest, settled: frozenset[str], *, now: int
+        self, conn: Connection, turn: Turn, exchange: Asked, digest: Digest, settled: frozenset[str], *, now: int
     ) -> Sequence[News]:
-        """Unless something has changed meanwhile: more came in, or a person has corrected or forgotten a part."""
-        stale = not turns.is_current(conn, turn) or observations.settled(conn, turn.id) != settled
-        if stale:
+        """Store the digest, unless the turn changed during the request: new events, a correction or a deletion."""
+        is_outdated = not turns.is_current(conn, turn) or observations.settled(conn, turn.id) != settled
+        if is_outdated:
             return ()
-        if asked.verdict is Verdict.EMPTY:
-            self._drop_answer(conn, turn, made, now=now)
+        if exchange.verdict is Verdict.EMPTY:
+            self._drop_answer(conn, turn, digest, now=now)
             return ()
-        named = replace(made.author, memory_session_id=self._author(conn, turn, asked))
-        return keep(conn, turn, replace(made, author=named), now=now)
+        author = replace(digest.author, memory_session_id=self._author(conn, turn, exchange))
+        return keep(conn, turn, replace(digest, author=author), now=now)
 
-    def _drop_answer(self, conn: Connection, turn: Turn, made: Digest, *, now: int) -> None:
-        """A model that finds nothing worth keeping in an answer is right; what rests on evidence stays."""
-        kept = any(draft.key == ANSWER for draft in made.observations)
-        if not kept and observations.drop_draft(conn, turn.id, ANSWER):
+    def _drop_answer(self, conn: Connection, turn: Turn, digest: Digest, *, now: int) -> None:
+        """Remove the draft of a mere answer in which the model found nothing. Drafts with evidence stay."""
+        has_answer = any(draft.key == ANSWER for draft in digest.observations)
+        if not has_answer and observations.drop_draft(conn, turn.id, ANSWER):
             jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
 
-    def _author(self, conn: Connection, turn: Turn, asked: Asked) -> str:
-        """The model's own session. One that keeps none is given one name for the whole session."""
-        if asked.memory_session_id:
-            return asked.memory_session_id
-        memory, provider = sessions.memory(conn, turn.session_id), asked.model.provider
+    def _author(self, conn: Connection, turn: Turn, exchange: Asked) -> str:
+        """Return the id of the model's own session. A model without sessions gets one generated id per session."""
+        if exchange.memory_session_id:
+            return exchange.memory_session_id
+        memory, provider = sessions.memory(conn, turn.session_id), exchange.model.provider
         if memory is not None and memory.provider == provider:
             return memory.id
-        made = f"{provider}-{turn.session_id}-{ids.now()}"
-        sessions.capture(conn, turn.session_id, made, provider=provider, runtime=self.runtime, now=ids.now())
-        return made
+        memory_session_id = f"{provider}-{turn.session_id}-{ids.now()}"
+        sessions.capture(
+            conn, turn.session_id, memory_session_id, provider=provider, runtime=self.runtime, now=ids.now()
+        )
+        return memory_session_id
 
-    def _break(self, conn: Connection, asked: Asked, action: Action, *, now: int) -> None:
-        """Count the failure; when there are enough of them, leave the provider alone and tell people."""
-        provider, settings = asked.model.provider, self.chain.fingerprint(asked.model)
-        before = breakers.get(conn, provider)
-        failures = before.failures + 1 if before.settings == settings else 1
-        pause = pause_ms(action, failures, asked.reply.retry_seconds)
-        opened = failures >= action.opens_after or before.until > 0  # a failed probe closes the door again
+    def _break(self, conn: Connection, exchange: Asked, action: Action, *, now: int) -> None:
+        """Count the failure. After enough of them, open the circuit breaker and add a notice for the user."""
+        provider, settings = exchange.model.provider, self.chain.fingerprint(exchange.model)
+        previous = breakers.get(conn, provider)
+        failures = previous.failures + 1 if previous.settings == settings else 1
+        pause = pause_ms(action, failures, exchange.reply.retry_seconds)
+        is_open = failures >= action.opens_after or previous.until > 0  # a failed probe opens it again
         breakers.put(
             conn,
             Breaker(
                 provider=provider,
                 failures=failures,
-                until=now + pause if opened else 0,
-                verdict=asked.verdict,
-                message=_why(asked),
+                until=now + pause if is_open else 0,
+                verdict=exchange.verdict,
+                message=_failure_text(exchange),
                 settings=settings,
             ),
         )
-        if opened and (asked.verdict is not Verdict.RATE_LIMITED or failures > PATIENCE):
-            notices.put(conn, f"refine:{provider}:{asked.verdict}", _notice(provider, asked), now=now)
+        if is_open and (exchange.verdict is not Verdict.RATE_LIMITED or failures > TRUSTED_WAITS):
+            notices.put(conn, f"refine:{provider}:{exchange.verdict}", _notice(provider, exchange), now=now)
 
 
-def _is_another_way(asked: Asked, *, others: bool) -> bool:
-    """What is final for one provider need not be for the next, nor for a new conversation with the same."""
-    return asked.verdict is Verdict.PERMANENT and (others or asked.reply.message.startswith("resume:"))
+def _may_succeed_elsewhere(exchange: Asked, *, has_others: bool) -> bool:
+    """Return whether another provider or a new conversation may avoid a permanent failure."""
+    return exchange.verdict is Verdict.PERMANENT and (has_others or exchange.reply.message.startswith("resume:"))
 
 
 def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int, forced: bool) -> str:
-    """Go on only with a captured session of the model's own, of this very runtime, and never at a first prompt."""
+    """Return the session to resume: only one captured in this run of the worker, and never for a first prompt."""
     if memory is None or memory.runtime != runtime or prompt_number <= 1 or forced:
         return ""
     return memory.id
 
 
-def pause_ms(action: Action, failures: int, asked_seconds: float | None) -> int:
-    """As long as the provider asks for; where it does not say, or says the same again and again, ever longer."""
-    asked = int((asked_seconds or 0) * SECOND)
-    if asked and failures <= PATIENCE:
-        return asked
-    times: int = min(max(failures - max(action.opens_after, PATIENCE if asked else 0), 0), 20)
-    return max(asked, min(action.pause_ms << times, action.longest_ms))
+def pause_ms(action: Action, failures: int, retry_seconds: float | None) -> int:
+    """Return the pause the provider asked for; if it names none, or fails repeatedly, a pause that keeps growing."""
+    exchange = int((retry_seconds or 0) * SECOND)
+    if exchange and failures <= TRUSTED_WAITS:
+        return exchange
+    times: int = min(max(failures - max(action.opens_after, TRUSTED_WAITS if exchange else 0), 0), 20)
+    return max(exchange, min(action.pause_ms << times, action.longest_ms))
 
 
 def back_off_ms(tries: int) -> int:
-    """Longer each time, and never for all at the same moment."""
+    """Return the delay before the next attempt: growing, with jitter."""
     return int(SECOND * 4 ** min(tries, 5) * random.uniform(0.5, 1.0))  # noqa: S311 -- not a secret
 
 
-def _shrunk(wanted: request.Wanted, tries: Sequence[str]) -> request.Wanted:
-    """What was too long is asked for again in less room and with fewer words to answer."""
+def _shrunk(options: request.Wanted, tries: Sequence[str]) -> request.Wanted:
+    """After a request or an answer that was too long, halve the limit and ask for a shorter answer."""
     times = tries.count(Verdict.TOO_LONG) + tries.count(Verdict.TRUNCATED)
     if not times:
-        return wanted
-    smaller = max(wanted.request_tokens >> times, request.LEAST_TOKENS)
-    return replace(wanted, request_tokens=smaller, verbosity="minimal")
+        return options
+    smaller = max(options.request_tokens >> times, request.LEAST_TOKENS)
+    return replace(options, request_tokens=smaller, verbosity="minimal")
 
 
-def _unknown(verdict: Verdict, entry: ledger.Entry) -> Usage:
-    """No figures came back. What was refused unseen cost nothing; anything else may have cost the most."""
+def _assumed_usage(verdict: Verdict, entry: ledger.Entry) -> Usage:
+    """Return the usage to book if none was reported: zero if the request was rejected unread, else the maximum."""
     if verdict in ledger.UNSEEN or verdict in (Verdict.TOO_LONG, Verdict.PERMANENT):
         return Usage()
     return Usage(input_tokens=entry.input_tokens, output_tokens=entry.output_tokens)
 
 
-def _why(asked: Asked) -> str:
-    return (asked.read.message if asked.read else "") or asked.reply.message
+def _failure_text(exchange: Asked) -> str:
+    return (exchange.parsed.message if exchange.parsed else "") or exchange.reply.message
 
 
-def _notice(provider: str, asked: Asked) -> str:
-    why = _why(asked) or asked.verdict
-    now = _WHAT_NOW.get(asked.verdict, "")
-    return f"claude-mem: {provider} no longer refines memories ({why}). They are kept without it. {now}".strip()
+def _notice(provider: str, exchange: Asked) -> str:
+    reason = _failure_text(exchange) or exchange.verdict
+    advice = _ADVICE.get(exchange.verdict, "")
+    return f"claude-mem: {provider} no longer refines memory ({reason}). Drafts are still stored. {advice}".strip()
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+# --- database writes -------------------------------------------------------------------------------------------------
 
 
-def _book(conn: Connection, entry_id: int, asked: Asked, *, now: int) -> None:
-    usage = asked.usage
-    ledger.close(conn, entry_id, verdict=asked.verdict, message=_why(asked), model=asked.reply.model, now=now)
+def _book(conn: Connection, entry_id: int, exchange: Asked, *, now: int) -> None:
+    usage = exchange.usage
+    ledger.close(
+        conn, entry_id, verdict=exchange.verdict, message=_failure_text(exchange), model=exchange.reply.model, now=now
+    )
     ledger.count(
         conn,
         entry_id,
@@ -438,32 +462,37 @@ def _book(conn: Connection, entry_id: int, asked: Asked, *, now: int) -> None:
         cached=usage.cached_tokens,
         written=usage.written_tokens,
         output_tokens=usage.output_tokens,
-        cost=asked.cost,
+        cost=exchange.cost,
     )
 
 
-def _later(job: Job, until: int, conn: Connection) -> Sequence[News]:
+def _postpone(job: Job, until: int, conn: Connection) -> Sequence[News]:
     jobs.ask(conn, jobs.REFINE, job.subject, now=ids.now(), due=until)
     return ()
 
 
 def _over_budget(job: Job, refused: Refused, conn: Connection) -> Sequence[News]:
-    text = f"claude-mem: memories are kept but not refined: {refused.why}. `claude-mem cost` shows the rest."
+    text = f"claude-mem: memory is stored but not refined: {refused.why}. `claude-mem cost` shows the details."
     notices.put(conn, f"budget:{refused.key}", text, now=ids.now())
-    return _later(job, refused.until, conn)
+    return _postpone(job, refused.until, conn)
 
 
-def merged(turn: Turn, asked: Asked, settled: frozenset[str] = frozenset(), *, outside: bool = False) -> Digest | None:
-    """What should stand after this answer; None if it was no answer. What is a person's is not spoken for again. The
-    answer has the lowest trust of everything that the model was shown, and of its own words."""
-    if asked.read is None or asked.verdict not in (Verdict.OK, Verdict.EMPTY):
+def merged(
+    turn: Turn, exchange: Asked, settled: frozenset[str] = frozenset(), *, read_external: bool = False
+) -> Digest | None:
+    """Return the digest to store after this reply; None if the reply was not usable.
+
+    Records that a person corrected or deleted (`settled`) are not written again. The digest gets the lowest trust of
+    everything the model was shown and of its own text.
+    """
+    if exchange.parsed is None or exchange.verdict not in (Verdict.OK, Verdict.EMPTY):
         return None
-    author = Author(asked.model.provider, asked.reply.model or asked.model.model)
+    author = Author(exchange.model.provider, exchange.reply.model or exchange.model.model)
     draft = local.digest(turn)
-    if taint := trust.of(turn) or trust.of_reply(asked.read, asked.reply.text, outside=outside):
-        return beside(turn, draft, asked.read, author, taint, settled=settled)
+    if taint := trust.of(turn) or trust.of_reply(exchange.parsed, exchange.reply.text, outside=read_external):
+        return beside(turn, draft, exchange.parsed, author, taint, settled=settled)
     if foreign := trust.of_foreign(turn):
-        told, repeats = trust.unrepeated(asked.read, foreign)
-        made = merge(turn, draft, told, author, settled=settled)
-        return with_repeats(turn, made, repeats, foreign, settled=settled)
-    return merge(turn, draft, asked.read, author, settled=settled)
+        remainder, repeats = trust.unrepeated(exchange.parsed, foreign)
+        digest = merge(turn, draft, remainder, author, settled=settled)
+        return with_repeats(turn, digest, repeats, foreign, settled=settled)
+    return merge(turn, draft, exchange.parsed, author, settled=settled)

@@ -1,7 +1,7 @@
-"""The shape all steps share.
+"""The types shared by all stages of the job queue.
 
-A stage does its slow work with no transaction open and returns *what to write*. The runner writes it, finishes
-the job and asks for the next one in one transaction, so that forgetting a half is not possible.
+A stage does its slow work with no transaction open and returns a function that writes the result. The runner calls it,
+finishes the job and enqueues the next one in a single transaction, so that no half can be lost.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ Stage = Callable[[Job], Awaitable[Commit]]
 
 
 def nothing(_: Connection) -> Sequence[News]:
-    """There is nothing to write."""
+    """Write nothing: the result of a stage that has no work."""
     return ()

@@ -1,4 +1,4 @@
-"""One turn, shown side by side: what would be sent to a model, what comes back, and what is kept without it."""
+"""Previews the refining of one turn: the request, the model's answer, and the draft, side by side."""
 
 from __future__ import annotations
 
@@ -34,114 +34,123 @@ class Wanted:
     dry_run: bool = False
 
 
-async def tried(wanted: Wanted, *, refiner: Refiner) -> Row:
-    turn, name = await _turn(wanted, refiner)
+async def tried(options: Wanted, *, refiner: Refiner) -> Row:
+    """Return the request for a turn and its draft and, unless `dry_run`, send the request and add the answer."""
+    turn, name = await _find_turn(options, refiner)
     prepared = await refiner.prepare(turn, project=name)
-    shown = show(turn, prepared)
-    if wanted.dry_run:
-        return shown
-    model = await _first(_chain(wanted, refiner))
-    asked = await refiner.ask(turn, model, purpose="compress", prepared=prepared)
-    if isinstance(asked, Refused):
-        raise CannotDo(f"nothing was sent: {asked.why}", hint="raise the cap, or use `--dry-run`")
-    return {**shown, **_answer(turn, asked)}
+    preview = show(turn, prepared)
+    if options.dry_run:
+        return preview
+    model = await _first_model(_chain(options, refiner))
+    exchange = await refiner.ask(turn, model, purpose="compress", prepared=prepared)
+    if isinstance(exchange, Refused):
+        raise CannotDo(f"nothing was sent: {exchange.why}", hint="raise the cap, or use `--dry-run`")
+    return {**preview, **_answer_row(turn, exchange)}
 
 
 def show(turn: Turn, prepared: Request) -> Row:
-    """What would be sent, and what is kept anyway."""
-    sent = {"system": prepared.system, "prompt": prepared.prompt, "tokens_at_most": request.size(prepared)}
-    return {"turn": turn.number, "prompt": turn.prompt, "request": sent, "local": _digest(local.digest(turn))}
-
-
-def _answer(turn: Turn, asked: Asked) -> Row:
-    refined = merged(turn, asked)
+    """Return the request that would be sent, and the draft."""
+    request_row = {"system": prepared.system, "prompt": prepared.prompt, "tokens_at_most": request.size(prepared)}
     return {
-        "provider": asked.model.provider,
-        "model": asked.reply.model or asked.model.model,
-        "verdict": asked.verdict,
-        "message": asked.reply.message,
-        "answer": asked.reply.text,
-        "usage": asdict(asked.usage),
-        "cost": asked.cost,
-        "refined": _digest(refined) if refined else None,
+        "turn": turn.number,
+        "prompt": turn.prompt,
+        "request": request_row,
+        "local": _digest_row(local.digest(turn)),
     }
 
 
-def _digest(made: Digest) -> Row:
+def _answer_row(turn: Turn, exchange: Asked) -> Row:
+    refined = merged(turn, exchange)
     return {
-        "title": made.title,
-        "subtitle": made.subtitle,
-        "summary": asdict(made.summary) if made.summary else None,
-        "observations": [asdict(draft) for draft in made.observations],
+        "provider": exchange.model.provider,
+        "model": exchange.reply.model or exchange.model.model,
+        "verdict": exchange.verdict,
+        "message": exchange.reply.message,
+        "answer": exchange.reply.text,
+        "usage": asdict(exchange.usage),
+        "cost": exchange.cost,
+        "refined": _digest_row(refined) if refined else None,
     }
 
 
-def _chain(wanted: Wanted, refiner: Refiner) -> Chain:
-    if not wanted.provider:
+def _digest_row(digest: Digest) -> Row:
+    return {
+        "title": digest.title,
+        "subtitle": digest.subtitle,
+        "summary": asdict(digest.summary) if digest.summary else None,
+        "observations": [asdict(draft) for draft in digest.observations],
+    }
+
+
+def _chain(options: Wanted, refiner: Refiner) -> Chain:
+    if not options.provider:
         return refiner.chain
-    check_providers(wanted.provider, "--provider")
-    return refiner.chain.of(wanted.provider)
+    check_providers(options.provider, "--provider")
+    return refiner.chain.with_provider(options.provider)
 
 
-async def _first(chain: Chain) -> Model:
+async def _first_model(chain: Chain) -> Model:
     models = await chain.models()
     if not models:
-        raise CannotDo("no model is set up", hint="name one with `--provider`, or use `--dry-run`")
+        raise CannotDo("no model is configured", hint="choose one with `--provider`, or use `--dry-run`")
     return models[0]
 
 
-# --- which turn ------------------------------------------------------------------------------------------------------
+# --- finding the turn ------------------------------------------------------------------------------------------------
 
 
-async def _turn(wanted: Wanted, refiner: Refiner) -> tuple[Turn, str]:
-    """The turn and the name of its project, if it is not in the database."""
-    if wanted.path:
-        found, name = await asyncio.to_thread(read, Path(wanted.path), refiner.config)
+async def _find_turn(options: Wanted, refiner: Refiner) -> tuple[Turn, str]:
+    """Return the turn and, if it is not in the database, the name of its project."""
+    if options.path:
+        candidates, name = await asyncio.to_thread(read, Path(options.path), refiner.config)
     else:
-        session = await refiner.db.read(sessions.named, wanted.session)
+        session = await refiner.db.read(sessions.named, options.session)
         loaded = [await refiner.db.read(turns.load, row["id"]) for row in await refiner.db.read(turns.listing, session)]
-        found, name = [turn for turn in loaded if turn is not None and turn.bodies], ""
-    if not found:
-        raise NotFound("there is no turn in it", hint="give a session (`claude-mem list sessions`) or a transcript")
-    return _pick(found, wanted.number), name
+        candidates, name = [turn for turn in loaded if turn is not None and turn.bodies], ""
+    if not candidates:
+        raise NotFound("no turn found", hint="give a session (`claude-mem list sessions`) or a transcript")
+    return _pick(candidates, options.number), name
 
 
-def _pick(found: list[Turn], number: int) -> Turn:
+def _pick(candidates: list[Turn], number: int) -> Turn:
     if not number:
-        return next((turn for turn in reversed(found) if len(turn.bodies) > 2), found[-1])
-    chosen = next((turn for turn in found if turn.number == number), None)
-    if chosen is None:
-        raise NotFound(f"there is no turn {number}", hint=f"it has turns {found[0].number} to {found[-1].number}")
-    return chosen
+        return next((turn for turn in reversed(candidates) if len(turn.bodies) > 2), candidates[-1])
+    match = next((turn for turn in candidates if turn.number == number), None)
+    if match is None:
+        raise NotFound(
+            f"there is no turn {number}",
+            hint=f"the session has turns {candidates[0].number} to {candidates[-1].number}",
+        )
+    return match
 
 
 def read(path: Path, config: Config) -> tuple[list[Turn], str]:
-    """The turns of a transcript, and the name of its project."""
+    """Return the turns of a transcript and the name of its project."""
     if not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="give the whole path of a transcript")
+        raise NotFound(f"there is no file {path}", hint="give the full path of a transcript")
     if path.stat().st_size > MOST_BYTES:
         raise CannotDo(f"{path} is larger than {MOST_BYTES >> 20} MB", hint="give a shorter transcript, or a session")
     host = registry.whose(path)
     if host is None or host.transcripts is None:
-        raise NotFound(f"{path} is no transcript that we know", hint="give one of an agent's own records of a session")
+        raise NotFound(f"{path} is not a known transcript format", hint="give a transcript that an agent wrote")
     clean, cwd = list[Event](), ""
     for part in whole(host.transcripts, path, host=host.name):
         cwd = cwd or part.cwd
-        told = [*part.events, *part.closings.values()]
-        clean += [ingest.clean(event, config) for event in told if not event.private]
+        events = [*part.events, *part.closings.values()]
+        clean += [ingest.clean(event, config) for event in events if not event.private]
     project = resolve(cwd, excluded=config.excluded_projects)
-    return list(_turns(sorted(clean, key=lambda event: event.at), project.root)), project.name
+    return list(_split_into_turns(sorted(clean, key=lambda event: event.at), project.root)), project.name
 
 
-def _turns(told: list[Event], root: str) -> list[Turn]:
-    """As the database would have them: each prompt begins one."""
-    begun = 0
+def _split_into_turns(events: list[Event], root: str) -> list[Turn]:
+    """Group events into turns as the database does: each prompt begins one."""
+    turn_number = 0
     numbered = []
-    for event in told:
-        begun += isinstance(event.body, Prompted)
-        numbered.append((begun, event))
+    for event in events:
+        turn_number += isinstance(event.body, Prompted)
+        numbered.append((turn_number, event))
     grouped = [(number, [event for _, event in rows]) for number, rows in groupby(numbered, key=lambda pair: pair[0])]
-    return [_as_turn(number, events, root) for number, events in grouped if number]
+    return [_as_turn(number, turn_events, root) for number, turn_events in grouped if number]
 
 
 def _as_turn(number: int, events: list[Event], root: str) -> Turn:

@@ -1,4 +1,4 @@
-"""The Messages API. The system part is marked for the provider's cache: it is the same for every turn."""
+"""The Anthropic Messages API. The system prompt is marked for caching, because it is the same for every turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BASE_URL = "https://api.anthropic.com"
 MODEL = "claude-haiku-4-5"
 VERSION = "2023-06-01"
 NAME_CHARS = 200
-_STOPPED = {
+_STOP_VERDICTS = {
     "max_tokens": Verdict.TRUNCATED,
     "refusal": Verdict.REFUSED,
     "model_context_window_exceeded": Verdict.TOO_LONG,
@@ -28,12 +28,12 @@ class Anthropic:
         self.base_url = (base_url or BASE_URL).rstrip("/").removesuffix("/v1")
         self.model = model or MODEL
 
-    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:  # noqa: ARG002 -- stateless
+    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:  # noqa: ARG002 -- stateless
         if problem := key_problem(self.key, "anthropic_api_key"):
             return failed(Verdict.AUTH, problem)
         headers = {"x-api-key": self.key, "anthropic-version": VERSION}
         answer = await self.http.ask(f"{self.base_url}/v1/messages", headers, self._body(request), key=self.key)
-        return answer if isinstance(answer, Reply) else _read(answer, self.model)
+        return answer if isinstance(answer, Reply) else _parse_answer(answer, self.model)
 
     def _body(self, request: Request) -> dict[str, Any]:
         return {
@@ -47,30 +47,30 @@ class Anthropic:
         await self.http.close()
 
 
-def _read(answer: dict[str, Any], model: str) -> Reply:
+def _parse_answer(answer: dict[str, Any], model: str) -> Reply:
     blocks = answer.get("content")
-    said = [block.get("text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    texts = [block.get("text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
     return Reply(
-        verdict=_STOPPED.get(str(answer.get("stop_reason")), Verdict.OK),
-        text="\n".join(text for text in said if isinstance(text, str)),
+        verdict=_STOP_VERDICTS.get(str(answer.get("stop_reason")), Verdict.OK),
+        text="\n".join(text for text in texts if isinstance(text, str)),
         usage=_usage(answer.get("usage")),
         model=shorten(str(answer.get("model") or model), NAME_CHARS),
         message=shorten(str(answer.get("stop_reason") or ""), NAME_CHARS),
     )
 
 
-def _usage(given: Any) -> Usage | None:
-    if not isinstance(given, dict) or not count(given.get("output_tokens")):
-        return None  # no figures: what was reserved stays booked
-    cached, written = count(given.get("cache_read_input_tokens")), count(given.get("cache_creation_input_tokens"))
+def _usage(usage: Any) -> Usage | None:
+    if not isinstance(usage, dict) or not count(usage.get("output_tokens")):
+        return None  # no counts: the reserved amount stays booked
+    cached, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=count(given.get("input_tokens")) + cached + written,
+        input_tokens=count(usage.get("input_tokens")) + cached + written,
         cached_tokens=cached,
         written_tokens=written,
-        output_tokens=count(given.get("output_tokens")),
+        output_tokens=count(usage.get("output_tokens")),
     )
 
 
-def count(given: Any) -> int:
-    """A number of tokens, whatever was sent in its place."""
-    return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 40 else 0
+def count(value: Any) -> int:
+    """Return a token count from an answer; 0 for anything that is not a plausible count."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40 else 0

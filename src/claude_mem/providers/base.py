@@ -1,4 +1,4 @@
-"""What a compressor is and what a model is. Neither knows anything of our tables."""
+"""The interfaces of the compressor and of a model. Neither depends on the database."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from claude_mem.records import Digest, Turn
 
 class Compressor(Protocol):
     async def compress(self, turn: Turn) -> Digest:
-        """What the turn did and what is worth keeping of it. Raises if it can't; the job is then tried again."""
+        """Return what the turn did and what is worth remembering. Raises on failure; the job is then retried."""
         ...
 
 
 class Verdict(StrEnum):
-    """How a request to a model ended. There is no other way, and each has one action (`pipeline/refine.py`)."""
+    """How a request to a model ended. The list is complete; `pipeline/refine.py` has one action for each."""
 
     OK = "ok"
-    EMPTY = "empty"  # on purpose: nothing was worth keeping
+    EMPTY = "empty"  # deliberate: the model found nothing worth remembering
     UNPARSEABLE = "unparseable"
     REFUSED = "refused"
     TRUNCATED = "truncated"
@@ -35,32 +35,32 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything the model is shown, and how much it may say."""
+    """Everything the model is shown, and the limit of its answer."""
 
-    system: str  # the same for every turn, so that a provider can keep it in its cache
+    system: str  # identical for every turn, so that the provider can cache it
     prompt: str
-    fence: str  # stands around the turn and must not come back: a reply with it is an echo
+    fence: str  # delimits the turn; a reply that contains it only echoes the request
     max_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the provider says it counted. `input_tokens` includes what came out of or went into its cache."""
+    """Token counts as the provider reported them. `input_tokens` includes tokens read from and written to its cache."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
     written_tokens: int = 0
     output_tokens: int = 0
-    cost: float | None = None  # dollars, where the provider tells
+    cost: float | None = None  # dollars, if the provider reports them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back. A model does not raise: whatever went wrong is a verdict with the provider's own words."""
+    """The answer to a request. Models do not raise: an error is a verdict with the provider's own message."""
 
     verdict: Verdict
     text: str = ""
-    usage: Usage | None = None  # None: not known; the ledger then books what was reserved
+    usage: Usage | None = None  # None: unknown; the ledger then books the reserved amount
     model: str = ""
     message: str = ""
     retry_seconds: float | None = None
@@ -71,16 +71,16 @@ leaving: ContextVar[Leaving | None] = ContextVar("leaving", default=None)
 
 
 async def leaves(body: bytes) -> None:
-    """Whoever sends something calls this first, with the very bytes. If it raises, nothing may be sent."""
-    if (told := leaving.get()) is not None:
-        await told(body)
+    """Record the exact bytes of a request before it is sent. If this raises, the request must not be sent."""
+    if (record := leaving.get()) is not None:
+        await record(body)
 
 
-Captured = Callable[[str], Awaitable[None]]  # is told the model's own session id, as soon as there is one
+Captured = Callable[[str], Awaitable[None]]  # receives the model's own session id as soon as it is known
 
 
 class Model(Protocol):
-    """`provider` and `model` are names for people and for the ledger."""
+    """A model that answers requests. `provider` and `model` are names for display and for the ledger."""
 
     @property
     def provider(self) -> str: ...
@@ -88,9 +88,9 @@ class Model(Protocol):
     @property
     def model(self) -> str: ...
 
-    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
-        """One request, one answer, within a deadline of its own. `resume` goes on with an earlier session of the
-        model, where it keeps such."""
+    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+        """Send one request and return one answer within the model's own deadline. `resume` is the id of an earlier
+        session to continue, for models that keep sessions. `on_session` receives the id of the session in use."""
         ...
 
     async def close(self) -> None: ...

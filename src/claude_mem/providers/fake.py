@@ -1,4 +1,4 @@
-"""A model that says what it was told to. For tests, for trying things out, and as the second reading of the Protocol."""
+"""A model with scripted replies, for tests and demos; also the second implementation of the `Model` protocol."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Fake:
         self.requests: list[Request] = []
         self.resumed: list[str] = []
 
-    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:
-        """The next reply; the last one is repeated."""
+    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+        """Return the next scripted reply; the last one repeats."""
         self.requests.append(request)
         self.resumed.append(resume)
         if self.session:
-            await captured(self.session)
+            await on_session(self.session)
         reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
         return Reply(verdict=Verdict.OK, text=reply, model=self.model) if isinstance(reply, str) else reply
 

@@ -1,7 +1,7 @@
-"""One HTTP request to a model, and what its failure means. Both dialects share it.
+"""One HTTP request to a model, and the classification of its errors. Shared by both API dialects.
 
-Nothing is taken from the environment: no proxy, no `.netrc`, no certificate paths but the system's. The whole exchange has
-a deadline, and an answer has a size it can't exceed.
+Nothing is taken from the environment: no proxy, no `.netrc`, no certificate paths other than the system's. The whole
+exchange has a deadline, and the size of an answer is limited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from claude_mem.providers.base import Reply, Usage, Verdict, leaves
 from claude_mem.redact import redact
 from claude_mem.text import shorten
 
-CALL_SECONDS = 60.0  # in all
+CALL_SECONDS = 60.0  # for the whole exchange
 CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 30.0
 MAX_ANSWER = 4 << 20
 MESSAGE_CHARS = 300
@@ -39,7 +39,7 @@ _TOO_LONG = re.compile(
 
 _AUTH = re.compile(r"api.?key|authenticat|unauthori[sz]ed|permission", re.I)
 
-# What the library and what is under it raise: no address, no connection, no HTTP, a body in no known encoding.
+# Everything httpx and the layers below it raise: DNS, connection and protocol errors, an unknown content encoding.
 _FAILURES = (
     httpx.RequestError,
     httpx.InvalidURL,
@@ -52,8 +52,7 @@ _FAILURES = (
 
 
 class Http:
-    """A client that is made at the first request and kept: connections are worth keeping, an idle worker is not
-    worth 20 MB."""
+    """An HTTP client that is created at the first request and reused. An idle worker saves the 20 MB it takes."""
 
     def __init__(
         self, *, proxy: str = "", seconds: float = CALL_SECONDS, silence_seconds: float = SILENCE_SECONDS
@@ -66,7 +65,7 @@ class Http:
     async def ask(
         self, url: str, headers: Mapping[str, str], body: Any = None, *, key: str = ""
     ) -> dict[str, Any] | Reply:
-        """The decoded answer (POST with a body, else GET), or what went wrong. The key may stand in no message."""
+        """Return the decoded answer (POST with a body, else GET), or an error reply without the key in its message."""
         answer = await self._ask(url, headers, body)
         if len(key) >= 8 and isinstance(answer, Reply):
             return replace(answer, message=answer.message.replace(key, "[key]"))
@@ -79,15 +78,17 @@ class Http:
         except TimeoutError:
             return failed(Verdict.TRANSIENT, f"no answer within {self.seconds:g} seconds")
         except (httpx.ProxyError, httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
-            # Its words may have a password in them.
-            return _unsent(f"the request could not be made ({type(error).__name__}): check the address and `proxy`")
+            # The error text is left out: it may contain a proxy password.
+            return _unsent_reply(
+                f"the request could not be sent ({type(error).__name__}): check the base URL and `proxy`"
+            )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            return _unsent(f"no connection: {_said(error)}")
+            return _unsent_reply(f"no connection: {_describe(error)}")
         except httpx.TimeoutException:
-            return failed(Verdict.TRANSIENT, f"nothing came for {self.timeout.read:g} seconds")
+            return failed(Verdict.TRANSIENT, f"no data received for {self.timeout.read:g} seconds")
         except _FAILURES as error:
-            return failed(Verdict.TRANSIENT, _said(error))
-        return _decoded(raw) if status == 200 else classify(status, answered, raw)
+            return failed(Verdict.TRANSIENT, _describe(error))
+        return _decode(raw) if status == 200 else classify(status, answered, raw)
 
     async def _exchange(self, url: str, headers: Mapping[str, str], body: Any) -> tuple[int, Mapping[str, str], bytes]:
         if self.client is None:
@@ -95,10 +96,10 @@ class Http:
                 trust_env=False, follow_redirects=False, timeout=self.timeout, proxy=self.proxy or None
             )
         content = msgspec.json.encode(body) if body is not None else None
-        sent = {"content-type": "application/json", "user-agent": "claude-mem", **headers}
+        all_headers = {"content-type": "application/json", "user-agent": "claude-mem", **headers}
         method = "POST" if body is not None else "GET"
         await leaves(content or b"")
-        async with self.client.stream(method, url, headers=sent, content=content) as response:
+        async with self.client.stream(method, url, headers=all_headers, content=content) as response:
             raw = bytearray()
             async for piece in response.aiter_bytes():
                 raw += piece
@@ -113,48 +114,51 @@ class Http:
 
 
 def key_problem(key: str, setting: str) -> str:
-    """Why this can't be a key; a stray line break in it would end up in an error message, with the rest of it."""
+    """Return why a value cannot be a key; empty if it can.
+
+    Checked before use: httpx would quote a key with a stray line break in its error message.
+    """
     if not key:
-        return f"there is no key: set `{setting}` (if it names a file, that can't be read)"
+        return f"there is no key: set `{setting}` (if it names a file, check that the file is readable)"
     if not (key.isascii() and key.isprintable() and " " not in key):
-        return f"`{setting}` has characters in it that no key has"
+        return f"`{setting}` contains characters that are not valid in a key: paste the key again"
     return ""
 
 
-def _unsent(message: str) -> Reply:
-    """Nothing left the machine, so nothing was billed."""
+def _unsent_reply(message: str) -> Reply:
+    """Return a reply for a request that was never sent and therefore cost nothing."""
     return replace(failed(Verdict.TRANSIENT, message), usage=Usage())
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def failed(verdict: Verdict, message: str, *, retry_seconds: float | None = None) -> Reply:
-    """Providers' words are carried on, but not a key that stands in them."""
+    """Return an error reply with the provider's message, redacted: it may contain a key."""
     return Reply(verdict=verdict, message=shorten(redact(message), MESSAGE_CHARS), retry_seconds=retry_seconds)
 
 
-def _decoded(raw: bytes) -> dict[str, Any] | Reply:
+def _decode(raw: bytes) -> dict[str, Any] | Reply:
     if not raw.strip():
         return failed(Verdict.UNPARSEABLE, "the answer was empty")
     try:
-        found = msgspec.json.decode(raw)
+        answer = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return failed(Verdict.TRANSIENT, f"the answer is not JSON: {raw[:80].decode('utf-8', 'replace')}")
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         return failed(Verdict.TRANSIENT, "the answer is not a JSON object")
-    if found.get("error"):  # some routers answer 200 and tell the error inside
-        return classify(_status(found["error"]), {}, raw)
-    return found
+    if answer.get("error"):  # some routers answer 200 with the error in the body
+        return classify(_status_of_error(answer["error"]), {}, raw)
+    return answer
 
 
-def _status(error: Any) -> int:
-    """The status that an error inside an answer stands for: by its number, else by its words."""
+def _status_of_error(error: Any) -> int:
+    """Return the HTTP status that an error inside an answer corresponds to: by its code, else by its text."""
     code = str(error.get("code") or "") if isinstance(error, dict) else ""
     if code.isdecimal() and 400 <= int(code) < 600:
         return int(code)
-    words = _words(msgspec.json.encode({"error": error}))
+    words = _error_text(msgspec.json.encode({"error": error}))
     if _QUOTA.search(words):
         return 402
     if _AUTH.search(words):
@@ -163,18 +167,18 @@ def _status(error: Any) -> int:
 
 
 def classify(status: int, headers: Mapping[str, str], raw: bytes) -> Reply:
-    """What a refusal means for us."""
-    words = _words(raw)
+    """Return the reply for an HTTP error."""
+    words = _error_text(raw)
     message = f"HTTP {status}: {words}" if words else f"HTTP {status}"
-    verdict, wait = _verdict(status, words), retry_seconds(headers.get("retry-after"), now=time.time())
+    verdict, wait = _verdict_for(status, words), retry_seconds(headers.get("retry-after"), now=time.time())
     if wait is None and verdict is Verdict.RATE_LIMITED:
         wait = USUAL_WAIT
     return failed(verdict, message, retry_seconds=wait)
 
 
-def _verdict(status: int, words: str) -> Verdict:
-    spent = bool(_QUOTA.search(words))
-    if status in (402,) or (status in (400, 403, 429) and spent):
+def _verdict_for(status: int, words: str) -> Verdict:
+    is_quota = bool(_QUOTA.search(words))
+    if status in (402,) or (status in (400, 403, 429) and is_quota):
         return Verdict.QUOTA
     if status in (401, 403, 407):
         return Verdict.AUTH
@@ -187,28 +191,28 @@ def _verdict(status: int, words: str) -> Verdict:
     return Verdict.PERMANENT
 
 
-def _words(raw: bytes) -> str:
-    """The provider's own words out of an error body of any shape."""
+def _error_text(raw: bytes) -> str:
+    """Extract the provider's message from an error body of any shape."""
     try:
-        found = msgspec.json.decode(raw)
+        body = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return shorten(raw[:2000].decode("utf-8", "replace"), MESSAGE_CHARS)
-    error = found.get("error", found) if isinstance(found, dict) else found
+    error = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, dict):
-        said = [error.get(name) for name in ("type", "code", "message", "detail")]
-        return " ".join(str(item) for item in said if item and isinstance(item, str | int))
+        parts = [error.get(name) for name in ("type", "code", "message", "detail")]
+        return " ".join(str(item) for item in parts if item and isinstance(item, str | int))
     return error if isinstance(error, str) else ""
 
 
-def retry_seconds(given: str | None, *, now: float) -> float | None:
-    """What `retry-after` asks for: seconds or a date. Nonsense is nothing, and nobody can make us wait for a day."""
-    if not given:
+def retry_seconds(retry_after: str | None, *, now: float) -> float | None:
+    """Parse `retry-after`, which is seconds or a date; None if it is invalid. The result is capped at one hour."""
+    if not retry_after:
         return None
-    if re.fullmatch(r"\d{1,18}(?:\.\d{1,9})?", given.strip()):
-        wait = float(given)
+    if re.fullmatch(r"\d{1,18}(?:\.\d{1,9})?", retry_after.strip()):
+        wait = float(retry_after)
     else:
         try:
-            wait = parsedate_to_datetime(given).timestamp() - now
+            wait = parsedate_to_datetime(retry_after).timestamp() - now
         except (ValueError, TypeError, OverflowError):
             return None
     return min(max(wait, 1.0), LONGEST_WAIT)

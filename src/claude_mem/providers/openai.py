@@ -1,4 +1,4 @@
-"""The dialect that most servers speak: `POST /chat/completions`. The well-known ones are presets by name."""
+"""The OpenAI-compatible API, `POST /chat/completions`, which most servers support. Well-known servers have presets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
 from claude_mem.providers.http import Http, failed, key_problem
 from claude_mem.text import shorten
 
-_STOPPED = {"length": Verdict.TRUNCATED, "content_filter": Verdict.REFUSED}
-_THOUGHT = re.compile(r"^\s*<think>.*?(?:</think>|\Z)", re.S)  # some local models think aloud first
+_STOP_VERDICTS = {"length": Verdict.TRUNCATED, "content_filter": Verdict.REFUSED}
+_THINKING = re.compile(r"^\s*<think>.*?(?:</think>|\Z)", re.S)  # some local models print their reasoning first
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
     base_url: str
-    model: str = ""  # empty: whatever the server has loaded
+    model: str = ""  # empty: the model that the server has loaded
     needs_key: bool = True
 
 
@@ -42,38 +42,38 @@ class OpenAI:
         self.key = key
         self.needs_key = preset.needs_key and not base_url
         self.base_url = (base_url or preset.base_url).rstrip("/")
-        self.wanted = model or ("" if base_url else preset.model)  # empty: whatever the server has loaded
-        self.model = self.wanted
+        self.configured_model = model or ("" if base_url else preset.model)  # empty: ask the server
+        self.model = self.configured_model
 
-    async def ask(self, request: Request, *, resume: str = "", captured: Captured) -> Reply:  # noqa: ARG002 -- stateless
-        if (self.needs_key or self.key) and (wrong := key_problem(self.key, "openai_api_key")):
-            return failed(Verdict.AUTH, wrong)
+    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:  # noqa: ARG002 -- stateless
+        if (self.needs_key or self.key) and (problem_text := key_problem(self.key, "openai_api_key")):
+            return failed(Verdict.AUTH, problem_text)
         if not self.model and (problem := await self._find_model()):
             return problem
         url = f"{self.base_url}/chat/completions"
         answer = await self.http.ask(url, self._headers(), self._body(request), key=self.key)
         if isinstance(answer, Reply):
-            self.model = self.wanted  # it may have loaded another one
+            self.model = self.configured_model  # the server may load another model; ask again
             return answer
-        return _read(answer, self.model)
+        return _parse_answer(answer, self.model)
 
     def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
     async def _find_model(self) -> Reply | None:
-        """A server of one's own usually has one model; take the first it names."""
+        """Use the first model that the server lists: a local server usually has only one."""
         answer = await self.http.ask(f"{self.base_url}/models", self._headers(), key=self.key)
         if isinstance(answer, Reply):
             return answer
-        listed = answer.get("data")
-        found = [item.get("id") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-        if not found or not isinstance(found[0], str):
-            return failed(Verdict.PERMANENT, f"{self.base_url} has no model loaded; set `model`")
-        self.model = found[0]
+        data = answer.get("data")
+        model_ids = [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+        if not model_ids or not isinstance(model_ids[0], str):
+            return failed(Verdict.PERMANENT, f"{self.base_url} has no model loaded: load one, or set `model`")
+        self.model = model_ids[0]
         return None
 
     def _body(self, request: Request) -> dict[str, Any]:
-        # OpenAI's own newer models refuse the older name of the limit; most other servers know only that one.
+        # OpenAI's newer models reject the older parameter name; most other servers know only the older one.
         limit = "max_completion_tokens" if "//api.openai.com" in self.base_url else "max_tokens"
         messages = [{"role": "system", "content": request.system}, {"role": "user", "content": request.prompt}]
         return {"model": self.model, limit: request.max_tokens, "messages": messages}
@@ -82,15 +82,15 @@ class OpenAI:
         await self.http.close()
 
 
-def _read(answer: dict[str, Any], model: str) -> Reply:
+def _parse_answer(answer: dict[str, Any], model: str) -> Reply:
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     message = choice.get("message")
     message = message if isinstance(message, dict) else {}
-    verdict = _STOPPED.get(str(choice.get("finish_reason")), Verdict.OK)
+    verdict = _STOP_VERDICTS.get(str(choice.get("finish_reason")), Verdict.OK)
     return Reply(
         verdict=Verdict.REFUSED if message.get("refusal") else verdict,
-        text=_THOUGHT.sub("", _text(message.get("content"))),
+        text=_THINKING.sub("", _text(message.get("content"))),
         usage=_usage(answer.get("usage")),
         model=shorten(str(answer.get("model") or model), NAME_CHARS),
         message=shorten(str(message.get("refusal") or choice.get("finish_reason") or ""), NAME_CHARS),
@@ -103,14 +103,14 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _usage(given: Any) -> Usage | None:
-    if not isinstance(given, dict) or not count(given.get("completion_tokens")):
-        return None  # no figures: what was reserved stays booked
-    details = given.get("prompt_tokens_details")
-    cost = given.get("cost")
+def _usage(usage: Any) -> Usage | None:
+    if not isinstance(usage, dict) or not count(usage.get("completion_tokens")):
+        return None  # no counts: the reserved amount stays booked
+    details = usage.get("prompt_tokens_details")
+    cost = usage.get("cost")
     return Usage(
-        input_tokens=count(given.get("prompt_tokens")),
+        input_tokens=count(usage.get("prompt_tokens")),
         cached_tokens=count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
-        output_tokens=count(given.get("completion_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
         cost=float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e6 else None,
     )

@@ -1,4 +1,4 @@
-"""What tokens cost, by a data file that anyone can correct."""
+"""Prices of tokens, from a data file that users can override."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHIPPED = Path(__file__).parents[1] / "data" / "prices.toml"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars for a million tokens, which is millionths of a dollar for one."""
+    """Dollars per million tokens, which equals millionths of a dollar per token."""
 
     models: str
     input: float
@@ -26,7 +26,7 @@ class Price:
     written: float
 
     def cost(self, usage: Usage) -> int:
-        """In millionths of a dollar, rounded up."""
+        """Return the cost in millionths of a dollar, rounded up."""
         if usage.cost is not None:
             return round(usage.cost * 1_000_000)
         fresh = max(usage.input_tokens - usage.cached_tokens - usage.written_tokens, 0)
@@ -43,7 +43,10 @@ FREE = Price("*", 0.0, 0.0, 0.0, 0.0)
 
 
 class Prices:
-    """One's own table before ours. If it can't be read, `problem` says so: the worker must not stop over it."""
+    """The price table; the user's entries come before the built-in ones.
+
+    If the user's file is invalid, `problem` has the error: the worker must not stop because of it.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self.table = read(SHIPPED)
@@ -54,7 +57,7 @@ class Prices:
         except BadSetting as problem:
             self.problem = problem
 
-    def of(self, model: str) -> Price:
+    def find(self, model: str) -> Price:
         names = (model.lower(), model.lower().rpartition("/")[2])
         return next(price for price in self.table if any(fnmatchcase(name, price.models) for name in names))
 
@@ -68,8 +71,8 @@ def read(path: Path) -> list[Price]:
 
 
 def _price(row: dict[str, object]) -> Price:
-    given = {name: float(str(row[name])) for name in ("input", "output", "cached", "written") if name in row}
-    fresh = given["input"]
-    if not all(math.isfinite(price) and price >= 0 for price in given.values()):
-        raise ValueError(f"a price of {row['models']} is no price")
-    return Price(str(row["models"]), fresh, given["output"], given.get("cached", fresh), given.get("written", fresh))
+    prices = {name: float(str(row[name])) for name in ("input", "output", "cached", "written") if name in row}
+    fresh = prices["input"]
+    if not all(math.isfinite(price) and price >= 0 for price in prices.values()):
+        raise ValueError(f"a price of {row['models']} is not a finite, non-negative number")
+    return Price(str(row["models"]), fresh, prices["output"], prices.get("cached", fresh), prices.get("written", fresh))

@@ -1,13 +1,13 @@
-"""Reads a model's answer about one turn, and takes what it can get.
+"""A tolerant parser for a model's reply about one turn.
 
-Models forget a closing tag, wrap everything in a code fence, invent a child tag, or say in plain words that nobody is
-logged in. Dropping such a reply loses a turn that was paid for, so whatever can be understood is kept, and only a reply
-of which nothing can be understood is sent back. What the caller may rely on: `read` never raises, its time grows with
-the reply and with nothing else, every text in its result has a known greatest length, and records that merely stood in
-the material the model was shown do not come back as ours.
+Models forget a closing tag, wrap everything in a code fence, invent a child tag, or report in prose that no user is
+logged in. Dropping such a reply wastes a request that was paid for, so everything that can be parsed is used, and only
+a reply without any usable part is unparseable. Guarantees: `read` never raises, its running time is linear in the
+length of the reply, every text in its result has a maximum length, and records that were merely part of the material
+shown to the model are not returned as the model's own.
 
-One rule carries most of it: a field that has its closing tag ends there, and every tag before it is text, so that a
-narrative may speak of the `<title>` of a page; a field without one ends at the next tag that means something there.
+The main rule: a field with a closing tag ends there, and every tag before it is text, so that a narrative may mention
+the `<title>` of a page; a field without a closing tag ends at the next tag that is valid in its block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from claude_mem.records import Summary
 from claude_mem.text import first_sentence, normal_title, plain, shorten, storable
 
 REPLY_CHARS = 200_000
-PROSE_CHARS = 2_000  # an error or a refusal is shorter; longer prose is a failed answer, whatever words it has in it
+PROSE_CHARS = 2_000  # errors and refusals are shorter; longer prose is a failed answer, whatever its wording
 MESSAGE_CHARS = 300
 TITLE_CHARS = 160
 SUBTITLE_CHARS = 240
@@ -40,17 +40,16 @@ MAX_OBSERVATIONS = 8
 MAX_FACTS = 12
 MAX_CONCEPTS = 8
 MAX_FILES = 30
-MAX_LOOKED_AT = 1_000  # items of one list
-MAX_TURNED_AWAY = 64  # each is compared with what the model was shown, so there must be an end to it
-PLANTED_CHARS = (
-    8_000  # of one record in the material: the word `<observation>` alone does not make all that follows one
-)
-TELLING_CHARS = 16  # a shorter title stands in other people's text by chance
+MAX_LOOKED_AT = 1_000  # items read from one list
+MAX_TURNED_AWAY = 64  # each is compared with the material shown to the model, so the number is limited
+# Of one record in the material: a mere mention of `<observation>` must not make all that follows a record.
+PLANTED_CHARS = 8_000
+DISTINCTIVE_CHARS = 16  # a shorter title may occur in the material by chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One observation as the model told it. What shows it to be so is joined by the caller, who has the events."""
+    """One observation as the model wrote it. The caller, which has the events, adds the evidence."""
 
     type: str
     title: str = ""
@@ -64,7 +63,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What could be understood. `message` says why, when the verdict is neither OK nor EMPTY."""
+    """The parsed reply. `message` has the reason if the verdict is neither OK nor EMPTY."""
 
     verdict: Verdict
     observations: tuple[Said, ...] = ()
@@ -76,7 +75,7 @@ class Read:
 
 
 def read(text: str, request: Request, *, types: Collection[str], concepts: Collection[str]) -> Read:
-    """`types` and `concepts` are those of the mode, in its order: what the model was asked to choose from."""
+    """Parse a reply. `types` and `concepts` are those of the mode, in its order, that the model had to choose from."""
     if not plain(text).strip():
         return _unparseable("the reply was empty")
     if request.fence and request.fence in text:
@@ -85,33 +84,35 @@ def read(text: str, request: Request, *, types: Collection[str], concepts: Colle
     tags = _tags(text)
     if not tags:
         return _prose(text)
-    blocks = _Walk(text, tags).go()
-    told = ((block, said) for block in blocks if (said := _said(block, types, concepts)))
-    own, turned_away = _own(told, text, _planted(request))
-    found = _found(text, blocks, own)
-    if turned_away and found.verdict is not Verdict.OK:
-        return _unparseable("the reply has only records that are not its own")
-    return found
+    blocks = _Walk(text, tags).run()
+    parsed_blocks = (
+        (block, observation) for block in blocks if (observation := _parse_observation(block, types, concepts))
+    )
+    own_observations, rejected_count = _own_observations(parsed_blocks, text, _planted_records(request))
+    parsed = _assemble(text, blocks, own_observations)
+    if rejected_count and parsed.verdict is not Verdict.OK:
+        return _unparseable("the reply only repeats records from the material it was shown")
+    return parsed
 
 
-def _found(text: str, blocks: Sequence[_Block], told: tuple[Said, ...]) -> Read:
+def _assemble(text: str, blocks: Sequence[_Block], observations: tuple[Said, ...]) -> Read:
     summary = _summary([block for block in blocks if block.name == "summary"])
     session = [block for block in blocks if block.name == "session"]
-    title = _one(session, "title", SESSION_TITLE_CHARS)
-    if not (told or summary or title or any(_says_nothing(text, block) for block in blocks)):
-        return _unparseable("the reply has tags, but nothing in them could be read")
+    title = _first_value(session, "title", SESSION_TITLE_CHARS)
+    if not (observations or summary or title or any(_says_nothing(text, block) for block in blocks)):
+        return _unparseable("the reply has tags, but no usable content in them")
     return Read(
-        verdict=Verdict.OK if told or summary else Verdict.EMPTY,
-        observations=told,
+        verdict=Verdict.OK if observations or summary else Verdict.EMPTY,
+        observations=observations,
         summary=summary,
         skipped=next((reason for block in blocks if (reason := _reason(text, block))), ""),
         title=title,
-        subtitle=_one(session, "subtitle", SESSION_SUBTITLE_CHARS),
+        subtitle=_first_value(session, "subtitle", SESSION_SUBTITLE_CHARS),
     )
 
 
 def _says_nothing(text: str, block: _Block) -> bool:
-    """Is it one of the ways to tell that there is nothing to keep?"""
+    """Return whether the block is one of the ways to say that there is nothing worth remembering."""
     if block.name == "observations":
         return not _clean(text[block.start : block.end])
     return block.name in ("skip_summary", "no_observations")
@@ -121,7 +122,7 @@ def _unparseable(message: str) -> Read:
     return Read(verdict=Verdict.UNPARSEABLE, message=message)
 
 
-# --- before the tags -------------------------------------------------------------------------------------------------
+# --- preparing the text ----------------------------------------------------------------------------------------------
 
 _SECTION = re.compile(r"<!--|<!\[CDATA\[")
 _SECTION_ENDS = {"<!--": "-->", "<![CDATA[": "]]>"}
@@ -130,12 +131,12 @@ _HIDDEN_TAG = re.compile(rf"<(?P<close>/?)\s?(?P<name>{'|'.join(_HIDDEN)})(?![\w
 
 
 def _without_sections(text: str) -> str:
-    """Comments go; what stands in CDATA is escaped, so that from here on there is one kind of text only."""
-    kept: list[str] = []
+    """Remove comments and escape the content of CDATA sections, so that later steps see only one kind of text."""
+    pieces: list[str] = []
     position = 0
-    unclosed: set[str] = set()  # searched for once: looking to the end for each would take quadratic time
+    unclosed: set[str] = set()  # not searched again: a search to the end for each opening would take quadratic time
     while mark := _SECTION.search(text, position):
-        kept.append(text[position : mark.start()])
+        pieces.append(text[position : mark.start()])
         close = _SECTION_ENDS[mark[0]]
         end = -1 if close in unclosed else text.find(close, mark.end())
         if end < 0:
@@ -143,24 +144,27 @@ def _without_sections(text: str) -> str:
             position = mark.end()
             continue
         if close == "]]>":
-            kept.append(text[mark.end() : end].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+            pieces.append(text[mark.end() : end].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
         position = end + len(close)
-    return "".join([*kept, text[position:]])
+    return "".join([*pieces, text[position:]])
 
 
 def _without_hidden(text: str) -> str:
-    """Private parts that are closed may lie across fields, so they go first. One that is not closed is left for the
-    field it stands in, where it hides the rest: a mention of the tag must not cost the whole reply."""
-    kept: list[str] = []
+    """Remove closed private parts first, because they may span several fields.
+
+    An unclosed one is left to its field, where it hides the rest: a mention of the tag must not discard the whole
+    reply.
+    """
+    pieces: list[str] = []
     position = 0
     for start, end in _hidden_spans(text):
-        kept.append(text[position:start])
+        pieces.append(text[position:start])
         position = end
-    return "".join([*kept, text[position:]])
+    return "".join([*pieces, text[position:]])
 
 
 def _hidden_spans(text: str) -> list[tuple[int, int]]:
-    """From each opening tag to the one that closes it, in their order, without those inside of another."""
+    """Return the spans from each opening tag to its closing tag, in order, without spans nested in another."""
     opened: dict[str, list[int]] = {name: [] for name in _HIDDEN}
     spans: list[tuple[int, int]] = []
     for tag in _HIDDEN_TAG.finditer(text):
@@ -176,7 +180,7 @@ def _hidden_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _whole_tags(text: str) -> str:
-    """Without the tag that a reply broke off in."""
+    """Remove an incomplete tag at the end of a truncated reply."""
     last = text.rfind("<")
     return text[:last] if last >= 0 and re.fullmatch(r"</?[a-z_-]*", text[last:], re.I) else text
 
@@ -184,13 +188,13 @@ def _whole_tags(text: str) -> str:
 # --- tags and blocks -------------------------------------------------------------------------------------------------
 
 _FILE_LISTS = ("files_read", "files_modified")
-_ITEMS = {"fact": "facts", "concept": "concepts", "file": ""}  # "": of the list of files that was opened last
+_ITEMS = {"fact": "facts", "concept": "concepts", "file": ""}  # "": belongs to the file list opened last
 _OBSERVATION_FIELDS = frozenset(
     ("type", "title", "subtitle", "narrative", "facts", "concepts", *_FILE_LISTS, *_ITEMS),
 )
 _SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "outcome")
 _OUTCOMES = frozenset(("done", "partly", "failed", "abandoned", "answered", "proposed"))
-# The blocks, and which tags mean something in each. Outside of any, fields may still be an observation's.
+# The blocks and the fields valid in each. Fields outside any block ("") may still belong to an observation.
 _BLOCKS: dict[str, frozenset[str]] = {
     "": _OBSERVATION_FIELDS,
     "observation": _OBSERVATION_FIELDS,
@@ -202,10 +206,10 @@ _BLOCKS: dict[str, frozenset[str]] = {
 }
 _NAMES = sorted({*_BLOCKS, *_OBSERVATION_FIELDS, *_SUMMARY_FIELDS} - {""})
 _BY_LETTERS = {name.replace("_", ""): name for name in _NAMES}
-_MISSPELT = "obs|obse?r?v[a-z]{1,6}n|oberv[a-z]{1,6}n"  # each of them means an observation
-# Attributes end at the next bracket, so no character is looked at for more than the one tag before it.
+_MISSPELLED = "obs|obse?r?v[a-z]{1,6}n|oberv[a-z]{1,6}n"  # all read as "observation"
+# Attributes end at the next bracket, so each character is scanned for one tag only.
 _TAG = re.compile(
-    rf"<(?P<close>/\s?)?(?P<name>{'|'.join(_NAMES).replace('_', '[_-]?')}|{_MISSPELT}|{'|'.join(_HIDDEN)})(?![\w.:-])"
+    rf"<(?P<close>/\s?)?(?P<name>{'|'.join(_NAMES).replace('_', '[_-]?')}|{_MISSPELLED}|{'|'.join(_HIDDEN)})(?![\w.:-])"
     r"""(?P<attributes>(?:[^<>"']++|"[^"<]*+"|'[^'<]*+'|["'])*+)(?P<end>>?)""",
     re.I | re.A,
 )
@@ -218,19 +222,18 @@ class _Tag:
     start: int
     end: int
     closing: bool
-    alone: bool  # `<title/>`
+    self_closing: bool  # `<title/>`
     attributes: str
 
 
 @dataclass(slots=True)
 class _Block:
-    """A run of fields, each as often as it was given. `until` is the place, among the tags, of the one that closes it;
-    -1 if none does."""
+    """A run of fields with all values of each. `closing_index` is the index of the closing tag among the tags, or -1."""
 
     name: str
     start: int
     end: int
-    until: int = -1
+    closing_index: int = -1
     attributes: dict[str, str] = field(default_factory=dict)
     file_list: str = ""
     fields: dict[str, list[str]] = field(default_factory=dict)
@@ -244,86 +247,86 @@ def _tag(match: re.Match[str]) -> _Tag | None:
     name = match["name"].lower()
     if name not in _HIDDEN:
         name = _BY_LETTERS.get(re.sub("[_-]", "", name), "observation")
-    if not match["end"] and name != "skip_summary":  # whose reason may well have a bracket in it
+    if not match["end"] and name != "skip_summary":  # its reason may contain a bracket
         return None
     return _Tag(
         name=name,
         start=match.start(),
         end=match.end(),
         closing=bool(match["close"]),
-        alone=match["attributes"].rstrip().endswith("/"),
+        self_closing=match["attributes"].rstrip().endswith("/"),
         attributes=match["attributes"],
     )
 
 
 def _closings(tags: Sequence[_Tag]) -> list[int]:
-    """For each tag the place of the one that closes it: the next of its name, if that is a closing one; else -1."""
-    found = [-1] * len(tags)
+    """Return the index of each tag's closing tag: the next tag of its name, if that one is closing; else -1."""
+    closings = [-1] * len(tags)
     following: dict[str, int] = {}
     for index in range(len(tags) - 1, -1, -1):
         tag = tags[index]
-        if tag.alone:
+        if tag.self_closing:
             continue
         after = following.get(tag.name, -1)
         if not tag.closing and after >= 0 and tags[after].closing:
-            found[index] = after
+            closings[index] = after
         following[tag.name] = index
-    return found
+    return closings
 
 
 class _Walk:
-    """One way through all tags. `block` is the one we are in; `around` the observation that it stands in, if a model
-    has put a summary there: we go on with that one afterwards."""
+    """One pass over all tags. `block` is the current block. `enclosing` is the enclosing observation, if a model put a
+    summary inside one: it continues when the inner block ends."""
 
     def __init__(self, text: str, tags: Sequence[_Tag]) -> None:
         self.text, self.tags, self.closings = text, tags, _closings(tags)
         self.blocks: list[_Block] = []
-        self.block = self.begin("", 0)
-        self.around: _Block | None = None
+        self.block = self.begin_block("", 0)
+        self.enclosing: _Block | None = None
 
-    def go(self) -> list[_Block]:
-        """All blocks in their order. What stands outside of any is one too, without a name."""
+    def run(self) -> list[_Block]:
+        """Return all blocks in order. Text outside any block forms a block without a name."""
         index = 0
         while index < len(self.tags):
             tag = self.tags[index]
             if tag.name in _HIDDEN and not tag.closing:
-                break  # it has no end, so nothing that follows is ours to show
+                break  # unclosed: everything that follows is hidden
             if tag.name in _BLOCKS:
-                index = self.turn(index)
-            elif tag.name in _BLOCKS[self.block.name] and not tag.closing and not tag.alone:
-                index = self.take(index)
+                index = self.handle_block_tag(index)
+            elif tag.name in _BLOCKS[self.block.name] and not tag.closing and not tag.self_closing:
+                index = self.handle_field(index)
             else:
                 index += 1
         return self.blocks
 
-    def begin(self, name: str, start: int, until: int = -1, attributes: str = "") -> _Block:
+    def begin_block(self, name: str, start: int, until: int = -1, attributes: str = "") -> _Block:
         whole = name == "observation" and until >= 0
         end = self.tags[until].start if whole else len(self.text)
         self.blocks.append(_Block(name, start, end, until, _attributes(attributes)))
         return self.blocks[-1]
 
-    def turn(self, index: int) -> int:
-        """The tag of a block ends the block before it, and begins its own or none."""
+    def handle_block_tag(self, index: int) -> int:
+        """Handle the tag of a block: end the previous block and, for an opening tag, begin a new one."""
         tag, before = self.tags[index], self.block
-        inside = before.name == "observation" and index < before.until
+        inside = before.name == "observation" and index < before.closing_index
         before.end = before.end if inside else min(before.end, tag.start)
-        self.around = before if inside else self.around
-        if self.around and index >= self.around.until:
-            self.around = None
+        self.enclosing = before if inside else self.enclosing
+        if self.enclosing and index >= self.enclosing.closing_index:
+            self.enclosing = None
         if not tag.closing:
-            self.block = self.begin(tag.name, tag.end, self.closings[index], tag.attributes)
-        if tag.alone:
+            self.block = self.begin_block(tag.name, tag.end, self.closings[index], tag.attributes)
+        if tag.self_closing:
             self.block.end = tag.end
-        if tag.closing or tag.alone:
-            self.block = self.around or self.begin("", tag.end)
+        if tag.closing or tag.self_closing:
+            self.block = self.enclosing or self.begin_block("", tag.end)
         return index + 1
 
-    def take(self, index: int) -> int:
-        """Put the field that begins here into the block; returns where to go on."""
+    def handle_field(self, index: int) -> int:
+        """Add the field that begins here to the block. Returns the index of the next tag to handle."""
         tag, block, closing = self.tags[index], self.block, self.closings[index]
         if closing < 0 and block.name in ("", "observations"):
-            return index + 1  # outside of an observation, a tag by itself is a word in a sentence
-        after = closing if closing >= 0 else self.next_known(index + 1)
+            return index + 1  # outside an observation, an unclosed tag is part of a sentence
+        after = closing if closing >= 0 else self.next_tag_in_block(index + 1)
         end = self.tags[after].start if after < len(self.tags) else len(self.text)
         value = self.text[tag.start if tag.name in _ITEMS else tag.end : end]
         name = _ITEMS.get(tag.name, tag.name) or block.file_list
@@ -331,23 +334,25 @@ class _Walk:
         block.file_list = tag.name if tag.name in _FILE_LISTS else block.file_list
         return after
 
-    def next_known(self, index: int) -> int:
-        known = _BLOCKS[self.block.name]
-        while index < len(self.tags) and self.tags[index].name not in known and self.tags[index].name not in _BLOCKS:
+    def next_tag_in_block(self, index: int) -> int:
+        field_names = _BLOCKS[self.block.name]
+        while (
+            index < len(self.tags) and self.tags[index].name not in field_names and self.tags[index].name not in _BLOCKS
+        ):
             index += 1
         return index
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """The first of each name; nobody means more than a thousand characters."""
-    found: dict[str, str] = {}
+    """Parse attributes; the first of each name wins. Only the first thousand characters are read."""
+    attributes: dict[str, str] = {}
     for name, *values in _ATTRIBUTE.findall(text[:1000]):
-        found.setdefault(name.lower(), "".join(values))
-    return found
+        attributes.setdefault(name.lower(), "".join(values))
+    return attributes
 
 
 def _without_fence(text: str) -> str:
-    """An unclosed field at the end of a fenced reply has the end of the fence in it."""
+    """Remove the closing code fence that an unclosed field at the end of a fenced reply contains."""
     text = text.rstrip()
     return text[:-3] if text.endswith("```") and text.count("```") % 2 else text
 
@@ -355,14 +360,14 @@ def _without_fence(text: str) -> str:
 # --- fields ----------------------------------------------------------------------------------------------------------
 
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-_NOTHING = frozenset(("", "-", "–", "—", "none", "n/a", "null", "nothing"))  # what is written where a field stays empty
+_EMPTY_WORDS = frozenset(("", "-", "–", "—", "none", "n/a", "null", "nothing"))  # what models write into an empty field
 _CHILD = re.compile(r"<(?P<close>/?)(?P<name>fact|concept|file|path|item|li|entry|bullet|point)(?![\w.:-])[^<>]*+>", re.I | re.A)  # fmt: skip
 _LIST = re.compile(r"</?(?:ul|ol|list|items)(?![\w.:-])[^<>]*+>", re.I | re.A)
 _BULLET = re.compile(r"\s*+(?:[-*+•–]|\d{1,2}[.)])\s++")
 
 
 def _decoded(text: str) -> str:
-    """Entities with their semicolon only: `&copy=1` in an address is not a copyright sign."""
+    """Decode entities that have a semicolon: `&copy=1` in a URL is not a copyright sign."""
     return _ENTITY.sub(lambda match: _character(match[0]), text)
 
 
@@ -372,8 +377,8 @@ def _character(entity: str) -> str:
 
 def _clean(raw: str) -> str:
     text = plain(_decoded(raw).replace("\r\n", "\n").replace("\r", "\n"))
-    text = strip(storable(text)).strip()  # after the decoding: else an encoded tag would come out whole
-    return "" if text.strip(" .()").lower() in _NOTHING else text
+    text = strip(storable(text)).strip()  # after decoding: otherwise an encoded tag would survive
+    return "" if text.strip(" .()").lower() in _EMPTY_WORDS else text
 
 
 def _line(raw: str, limit: int) -> str:
@@ -381,7 +386,7 @@ def _line(raw: str, limit: int) -> str:
 
 
 def _paragraphs(raw: str, limit: int) -> str:
-    """Lines stay lines, without the indentation that the XML gave them."""
+    """Clean a text of several lines: keep line breaks, drop the XML indentation, limit the length."""
     lines = [" ".join(line.split()) for line in _clean(raw).split("\n")]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
     if len(text) <= limit:
@@ -391,17 +396,17 @@ def _paragraphs(raw: str, limit: int) -> str:
     return (cut[:space] if space > limit // 2 else cut).rstrip() + "…"
 
 
-def _one(blocks: Iterable[_Block], name: str, limit: int, read_as: Callable[[str, int], str] = _line) -> str:
-    """The first that says something; an attribute of that name counts when no child does."""
+def _first_value(blocks: Iterable[_Block], name: str, limit: int, read_as: Callable[[str, int], str] = _line) -> str:
+    """Return the first non-empty value of a field; an attribute of that name counts if there is no child element."""
     children = (raw for block in blocks for raw in block.fields.get(name, ()))
     attributes = (block.attributes.get(name, "") for block in blocks)
     return next((text for raw in chain(children, attributes) if (text := read_as(raw, limit))), "")
 
 
 def _items(block: _Block, name: str) -> Iterator[str]:
-    """The items of all lists of that name. Facts are sentences, so a comma does not part them."""
+    """Yield the items of all lists of that name. Commas do not separate facts, which are sentences."""
     separators = "\n" if name == "facts" else "\n,"
-    items = (item for raw in block.fields.get(name, ()) for item in _listed(raw, separators))
+    items = (item for raw in block.fields.get(name, ()) for item in _list_items(raw, separators))
     for item in islice(items, MAX_LOOKED_AT):
         bullet = _BULLET.match(item)
         yield item[bullet.end() :] if bullet else item
@@ -411,15 +416,15 @@ def _distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
     return tuple(islice(filter(None, dict.fromkeys(texts)), most))
 
 
-def _listed(raw: str, separators: str) -> Iterator[str]:
-    """Whether they are children, lines, bullets or a JSON array."""
+def _list_items(raw: str, separators: str) -> Iterator[str]:
+    """Yield the items of a list, written as child elements, lines, bullets or a JSON array."""
     first = _CHILD.search(raw)
     if first is None:
         yield from _array(raw) or _lines(_LIST.sub("\n", raw), separators)
         return
     position, inside = 0, False
     for tag in _CHILD.finditer(raw):
-        if tag["name"].lower() == first["name"].lower():  # another one in between is a word of the text
+        if tag["name"].lower() == first["name"].lower():  # a different tag in between is part of the text
             yield from _child(raw[position : tag.start()], inside, separators)
             position, inside = tag.end(), not tag["close"] and not tag[0].endswith("/>")
     yield from _child(raw[position:], inside, separators)
@@ -443,7 +448,7 @@ def _array(raw: str) -> list[str]:
 
 
 def _lines(text: str, separators: str) -> list[str]:
-    """One item a line; where there are bullets, a line without one goes on with the item before it."""
+    """Split into one item per line. If there are bullets, a line without one continues the previous item."""
     lines = [line for line in re.split(f"[{separators}]", text.replace("•", "\n• ")) if line.strip()]
     bulleted = any(map(_BULLET.match, lines))
     items: list[list[str]] = []
@@ -458,34 +463,36 @@ def _lines(text: str, separators: str) -> list[str]:
 # --- observations ----------------------------------------------------------------------------------------------------
 
 
-def _own(told: Iterable[tuple[_Block, Said]], text: str, planted: _Planted) -> tuple[tuple[Said, ...], int]:
-    """The model's own observations, and how many were turned away: they answer something else, or are copies."""
-    kept: list[Said] = []
-    turned_away = 0
-    for block, said in told:
-        whole = " ".join(_field_words(text[block.start : block.end]))
-        if _is_foreign(block) or planted.has(_words(said.title)) or planted.has(whole):
-            turned_away += 1
+def _own_observations(
+    parsed_blocks: Iterable[tuple[_Block, Said]], text: str, planted: _Planted
+) -> tuple[tuple[Said, ...], int]:
+    """Return the model's own observations and the number of rejected ones: copies, or answers to another request."""
+    observations: list[Said] = []
+    rejected_count = 0
+    for block, observation in parsed_blocks:
+        block_words = " ".join(_field_words(text[block.start : block.end]))
+        if _is_foreign(block) or planted.contains(_words(observation.title)) or planted.contains(block_words):
+            rejected_count += 1
         else:
-            kept.append(said)
-        if len(kept) == MAX_OBSERVATIONS or turned_away == MAX_TURNED_AWAY:
+            observations.append(observation)
+        if len(observations) == MAX_OBSERVATIONS or rejected_count == MAX_TURNED_AWAY:
             break
-    return tuple(kept), turned_away
+    return tuple(observations), rejected_count
 
 
-def _said(block: _Block, types: Collection[str], concepts: Collection[str]) -> Said | None:
+def _parse_observation(block: _Block, types: Collection[str], concepts: Collection[str]) -> Said | None:
     if block.name not in ("", "observation", "observations"):
         return None
-    title = _one([block], "title", TITLE_CHARS)
-    narrative = _one([block], "narrative", NARRATIVE_CHARS, _paragraphs)
+    title = _first_value([block], "title", TITLE_CHARS)
+    narrative = _first_value([block], "narrative", NARRATIVE_CHARS, _paragraphs)
     facts = _distinct((_line(raw, FACT_CHARS) for raw in _items(block, "facts")), MAX_FACTS)
     if not (narrative or facts or (title and block.name == "observation")):
-        return None  # outside of an observation, a title may be anyone's
-    kind = _type(_one([block], "type", 80), types)
+        return None  # outside an observation, a title alone may belong to anything
+    kind = _type(_first_value([block], "type", 80), types)
     return Said(
         type=kind,
         title=title or first_sentence(narrative or facts[0], TITLE_CHARS),
-        subtitle=_one([block], "subtitle", SUBTITLE_CHARS),
+        subtitle=_first_value([block], "subtitle", SUBTITLE_CHARS),
         narrative=narrative,
         facts=facts,
         concepts=_concepts(block, {_letters(name): name for name in concepts if _letters(name) != _letters(kind)}),
@@ -495,59 +502,63 @@ def _said(block: _Block, types: Collection[str], concepts: Collection[str]) -> S
 
 
 def _letters(name: str) -> str:
-    """What `bug_fix`, `Bug-fix` and `bugfix` have in common."""
+    """Normalise a name, so that `bug_fix`, `Bug-fix` and `bugfix` are equal."""
     return re.sub(r"[\W_]+", "", name.split(":", 1)[0]).lower()
 
 
 def _type(name: str, types: Collection[str]) -> str:
-    known = {_letters(each): each for each in types}
+    by_letters = {_letters(each): each for each in types}
     default = "change" if "change" in types else next(iter(types), "change")
-    return known.get(_letters(name), default)
+    return by_letters.get(_letters(name), default)
 
 
-def _concepts(block: _Block, known: Mapping[str, str]) -> tuple[str, ...]:
-    return _distinct((known.get(_letters(_clean(raw)), "") for raw in _items(block, "concepts")), MAX_CONCEPTS)
+def _concepts(block: _Block, by_letters: Mapping[str, str]) -> tuple[str, ...]:
+    return _distinct((by_letters.get(_letters(_clean(raw)), "") for raw in _items(block, "concepts")), MAX_CONCEPTS)
 
 
 def _path(raw: str) -> str:
-    """A path is whole or worth nothing."""
+    """Clean a path; a path that is too long is dropped, because a truncated one is useless."""
     path = " ".join(_clean(raw).strip("`\"'").split())
     return path if len(path) <= PATH_CHARS else ""
 
 
 def _is_foreign(block: _Block) -> bool:
-    """Does it say that it answers another request? We give no names to ours; a small number only counts them."""
-    given = [block.attributes.get(name, "").strip() for name in ("for", "request", "id")]
-    return any(name and not re.fullmatch("[0-9]{1,2}", name) for name in given)
+    """Return whether the block claims to answer another request. Ours have no ids; a number of up to two digits only
+    counts the records."""
+    values = [block.attributes.get(name, "").strip() for name in ("for", "request", "id")]
+    return any(name and not re.fullmatch("[0-9]{1,2}", name) for name in values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Planted:
-    """The words of all observations in what the model was shown: a tool's output may have them in it, so that they
-    are taken for the answer. Case, spacing and marks do not count, since the way into a request changes them."""
+    """The words of all observations in the material shown to the model.
+
+    A tool's output may contain records in order to be taken for the answer. Case, spacing and punctuation are ignored,
+    because building the request changes them.
+    """
 
     fields: frozenset[str]
     words: str
 
-    def has(self, words: str) -> bool:
-        """As a whole field, or anywhere if it is too long to stand there by chance."""
-        return words in self.fields or (len(words) >= TELLING_CHARS and f" {words} " in self.words)
+    def contains(self, words: str) -> bool:
+        """Return whether the words occur as a whole field, or anywhere if they are too long for a coincidence."""
+        return words in self.fields or (len(words) >= DISTINCTIVE_CHARS and f" {words} " in self.words)
 
 
-def _planted(request: Request) -> _Planted:
-    shown = _decoded(f"{request.system}\n{request.prompt}")
-    shown = re.sub(r"\\u003c", "<", re.sub(r"\\u003e", ">", shown, flags=re.I), flags=re.I).replace("<\\/", "</")
-    marks = [tag for tag in _tags(shown) if tag.name == "observation"]
-    ends = [*(tag.start for tag in marks[1:]), len(shown)]
+def _planted_records(request: Request) -> _Planted:
+    material = _decoded(f"{request.system}\n{request.prompt}")
+    material = re.sub(r"\\u003c", "<", re.sub(r"\\u003e", ">", material, flags=re.I), flags=re.I).replace("<\\/", "</")
+    tags = [each for each in _tags(material) if each.name == "observation"]
+    ends = [*(each.start for each in tags[1:]), len(material)]
     fields: list[str] = []
-    for mark, end in zip(marks, ends, strict=False):
-        if not mark.closing:
-            fields += _field_words(shown[mark.end : min(end, mark.end + PLANTED_CHARS)])
+    for tag, end in zip(tags, ends, strict=False):
+        if not tag.closing:
+            fields += _field_words(material[tag.end : min(end, tag.end + PLANTED_CHARS)])
     return _Planted(frozenset(fields), f" {' '.join(fields)} ")
 
 
 def _field_words(text: str) -> list[str]:
-    """The words between the tags, without what is empty."""
+    """Return the words between the tags, without empty pieces."""
     return [words for piece in _TAG.sub("\0", text).split("\0") if (words := _words(piece))]
 
 
@@ -555,14 +566,14 @@ def _words(text: str) -> str:
     return normal_title(re.sub(r"(?<!\\)\\++[nrt]", " ", _decoded(text)))
 
 
-# --- the rest of the reply -------------------------------------------------------------------------------------------
+# --- summary and outcome ---------------------------------------------------------------------------------------------
 
 
 def _summary(blocks: Sequence[_Block]) -> Summary | None:
     def part(name: str) -> str:
-        return _one(blocks, name, PART_CHARS, _paragraphs)
+        return _first_value(blocks, name, PART_CHARS, _paragraphs)
 
-    found = Summary(
+    summary = Summary(
         request=part("request"),
         investigated=part("investigated"),
         learned=part("learned"),
@@ -570,27 +581,32 @@ def _summary(blocks: Sequence[_Block]) -> Summary | None:
         next_steps=part("next_steps"),
         notes=part("notes"),
     )
-    return None if found == Summary() else replace(found, outcome=_outcome(_one(blocks, "outcome", SUBTITLE_CHARS)))
+    return (
+        None
+        if summary == Summary()
+        else replace(summary, outcome=_outcome(_first_value(blocks, "outcome", SUBTITLE_CHARS)))
+    )
 
 
 def _outcome(words: str) -> str:
-    """Return the outcome that is named, and nothing for any other word: the first, since some models give a reason."""
+    """Return the outcome if the first word is one, else "". Some models add a reason after it."""
     first = re.match(r"[^\W\d_]+", words.lower())
     return first[0] if first and first[0] in _OUTCOMES else ""
 
 
 def _reason(text: str, block: _Block) -> str:
-    """Why there is no summary: an attribute by our instructions, the text inside by some models."""
+    """Return why there is no summary. Our prompt asks for an attribute; some models write it as text."""
     if block.name != "skip_summary":
         return ""
-    said_inside = text[block.start : block.end] if block.until >= 0 else ""
-    return _line(block.attributes.get("reason", ""), SUBTITLE_CHARS) or _line(said_inside, SUBTITLE_CHARS)
+    inner_text = text[block.start : block.end] if block.closing_index >= 0 else ""
+    return _line(block.attributes.get("reason", ""), SUBTITLE_CHARS) or _line(inner_text, SUBTITLE_CHARS)
 
 
-# --- prose -----------------------------------------------------------------------------------------------------------
+# --- replies without tags --------------------------------------------------------------------------------------------
 
-# A provider's error begins a sentence, follows "error:" or is a value in its JSON, and mostly ends one. The same words
-# in the middle of a sentence are a model that talks about them: an alarm would stop all work until somebody looks.
+# A provider's error begins a sentence, follows "error:" or is a JSON value, and usually ends a sentence. The same words
+# in the middle of a sentence are a model talking about them: a false alarm would stop all refining until a person
+# looks.
 _BEGINS = r"""(?:^[^\w\n]*|[.!?·∙|]\s+|\berror(?::|\ \d{3})[^a-z\n]{0,20}|["']:\s*["'])"""
 _ENDS = r"(?=\s*(?:[^\w\s]|$)|\s+(?:provided|for|until|resets?|please|try)\b)"
 _LOGIN = rf"""
@@ -621,10 +637,10 @@ _PROSE = tuple(
 
 
 def _prose(text: str) -> Read:
-    """A reply without any of our tags. Who refuses, or can't be paid or let in, says so in few words and soon."""
+    """Classify a reply without our tags. Refusals, quota and login errors are short and come at the beginning."""
     text = storable(plain(text)).strip()
     opening = text[:500].replace("’", "'") if len(text) <= PROSE_CHARS else ""
     for verdict, words in _PROSE:
         if words.search(opening):
             return Read(verdict=verdict, message=shorten(text, MESSAGE_CHARS))
-    return _unparseable("the reply has none of the tags it was asked for")
+    return _unparseable("the reply has none of the requested tags")

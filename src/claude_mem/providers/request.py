@@ -1,7 +1,7 @@
-"""Turn → the one request that is sent for it: bounded, every event shown once, what is left out said so.
+"""Builds the request for a turn. Its size is bounded, each event appears at most once, and omissions are stated.
 
-The words are in `data/prompts/` and in the mode. The system part depends on settings only, so that a provider's cache
-holds it; the turn stands between two fence lines, as data.
+The texts are in `data/prompts/` and in the mode. The system prompt depends on settings only, so that the provider can
+cache it; the turn is placed between two fence lines, as data.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ VERBOSITY = {
 }
 STRICT = "\nYour last answer could not be read. Begin with `<observation>`, `<summary>` or `<skip_summary`. XML only."
 MOST_KNOWN = 30
-LEAST_TOKENS = 4_000  # in less, the instructions leave no room for a turn
-LEAST_ENTRY = 60  # characters: less says nothing about an event
+LEAST_TOKENS = 4_000  # with fewer, the instructions leave no room for a turn
+MIN_ENTRY_CHARS = 60  # characters: a shorter entry carries no information
 BYTES_PER_TOKEN = 3  # as in `tokens_at_most`
-PASSED_BYTES = 1_500  # of what a test, a build or a commit printed that passed: the rest says so again
+SUCCESS_OUTPUT_BYTES = 1_500  # of the output of a test, build or commit that passed: more adds nothing
 KNOWN_CHARS = 120
-BRIEF_BYTES = 400  # of what a tool answered, if nothing went wrong and there is not room for everything
+BRIEF_BYTES = 400  # of the output of a successful tool call, when there is not room for everything
 ARROW = "\n→ "
 ARROW_BYTES = len(ARROW.encode())
-SHORT_PROMPT = 80  # characters: what is shorter rarely says by itself what it is about
-TERSE_PROMPT = 20  # of the turn before: then it is no more than an answer, too
-LONG_PROMPT = 400  # what is longer says it, even if it points back somewhere
+SHORT_PROMPT = 80  # characters: a shorter prompt rarely states its subject
+TERSE_PROMPT = 20  # if the previous prompt is this short, it is also only an answer
+LONG_PROMPT = 400  # a longer prompt states its subject, even if it refers back
 
 _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", patches.TOOL)
 _ROUTINE = re.compile(
     r"\b(?:tests?|pytest|jest|vitest|lint|fmt|format|typecheck|tsc|mypy|build|compile|install|commit|push|check)\b"
 )
 _TASKS = ("TodoWrite", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet")
-MOST_TASKS = 20
-# How a tool was to go about it, not what it did.
-_MANNER = frozenset(
+MAX_TASKS = 20
+# Input fields that say how a tool should work, not what it did.
+_MINOR_FIELDS = frozenset(
     "replace_all offset limit output_mode timeout head_limit multiline run_in_background activeForm -A -B -C -n -i".split()  # noqa: SIM905
 )
 _POINTS_BACK = re.compile(
@@ -61,8 +61,8 @@ _POINTS_BACK = re.compile(
     r"|^(?:yes|no|ok(?:ay)?|sure|go (?:on|ahead)|continue|proceed|do (?:it|that|so)|same|instead|also|then|again)\b",
     re.I,
 )
-# Which input fields of a tool tell what it did, in the order they are shown.
-_TELLING = (
+# Input fields that say what a tool did, in display order.
+_MAIN_FIELDS = (
     "command",
     "file_path",
     "notebook_path",
@@ -78,7 +78,7 @@ _TELLING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """How a request is to be made, as far as settings decide it."""
+    """The settings that determine a request."""
 
     mode: Mode
     verbosity: str = "normal"
@@ -87,35 +87,36 @@ class Wanted:
 
     @property
     def reply_tokens(self) -> int:
-        """A quarter for the answer; the request and its answer together stay under the cap."""
+        """A quarter of the cap, which covers the request and its answer together."""
         return self.request_tokens // 4
 
 
 def build(
-    turn: Turn, wanted: Wanted, *, project: str, known: Sequence[str], strict: bool = False, fence: str = ""
+    turn: Turn, options: Wanted, *, project: str, known_titles: Sequence[str], strict: bool = False, fence: str = ""
 ) -> Request:
+    """Build the request for a turn. `strict` adds a reminder of the format after an answer that could not be parsed."""
     fence = fence or secrets.token_hex(8)
-    system = _system(wanted)
-    room = (wanted.request_tokens - wanted.reply_tokens - tokens_at_most(system)) * BYTES_PER_TOKEN
+    system = _system(options)
+    room = (options.request_tokens - options.reply_tokens - tokens_at_most(system)) * BYTES_PER_TOKEN
     return Request(
         system=system,
-        prompt=_prompt(turn, project, known, fence=fence, room=room, strict=strict),
+        prompt=_prompt(turn, project, known_titles, fence=fence, room=room, strict=strict),
         fence=fence,
-        max_tokens=wanted.reply_tokens,
+        max_tokens=options.reply_tokens,
     )
 
 
 def size(request: Request) -> int:
-    """What the request may cost at most, its answer included."""
+    """Return the maximum number of tokens of the request and its answer."""
     return tokens_at_most(request.system) + tokens_at_most(request.prompt) + request.max_tokens
 
 
-def _system(wanted: Wanted) -> str:
-    mode = wanted.mode
+def _system(options: Wanted) -> str:
+    mode = options.mode
     return _template("system").substitute(
         **mode.texts,
-        verbosity=VERBOSITY[wanted.verbosity],
-        language=wanted.language or "English",
+        verbosity=VERBOSITY[options.verbosity],
+        language=options.language or "English",
         types=", ".join(mode.types),
         concepts=", ".join(mode.concepts),
         type_lines="\n".join(f"- {name}: {kind.means}" for name, kind in mode.types.items()),
@@ -130,62 +131,65 @@ def _template(name: str) -> Template:
 # --- the turn --------------------------------------------------------------------------------------------------------
 
 
-def _prompt(turn: Turn, project: str, known: Sequence[str], *, fence: str, room: int, strict: bool) -> str:
-    """The parts get what they need up to their share; the events get what is left."""
+def _prompt(turn: Turn, project: str, known_titles: Sequence[str], *, fence: str, room: int, strict: bool) -> str:
+    """Fill the template. Each part gets what it needs up to its share of `room`; the events get the rest."""
     before = fit(_safe(_before(turn), fence), room // 8)
-    asked = fit(_safe(turn.prompt, fence), room // 6)
-    said = fit(_safe(_closing(turn), fence), room // 4)
-    titles = _safe(_known(known, room // 8), fence)
+    user_prompt = fit(_safe(turn.prompt, fence), room // 6)
+    closing = fit(_safe(_closing(turn), fence), room // 4)
+    titles = _safe(_known_list(known_titles, room // 8), fence)
     frame = _template("turn")
     fixed = {
-        "project": _named(project, fence), "number": turn.number, "known": titles, "fence": fence,
+        "project": _project_name(project, fence), "number": turn.number, "known": titles, "fence": fence,
         "before": f"[the turn before]\n{before}\n\n" if before else "",
-        "prompt": asked, "closing": said or "(nothing)", "strict": STRICT if strict else "",
+        "prompt": user_prompt, "closing": closing or "(nothing)", "strict": STRICT if strict else "",
     }  # fmt: skip
-    left = room - _bytes(frame.substitute(**fixed, events=""))
+    events_room = room - _bytes(frame.substitute(**fixed, events=""))
     entries = [
         replace(entry, text=_safe(entry.text, fence), answer=_safe(entry.answer, fence)) for entry in _entries(turn)
     ]
-    return frame.substitute(**fixed, events="\n".join(condense(entries, left)) or "(no tools were used)")
+    return frame.substitute(**fixed, events="\n".join(condense(entries, events_room)) or "(no tools were used)")
 
 
 def _safe(text: str, fence: str) -> str:
-    """The record can't end its own fence, and nothing in it is invisible."""
+    """Remove the fence and invisible characters, so that the text cannot close its own fence."""
     return plain(storable(text)).replace(fence, "").strip()
 
 
-def _named(project: str, fence: str) -> str:
-    """Whoever may give names could say something by them: a folder's is anyone's, and so is a repository's own file."""
+def _project_name(project: str, fence: str) -> str:
+    """Return the project's name, or a neutral one if it reads like an instruction: folder names and repository files
+    are not under the user's control."""
     return "this project" if suspicion.rule(project) else shorten(_safe(project, fence), 80)
 
 
-def _known(titles: Sequence[str], room: int) -> str:
-    """Return what is remembered already, one whole line each, the newest first; as many as there is room for."""
-    shown: dict[str, None] = {}
+def _known_list(titles: Sequence[str], room: int) -> str:
+    """Return the titles already remembered, one per line, newest first, as many as fit."""
+    lines: dict[str, None] = {}
     for title in titles:
         line = cut_line(" ".join(plain(title).split()), KNOWN_CHARS)
-        if not is_presentable(line) or line in shown:
+        if not is_presentable(line) or line in lines:
             continue
         room -= _bytes(line) + 3
-        if room < 0 or len(shown) == MOST_KNOWN:
+        if room < 0 or len(lines) == MOST_KNOWN:
             break
-        shown[line] = None
-    return "\n".join(f"- {line}" for line in shown) or "(nothing yet)"
+        lines[line] = None
+    return "\n".join(f"- {line}" for line in lines) or "(nothing yet)"
 
 
 def points_back(prompt: str, *, short: int = SHORT_PROMPT) -> bool:
-    """Return whether a prompt can't be understood without what was said before it: "yes", "1", "fix issue 2"."""
+    """Return whether a prompt cannot be understood without the turn before it: "yes", "1", "fix issue 2"."""
     prompt = " ".join(prompt.split())
     return len(prompt) <= short or (len(prompt) <= LONG_PROMPT and bool(_POINTS_BACK.search(prompt)))
 
 
 def _before(turn: Turn) -> str:
-    """Return the turn that the prompt answers; and if that one points back as well, the one before it."""
+    """Return the turn that the prompt answers and, if that one also points back, the one before it."""
     count = int(points_back(turn.prompt))
     if count and turn.previous and points_back(turn.previous[-1].prompt, short=TERSE_PROMPT):
         count = 2  # "yes" after "1"
-    chosen = turn.previous[-count:] if count else ()
-    return "\n".join(f"user: {each.prompt}\nagent, at the end: {each.closing or '(nothing)'}" for each in chosen)
+    earlier_turns = turn.previous[-count:] if count else ()
+    return "\n".join(
+        f"user: {earlier.prompt}\nagent, at the end: {earlier.closing or '(nothing)'}" for earlier in earlier_turns
+    )
 
 
 def _closing(turn: Turn) -> str:
@@ -194,8 +198,11 @@ def _closing(turn: Turn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event as the model sees it. The heavier, the more room it gets when there is little. `answer` is what the tool
-    answered, where that gives way first: it was read, or it passed."""
+    """One event as the model sees it.
+
+    An entry with more weight gets more room when room is scarce. `answer` is the tool's output where it is shortened
+    before `text`: the tool only read something, or it succeeded.
+    """
 
     text: str
     weight: int
@@ -206,11 +213,11 @@ class Entry:
         return _bytes(self.text) + 1 + (_bytes(self.answer) + ARROW_BYTES if self.answer else 0)
 
     @property
-    def least(self) -> int:
-        """What it needs before anything gives way to it."""
+    def min_size(self) -> int:
+        """The bytes it gets before any entry gets more."""
         return min(self.size, _bytes(self.text) + 1 + BRIEF_BYTES)
 
-    def within(self, room: int) -> str:
+    def text_within(self, room: int) -> str:
         answer = fit(self.answer, room - _bytes(self.text) - ARROW_BYTES)
         return f"{self.text}{ARROW}{answer}" if answer else fit(self.text, room)
 
@@ -219,7 +226,7 @@ def _entries(turn: Turn) -> Iterator[Entry]:
     number = 0
     for body in turn.bodies:
         if isinstance(body, ToolUsed) and body.name in _TASKS and not body.failed:
-            continue  # what became of them is told at the end
+            continue  # the task list is shown once, at the end
         if isinstance(body, ToolUsed) and (body.input or body.output or body.failed):
             number += 1
             yield _entry(number, body, turn.root)
@@ -227,7 +234,7 @@ def _entries(turn: Turn) -> Iterator[Entry]:
             number += 1
             yield Entry(f"{number}. a subagent reported: {body.message}", 2)
     if tasks := gather(turn).tasks:
-        lines = (f"- {'done' if task.done else 'open'}: {shorten(task.subject, 160)}" for task in tasks[:MOST_TASKS])
+        lines = (f"- {'done' if task.done else 'open'}: {shorten(task.subject, 160)}" for task in tasks[:MAX_TASKS])
         yield Entry("\n".join(("the agent's task list, as the turn left it:", *lines)), 4)
 
 
@@ -238,85 +245,89 @@ def _weight(body: ToolUsed) -> int:
 
 
 def _entry(number: int, body: ToolUsed, root: str) -> Entry:
-    given = " ".join(_given(body.input, root))
+    input_text = " ".join(_input_parts(body.input, root))
     answer = output_text(body.output).strip()
-    head = f"{number}. {body.name}{' (failed)' if body.failed else ''}: {given}"
+    head = f"{number}. {body.name}{' (failed)' if body.failed else ''}: {input_text}"
     if body.name in _EDITS and not body.failed:
-        answer = ""  # the file that it was told to write
-    if body.name == "Bash" and not body.failed and _ROUTINE.search(given):
-        answer = fit(answer, PASSED_BYTES)
+        answer = ""  # it repeats the file content that is in the input
+    if body.name == "Bash" and not body.failed and _ROUTINE.search(input_text):
+        answer = fit(answer, SUCCESS_OUTPUT_BYTES)
     if body.failed and answer:
         head, answer = f"{head}{ARROW}{answer}", ""
     return Entry(head, _weight(body), answer)
 
 
-def _given(given: dict[str, Any], root: str) -> Iterator[str]:
-    """What the tool was told, as plain text: never JSON inside JSON."""
-    for name in _TELLING:
-        if isinstance(found := given.get(name), str) and found.strip():
-            yield found.removeprefix(root.rstrip("/") + "/") if root else found
-    edits = given.get("edits")
-    for edit in edits if isinstance(edits, list) else (given,):
+def _input_parts(tool_input: dict[str, Any], root: str) -> Iterator[str]:
+    """Yield the tool's input as plain text, never as JSON inside JSON."""
+    for name in _MAIN_FIELDS:
+        if isinstance(value := tool_input.get(name), str) and value.strip():
+            yield value.removeprefix(root.rstrip("/") + "/") if root else value
+    edits = tool_input.get("edits")
+    for edit in edits if isinstance(edits, list) else (tool_input,):
         if isinstance(edit, dict) and isinstance(new := edit.get("new_string"), str):
             yield "\n" + _diff(str(edit.get("old_string") or ""), new)
-    for patch in patches.changes(given) if "changes" in given else ():
+    for patch in patches.changes(tool_input) if "changes" in tool_input else ():
         where = " → ".join(reversed(patch.paths))
         yield "\n".join((f"\n{patch.kind} {where}", *patch.lines))
-    for name, found in given.items():
+    for name, value in tool_input.items():
         if (
-            name not in (*_TELLING, "edits", "old_string", "new_string", *_MANNER)
-            and isinstance(found, str | int)
-            and found != ""
+            name not in (*_MAIN_FIELDS, "edits", "old_string", "new_string", *_MINOR_FIELDS)
+            and isinstance(value, str | int)
+            and value != ""
         ):
-            yield f"{name}={found}"
+            yield f"{name}={value}"
 
 
 def _diff(old: str, new: str) -> str:
-    """Which lines went and which came. A set each: an edit may have thousands."""
+    """Return the removed and added lines. Compares sets, because an edit may have thousands of lines."""
     removed, added = old.splitlines(), new.splitlines()
     before, after = set(removed), set(added)
-    gone = [f"- {line}" for line in removed if line not in after]
-    return "\n".join([*gone, *(f"+ {line}" for line in added if line not in before)])
+    removed_lines = [f"- {line}" for line in removed if line not in after]
+    return "\n".join([*removed_lines, *(f"+ {line}" for line in added if line not in before)])
 
 
-# --- making it fit ---------------------------------------------------------------------------------------------------
+# --- fitting into the limit ------------------------------------------------------------------------------------------
 
 
 def condense(entries: Sequence[Entry], room: int) -> list[str]:
-    """All entries within `room` bytes: short ones whole, long ones by head and tail, and if they are too many, the
-    lightest ones from the middle left out with their number. What was read and what merely passed gets what edits and
-    failures leave over."""
-    kept = _choose(entries, room)
-    gaps = _gaps([index for index, _ in kept], len(entries))
-    chosen = [entry for _, entry in kept]
+    """Return the texts of all entries within `room` bytes.
+
+    Short entries are complete, long ones have head and tail. If there are too many, the lightest ones in the middle are
+    replaced by their count. Output of reads and of successful commands gets what edits and failures leave over.
+    """
+    numbered = _select(entries, room)
+    gaps = _gaps([index for index, _ in numbered], len(entries))
+    selected = [entry for _, entry in numbered]
     room -= sum(_bytes(gap) + 1 for gap in gaps)
-    rooms = _rooms([(entry.least, entry.weight) for entry in chosen], room)
-    more = _rooms([(entry.size - entry.least, entry.weight) for entry in chosen], room - sum(rooms))
-    return _weave(gaps, [entry.within(sum(own) - 1) for entry, *own in zip(chosen, rooms, more, strict=True)])
+    rooms = _allocate([(entry.min_size, entry.weight) for entry in selected], room)
+    extra_rooms = _allocate([(entry.size - entry.min_size, entry.weight) for entry in selected], room - sum(rooms))
+    return _weave(
+        gaps, [entry.text_within(sum(own) - 1) for entry, *own in zip(selected, rooms, extra_rooms, strict=True)]
+    )
 
 
-def _weave(gaps: Sequence[str], shown: Sequence[str]) -> list[str]:
-    woven = [line for pair in zip(gaps, [*shown, ""], strict=True) for line in pair]
+def _weave(gaps: Sequence[str], texts: Sequence[str]) -> list[str]:
+    woven = [line for pair in zip(gaps, [*texts, ""], strict=True) for line in pair]
     return [line for line in woven if line]
 
 
-def _choose(entries: Sequence[Entry], room: int) -> list[tuple[int, Entry]]:
-    """As many as can each have a few words, the heaviest first and among equals those near the ends."""
-    most = max(room // (2 * LEAST_ENTRY), 0)
+def _select(entries: Sequence[Entry], room: int) -> list[tuple[int, Entry]]:
+    """Select as many entries as can have a few words each: the heaviest, and among equals those near the ends."""
+    most = max(room // (2 * MIN_ENTRY_CHARS), 0)
     middle = len(entries) / 2
     best = sorted(enumerate(entries), key=lambda item: (-item[1].weight, -abs(item[0] - middle)))[:most]
     return sorted(best, key=lambda item: item[0])
 
 
-def _gaps(kept: Sequence[int], count: int) -> list[str]:
-    """What is missing before each that is kept, and after the last."""
-    edges = [-1, *kept, count]
+def _gaps(indexes: Sequence[int], count: int) -> list[str]:
+    """Return the marker for the entries omitted before each index and after the last; "" if there are none."""
+    edges = [-1, *indexes, count]
     missing = [after - before - 1 for before, after in pairwise(edges)]
     return [f"… {number} events left out …" if number else "" for number in missing]
 
 
-def _rooms(sizes: Sequence[tuple[int, int]], room: int) -> list[int]:
-    """Room for each by its size and weight, when those who need less leave the rest to the others."""
+def _allocate(sizes: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """Divide `room` by size and weight; entries that need less than their share leave the rest to the others."""
     waiting = sorted(sizes, key=lambda item: item[0] / item[1])
     weights, share = sum(weight for _, weight in waiting), float("inf")
     for need, weight in waiting:
@@ -329,14 +340,14 @@ def _rooms(sizes: Sequence[tuple[int, int]], room: int) -> list[int]:
 
 
 def fit(text: str, room: int) -> str:
-    """At most `room` bytes, head and tail kept and the gap marked; nothing if even the mark has no room."""
+    """Shorten to at most `room` bytes: head and tail with a marked gap, or "" if even the marker does not fit."""
     if _bytes(text) <= room:
         return text
     if room < 45:
         return ""
     limit = (room - 40) * len(text) // max(_bytes(text), 1)
     clipped = clip(text, limit)
-    while _bytes(clipped) > room and limit > 8:  # the wide characters may sit at the ends
+    while _bytes(clipped) > room and limit > 8:  # multi-byte characters may be concentrated at the ends
         limit = limit * 3 // 4
         clipped = clip(text, limit)
     return clipped if _bytes(clipped) <= room else ""

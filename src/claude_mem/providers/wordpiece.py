@@ -1,7 +1,7 @@
-"""Text → the numbers a BERT model reads, without a dependency.
+"""The WordPiece tokenizer of uncased BERT models, without a dependency.
 
-The same ids as the reference tokenizer gives for uncased BERT vocabularies: clean, lower, strip accents, split at
-spaces, punctuation and CJK characters, then take the longest known piece again and again.
+Produces the same ids as the reference tokenizer: clean, lowercase, strip accents, split at spaces, punctuation and CJK
+characters, then repeatedly take the longest piece in the vocabulary.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import unicodedata
 from functools import lru_cache
 from pathlib import Path
 
-_MAX_WORD = 100  # characters; a longer "word" is one unknown
+_MAX_WORD = 100  # characters; a longer word becomes one unknown token
 _CJK = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -29,14 +29,14 @@ class WordPiece:
         self._vocabulary = vocabulary
         self._unknown = vocabulary["[UNK]"]
         self._start, self._end = vocabulary["[CLS]"], vocabulary["[SEP]"]
-        self._pieces = lru_cache(maxsize=20_000)(self._split_word)  # words repeat: most of the time goes here
+        self._pieces = lru_cache(maxsize=20_000)(self._split_word)  # cached: words repeat, and most time is spent here
 
     @classmethod
     def load(cls, tokenizer_json: Path) -> WordPiece:
         return cls(json.loads(tokenizer_json.read_text("utf-8"))["model"]["vocab"])
 
     def encode(self, text: str, *, limit: int) -> list[int]:
-        """With the marks for start and end, at most `limit` numbers."""
+        """Return at most `limit` token ids, including the start and end tokens."""
         ids = [self._start]
         for word in words(text):
             ids += self._pieces(word)
@@ -60,7 +60,7 @@ class WordPiece:
 
 
 def words(text: str) -> list[str]:
-    """Lower case, without accents; punctuation and CJK characters stand alone."""
+    """Split into lowercase words without accents; each punctuation or CJK character is a word."""
     if text.isascii():
         lowered = text.lower()
     else:
