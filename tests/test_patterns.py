@@ -33,8 +33,8 @@ USES = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer")
 # Calls whose pattern is put together there and then: why it can't be hostile, or how it is tried below.
 MADE_UP = {
     "config.py: _line_of": "one of our own names, escaped",
-    "withheld.py: _any": "globs, tried below",
-    "withheld.py: _pattern": "globs, tried below",
+    "withheld.py: _combined_patterns": "globs, tried below",
+    "withheld.py: _glob_pattern": "globs, tried below",
     "pipeline/lines.py: _patterns": "patterns of data/lines.toml, which the module holds",
     "pipeline/recall.py: snippet": "a word, escaped",
     "providers/reply.py: _lines": "one class of signs",
@@ -140,8 +140,10 @@ def _flags(call: ast.Call, place: int) -> int:
 
 def globs() -> dict[str, tuple[Pattern, str]]:
     """What is made of the names of files that are withheld."""
-    each = {f"withheld {rule}": (withheld._pattern(rule), "match") for rule in withheld.FILES}
-    return each | {f"withheld, all {at}": (every, "match") for at, every in enumerate(withheld._any(withheld.FILES))}
+    each = {f"withheld {rule}": (withheld._glob_pattern(rule), "match") for rule in withheld.FILES}
+    return each | {
+        f"withheld, all {at}": (every, "match") for at, every in enumerate(withheld._combined_patterns(withheld.FILES))
+    }
 
 
 def all_of_them() -> dict[str, tuple[Pattern, str]]:

@@ -1,7 +1,7 @@
-"""A shell's command line, taken apart far enough to tell which program is given which words.
+"""A parser for shell command lines that finds out which program is called with which arguments.
 
-No shell is imitated: variables, aliases and loops stay as they are written, and what we can't take apart is read as far
-as it goes. The time grows with the text alone.
+It does not emulate a shell: variables, aliases and loops are left as written, and text that cannot be parsed is read as
+far as possible. The running time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-# A separator, or a piece of a word: quoted, escaped or bare. A quote that is never closed is read in both ways: up to
-# the end of the text, and as if it were not there.
+# A separator, or a piece of a word: quoted, escaped or bare. A quote that is never closed is read both ways: as
+# extending to the end of the text, and as if it were absent.
 _PIECE = re.compile(
     r"(?P<space>[ \t\r\f\v]+|\\\r?\n|(?<![^\s;&|()`])#[^\n]*+)|(?P<arrow>\d?(?:<<<|<<-?|[<>]{1,2}[|&]?)|&>{1,2})"
     r"|(?P<end>[;&|\n()`]+|\$\()|'(?P<plain>[^']*+)'|\"(?P<quoted>(?:[^\"\\]|\\.)*+)\"|\\(?P<escaped>.)"
@@ -21,9 +21,9 @@ _PIECE = re.compile(
 )
 _HERE = re.compile(r"(?<!<)(?P<arrow><<-?)[ \t]{0,4}(?P<quote>[\\\"']?)(?P<word>[A-Za-z_][\w.\-]{0,64})[\"']?")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
-_GIVEN = re.compile(r"\w{1,128}\+?=")
-# They begin no command of their own, the program comes after them; and which of their options take a value.
-_IN_FRONT = {
+_ASSIGNMENT = re.compile(r"\w{1,128}\+?=")
+# Words that precede the actual program, each with its one-letter options that take a value.
+_PREFIXES = {
     **dict.fromkeys((
         "command", "builtin", "nohup", "setsid", "unbuffer", "torsocks", "busybox", "if", "elif", "while", "until",
         "then", "else", "do", "!", "{", "coproc",
@@ -32,7 +32,7 @@ _IN_FRONT = {
     "stdbuf": "eio", "timeout": "ks", "gtimeout": "ks", "caffeinate": "tw", "proxychains": "f", "proxychains4": "f",
     "strace": "abeEIoOpPsSuUX", "npx": "p",
 }  # fmt: skip
-_XARGS = {**_IN_FRONT, "xargs": "adEILnPs"}
+_XARGS_PREFIXES = {**_PREFIXES, "xargs": "adEILnPs"}
 _LONG_WITH_VALUE = re.compile(r"--(?:user|group|chdir|unset|signal|kill-after|adjustment|package)\Z")
 _OPTION = re.compile(r"-|\d+(?:\.\d+)?[smhd]?\Z")
 
@@ -41,126 +41,128 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One program and what it is given. `reads` and `writes` are files that the shell opens for it: `< a > b`."""
+    """One program with its arguments. `reads` and `writes` are files that the shell opens for it: `< a > b`."""
 
-    program: str  # without its folder, but an address is whole; "" if there is none, only variables
+    program: str  # without its directory, except for a URL; "" if there is no program, only variables
     words: Words
-    before: Words = ()  # what stands in front of it: variables, `sudo -u me`
+    before: Words = ()  # words before the program: variables, `sudo -u me`
     reads: Words = ()
     writes: Words = ()
-    text: str = ""  # of a here-document
+    text: str = ""  # content of here-documents and here-strings
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """A here-document. Nothing is substituted in a plain one."""
+class _HereDocument:
+    """A here-document. `plain`: its delimiter is quoted, so nothing is substituted in it."""
 
     text: str
     plain: bool
 
 
 @dataclass(slots=True)
-class _Reading:
-    """A call that is not yet read to its end."""
+class _CallParser:
+    """A call that is still being parsed."""
 
-    texts: dict[str, _Text]
+    texts: dict[str, _HereDocument]
     words: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
-    handed: list[str] = field(default_factory=list)
-    inner: list[str] = field(default_factory=list)
+    input_texts: list[str] = field(default_factory=list)
+    substitutions: list[str] = field(default_factory=list)
     arrow: str = ""
-    pieces: list[tuple[str, bool]] = field(default_factory=list)  # each with whether the shell looks into it
+    pieces: list[tuple[str, bool]] = field(default_factory=list)  # text, and whether the shell substitutes in it
 
     def end_word(self) -> None:
         if not self.pieces:
             return
         word = "".join(piece for piece, _ in self.pieces)
-        self.inner += _substituted("".join(piece for piece, live in self.pieces if live))
+        self.substitutions += _substitutions("".join(piece for piece, live in self.pieces if live))
         if self.arrow.endswith("<<<"):
-            self.handed.append(word)
+            self.input_texts.append(word)
         elif "<<" in self.arrow:
-            self._hand(self.texts.pop(word, None))  # each only once, however often its number stands there
+            self._add_text(self.texts.pop(word, None))  # used only once, even if its number occurs several times
         else:
             (self.writes if ">" in self.arrow else self.reads if self.arrow else self.words).append(word)
         self.pieces, self.arrow = [], ""
 
-    def _hand(self, text: _Text | None) -> None:
+    def _add_text(self, text: _HereDocument | None) -> None:
         if text:
-            self.handed.append(text.text)
-            self.inner += [] if text.plain else _substituted(text.text)
+            self.input_texts.append(text.text)
+            self.substitutions += [] if text.plain else _substitutions(text.text)
 
     def calls(self) -> Iterator[Call]:
         self.end_word()
-        if self.words or self.handed or self.reads or self.writes:
-            before, program, words = _apart(tuple(self.words))
-            yield Call(program, words, before, tuple(self.reads), tuple(self.writes), "\n".join(self.handed))
-        for inner in self.inner:
+        if self.words or self.input_texts or self.reads or self.writes:
+            before, program, words = _split_call(tuple(self.words))
+            yield Call(program, words, before, tuple(self.reads), tuple(self.writes), "\n".join(self.input_texts))
+        for inner in self.substitutions:
             yield from chain.from_iterable(_lines(inner, self.texts))
 
 
 def calls(command: str) -> Iterator[Call]:
-    """Every call of a command line, also those within `$(…)`."""
+    """Yield every call of a command line, including those within `$(…)`."""
     return chain.from_iterable(lines(command))
 
 
 def lines(command: str) -> Iterator[list[Call]]:
-    """The same, by lines: what is handed to one call may reach the others beside it."""
-    return _lines(*_without_texts(command))
+    """Yield the calls of a command line grouped by line: text passed to one call may reach the others in its line."""
+    return _lines(*_extract_here_documents(command))
 
 
 def run_by_xargs(call: Call) -> Call:
-    """What a call of `xargs` calls in turn."""
-    before, program, words = _apart((call.program, *call.words), _XARGS)
+    """Return the call that a call of `xargs` runs."""
+    before, program, words = _split_call((call.program, *call.words), _XARGS_PREFIXES)
     return Call(program, words, before)
 
 
-def _lines(command: str, texts: dict[str, _Text]) -> Iterator[list[Call]]:
+def _lines(command: str, texts: dict[str, _HereDocument]) -> Iterator[list[Call]]:
     line: list[Call] = []
-    now = _Reading(texts)
+    parser = _CallParser(texts)
     for piece in _PIECE.finditer(command):
         kind = piece.lastgroup
         if kind == "end":
-            line += now.calls()
-            now = _Reading(texts)
+            line += parser.calls()
+            parser = _CallParser(texts)
             if "\n" in piece[0]:
                 yield line
                 line = []
         elif kind in ("plain", "quoted", "escaped", "bare"):
-            now.pieces.append((piece[kind], kind in ("quoted", "bare")))
+            parser.pieces.append((piece[kind], kind in ("quoted", "bare")))
         else:
-            now.pieces += [(piece["open"], True)] if kind == "open" else []
-            now.end_word()
-            now.arrow = piece["arrow"] or now.arrow
-    yield [*line, *now.calls()]
+            parser.pieces += [(piece["open"], True)] if kind == "open" else []
+            parser.end_word()
+            parser.arrow = piece["arrow"] or parser.arrow
+    yield [*line, *parser.calls()]
 
 
-def _substituted(text: str) -> list[str]:
-    """What stands in `$(…)` or between backticks. It holds at most one of the other kind, so this comes to an end."""
+def _substitutions(text: str) -> list[str]:
+    """Return the commands in `$(…)` and between backticks. Each contains at most one of the other kind, so this
+    terminates."""
     if "$(" not in text and "`" not in text:
         return []
     bare = _ESCAPED.sub("", text)
     return [*(part.partition(")")[0] for part in bare.split("$(")[1:]), *bare.split("`")[1::2]]
 
 
-def _apart(words: Words, in_front: Mapping[str, str] = _IN_FRONT) -> tuple[Words, str, Words]:
-    """What is in front of the program, the program, and its words; all are its words if there is none."""
-    at, with_value = 0, None  # the options with a value of what was last seen in front
+def _split_call(words: Words, prefixes: Mapping[str, str] = _PREFIXES) -> tuple[Words, str, Words]:
+    """Split words into those before the program, the program, and its arguments; without a program, all words are
+    arguments."""
+    at, with_value = 0, None  # `with_value`: the options of the last preceding word that take a value
     while at < len(words):
-        word, name = words[at], _name(words[at])
+        word, name = words[at], _program_name(words[at])
         if name == "command" and words[at + 1 : at + 2] in (("-v",), ("-V",)):
-            break  # only asks where it is
-        if name in in_front:
-            with_value = in_front[name]
+            break  # only looks up where the program is
+        if name in prefixes:
+            with_value = prefixes[name]
         elif with_value is not None and _OPTION.match(word):
             at += _takes_value(word, with_value)
-        elif not _GIVEN.match(word):
+        elif not _ASSIGNMENT.match(word):
             return words[:at], name, words[at + 1 :]
         at += 1
     return (), "", words
 
 
-def _name(word: str) -> str:
+def _program_name(word: str) -> str:
     return word if "://" in word else word.rstrip("/").rpartition("/")[2]
 
 
@@ -170,29 +172,29 @@ def _takes_value(option: str, with_value: str) -> bool:
     return option[:1] == "-" and option[-1] in with_value
 
 
-def _without_texts(command: str) -> tuple[str, dict[str, _Text]]:
-    """Here-documents are no part of the command: their quotes and lines mean nothing to it. Numbers stand for them."""
+def _extract_here_documents(command: str) -> tuple[str, dict[str, _HereDocument]]:
+    """Replace here-documents by numbers: their quotes and lines must not be parsed as part of the command."""
     if "<<" not in command:
         return command, {}
-    kept: list[str] = []
-    texts: dict[str, _Text] = {}
+    new_lines: list[str] = []
+    texts: dict[str, _HereDocument] = {}
     numbers = count()
-    rest = iter(command.split("\n"))
-    for line in rest:
-        kept.append(_HERE.sub(lambda mark: f"{mark['arrow']}{next(numbers)}", line))
+    remaining = iter(command.split("\n"))
+    for line in remaining:
+        new_lines.append(_HERE.sub(lambda mark: f"{mark['arrow']}{next(numbers)}", line))
         for mark in _HERE.finditer(line):
-            text, after = _text(rest, mark["word"])
-            texts[str(len(texts))] = _Text(text, plain=bool(mark["quote"]))
-            kept += after
-    return "\n".join(kept), texts
+            text, after = _read_here_document(remaining, mark["word"])
+            texts[str(len(texts))] = _HereDocument(text, plain=bool(mark["quote"]))
+            new_lines += after
+    return "\n".join(new_lines), texts
 
 
-def _text(rest: Iterator[str], word: str) -> tuple[str, list[str]]:
-    """Up to the line that begins with the word, and what stands after it there."""
+def _read_here_document(remaining: Iterator[str], delimiter: str) -> tuple[str, list[str]]:
+    """Return the lines up to the one that begins with the delimiter, and the rest of that line."""
     text: list[str] = []
-    for line in rest:
-        after = line.strip().removeprefix(word)
-        if line.strip().startswith(word) and not after[:1].isalnum():
+    for line in remaining:
+        after = line.strip().removeprefix(delimiter)
+        if line.strip().startswith(delimiter) and not after[:1].isalnum():
             return "\n".join(text), ["", after]
         text.append(line)
     return "\n".join(text), []
