@@ -487,7 +487,7 @@ def test_the_quarantine_shows_what_waits_and_settles_all_of_one_source(shop: Cli
     held = shop.get("/api/quarantine", limit=2)
     assert (held["total"], len(held["items"]), held["hasMore"]) == (4, 2, True)
     assert held["items"][0]["kind"] == "summary"
-    assert "someone else's" in held["items"][0]["why"]
+    assert "marked as untrusted" in held["items"][0]["why"]
     assert shop.post(f"/api/summary/{held['items'][0]['id']}/approve")["verdict"] == "approved"
     shop.delete(f"/api/observation/{held['items'][1]['id']}")
     (source,) = shop.get("/api/quarantine")["sources"]

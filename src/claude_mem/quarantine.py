@@ -1,22 +1,23 @@
-"""Why something waits for a person's word, in words."""
+"""The reason why a record waits in the approval queue, as text for people."""
 
 from __future__ import annotations
 
 from claude_mem import origins, suspicion
 
-_WHY = {
-    origins.EXTERNAL: "Based on content from outside{}, not yet approved.",
-    origins.IMPORT: "It was imported from a file that was marked as someone else's.",
-    origins.TEAM: "It came from someone else on the team.",
+_REASONS = {
+    origins.EXTERNAL: "Based on external content{}, not yet approved.",
+    origins.IMPORT: "Imported from a file that was marked as untrusted.",
+    origins.TEAM: "Written by someone else on the team.",
     origins.SUSPECT: "Contains text that resembles a prompt injection.",
 }
 _BURST = "burst, "
 
 
 def why(trust: str, detail: str = "") -> str:
-    """`detail` is the source or the rule that was noted with it."""
+    """Return why a record is held. `detail` is the source or the rule stored with the record."""
     if trust == origins.SUSPECT:
-        return suspicion.WORDS.get(detail, _WHY[trust])
-    many = f" {suspicion.WORDS['burst']}" if detail.startswith(_BURST) else ""
-    named = f" ({source})" if (source := detail.removeprefix(_BURST)) else ""
-    return _WHY.get(trust, f"It comes from “{trust}”, whose word is not told unasked.").replace("{}", named) + many
+        return suspicion.WORDS.get(detail, _REASONS[trust])
+    burst = f" {suspicion.WORDS['burst']}" if detail.startswith(_BURST) else ""
+    sources = f" ({source})" if (source := detail.removeprefix(_BURST)) else ""
+    default = f"It comes from “{trust}”, whose content is not injected without approval."
+    return _REASONS.get(trust, default).replace("{}", sources) + burst

@@ -1,8 +1,9 @@
-"""Which sources from outside are the team's own: the forge of this repository (`gh`, `glab`) and trackers behind MCP.
+"""Which external sources are the team's own: the forge of this repository (`gh`, `glab`) and trackers behind MCP.
 
-Reading one's own pull requests, issues and checks is ordinary work. What stands there may be anyone's all the same: it
-is never told, but an agent that has read it may report in its own words (`providers/trust.py`). The open web is another
-matter: web pages, searches, documentation, browsers, other repositories. What can't be told apart counts as that.
+Reading the project's own pull requests, issues and checks is ordinary work. Their text may still be written by anyone:
+it is never injected, but an agent that has read it may report in its own words (`providers/trust.py`). The open web
+(web pages, searches, documentation, browsers, other repositories) is treated more strictly, and so is any source that
+cannot be classified.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from claude_mem.projects import normal_remote
 from claude_mem.records import ToolUsed
 from claude_mem.text import strings
 
-IDE = "mcp__ide__"  # what the editor itself says about the code
+IDE = "mcp__ide__"  # prefix of the editor's own tools, which report on the code
 FORGES = ("gh", "glab")
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+\d*|\d+")
@@ -32,53 +33,53 @@ _WEB_SERVERS, _TRACKERS, _WEB_TOOLS, _SEARCH_TOOLS, _TEAM_THINGS, _WRITES, _READ
 )
 
 
-# --- which repository is ours ----------------------------------------------------------------------------------------
+# --- the project's own repository ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the work is done: the remotes of the repository (`host/owner/name`), or what it is called if it has none
-    that we know."""
+    """The repository in which the work is done: its remotes (`host/owner/name`), or its name if no remote is known."""
 
     remotes: tuple[str, ...] = ()
     name: str = ""
 
     def owns(self, repository: str) -> bool:
-        """`owner/name`, with or without its host, as an address, or as `gh` writes "this one"."""
-        given = [part for part in normal_remote(repository.strip("\"'")).casefold().split("/") if part]
-        if given[-2:] in (["{owner}", "{repo}"], [":owner", ":repo"]):
+        """Return whether `repository` is this one: `owner/name` with or without a host, a URL, or the placeholder that
+        `gh` uses for the current repository."""
+        parts = [part for part in normal_remote(repository.strip("\"'")).casefold().split("/") if part]
+        if parts[-2:] in (["{owner}", "{repo}"], [":owner", ":repo"]):
             return True
-        if len(given) < 2 or "$" in repository:
+        if len(parts) < 2 or "$" in repository:
             return False
         if not self.remotes:
-            return given[-1] == self.name.casefold()
-        return any(remote.casefold().split("/")[-len(given) :] == given for remote in self.remotes)
+            return parts[-1] == self.name.casefold()
+        return any(remote.casefold().split("/")[-len(parts) :] == parts for remote in self.remotes)
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- classification of tool calls ------------------------------------------------------------------------------------
 
 
 def is_team(tool: ToolUsed, place: Place) -> bool:
-    """Does everything that this call brings from outside come from the team's own forge or tracker?"""
+    """Return whether everything that this call fetches comes from the team's own forge or tracker."""
     if tool.name == "Bash":
-        found = list(fetching.fetches(_command(tool)))
-        return bool(found) and all(_is_own_forge(fetch, place) for fetch in found)
+        fetches = list(fetching.fetches(_command(tool)))
+        return bool(fetches) and all(_is_own_forge(fetch, place) for fetch in fetches)
     return tool.name.startswith("mcp__") and _is_tracker(tool, place)
 
 
 def may_be_team(tool: ToolUsed) -> bool:
-    """Wherever the work is done."""
+    """Return whether `is_team` can be true of this call in any repository."""
     return tool.name == "Bash" or tool.name.startswith("mcp__")
 
 
 def only_writes(tool: ToolUsed) -> bool:
-    """Does it send something away, and answer with nothing that the agent has not said itself?"""
+    """Return whether a call only sends data, and its answer has no prose that was not in its input."""
     if tool.name == "Bash":
-        found = list(fetching.fetches(_command(tool)))
-        sends = bool(found) and all(_sends(fetch) for fetch in found)
+        fetches = list(fetching.fetches(_command(tool)))
+        sends = bool(fetches) and all(_sends(fetch) for fetch in fetches)
     else:
-        said = _words(_tool_of(tool.name))
-        sends = bool(said & _WRITES) and not said & _READS
+        tool_words = _words(_tool_part(tool.name))
+        sends = bool(tool_words & _WRITES) and not tool_words & _READS
     if not sends:
         return False
     answer = "\n".join(phrases.shown(tool.output))
@@ -90,58 +91,61 @@ def _command(tool: ToolUsed) -> str:
     return command if isinstance(command, str) else ""
 
 
-# --- servers of tools ------------------------------------------------------------------------------------------------
+# --- MCP servers -----------------------------------------------------------------------------------------------------
 
 
 def _words(name: str) -> set[str]:
     return {word.lower() for word in _WORDS.findall(name)}
 
 
-def _tool_of(name: str) -> str:
-    """`mcp__server__tool` → `tool`; the whole if no server is named."""
+def _tool_part(name: str) -> str:
+    """Return the tool part of `mcp__server__tool`; everything after `mcp__` if no server is given."""
     _, _, rest = name.partition("mcp__")
-    server, found, tool = rest.partition("__")
-    return tool if found else server
+    server, separator, tool = rest.partition("__")
+    return tool if separator else server
 
 
 def _is_tracker(tool: ToolUsed, place: Place) -> bool:
-    server, called = _words(tool.name.removeprefix("mcp__").partition("__")[0]), _words(_tool_of(tool.name))
-    if server & _WEB_SERVERS or called & _WEB_TOOLS:
+    server_words, tool_words = _words(tool.name.removeprefix("mcp__").partition("__")[0]), _words(_tool_part(tool.name))
+    if server_words & _WEB_SERVERS or tool_words & _WEB_TOOLS:
         return False
-    if not server & _TRACKERS and called & _SEARCH_TOOLS and not called & _TEAM_THINGS:
+    if not server_words & _TRACKERS and tool_words & _SEARCH_TOOLS and not tool_words & _TEAM_THINGS:
         return False
-    return _is_about_ours(tool.input, server, called, place)
+    return _concerns_own_repository(tool.input, server_words, tool_words, place)
 
 
-def _is_about_ours(given: Mapping[str, Any], server: set[str], called: set[str], place: Place) -> bool:
-    """Not another repository of the forge, nor an address elsewhere."""
-    owner, repo = given.get("owner"), given.get("repo") or given.get("repository")
+def _concerns_own_repository(
+    tool_input: Mapping[str, Any], server_words: set[str], tool_words: set[str], place: Place
+) -> bool:
+    """Return whether the input of a call refers to no other repository of the forge and to no other site."""
+    owner, repo = tool_input.get("owner"), tool_input.get("repo") or tool_input.get("repository")
     if isinstance(repo, str) and repo and not place.owns(f"{owner}/{repo}" if isinstance(owner, str) else repo):
         return False
-    if server & {"github", "gitlab"} and called & {"search"} and not _names_ours(given, place):
+    if server_words & {"github", "gitlab"} and tool_words & {"search"} and not _names_own_repository(tool_input, place):
         return False
-    project = given.get("project_id")
+    project = tool_input.get("project_id")
     if isinstance(project, str) and "/" in project.replace("%2F", "/") and not place.owns(project.replace("%2F", "/")):
         return False
-    urls = [item for item in given.values() if isinstance(item, str) and URL.match(item) and is_remote(item)]
-    return all(_is_own_address(url, server, place) for url in urls)
+    urls = [item for item in tool_input.values() if isinstance(item, str) and URL.match(item) and is_remote(item)]
+    return all(_is_own_url(url, server_words, place) for url in urls)
 
 
-def _names_ours(given: Mapping[str, Any], place: Place) -> bool:
-    named = [found for text in strings(dict(given)) for found in re.findall(r"\brepo:([\w.-]+/[\w.-]+)", text)]
-    return bool(named) and all(map(place.owns, named))
+def _names_own_repository(tool_input: Mapping[str, Any], place: Place) -> bool:
+    repos = [repo for text in strings(dict(tool_input)) for repo in re.findall(r"\brepo:([\w.-]+/[\w.-]+)", text)]
+    return bool(repos) and all(map(place.owns, repos))
 
 
-def _is_own_address(url: str, server: set[str], place: Place) -> bool:
-    """`https://linear.app/…` for the server `linear`; of a forge only this repository."""
+def _is_own_url(url: str, server_words: set[str], place: Place) -> bool:
+    """Return whether a URL belongs to the server (`https://linear.app/…` for `linear`); on a forge, to this
+    repository."""
     host = (urlsplit(url).hostname or "").lower()
-    if host in ("github.com", "gitlab.com") or server & {"github", "gitlab", "bitbucket", "gitea"}:
+    if host in ("github.com", "gitlab.com") or server_words & {"github", "gitlab", "bitbucket", "gitea"}:
         return owns_page(url, place)
-    return any(word in host.split(".") for word in server if len(word) > 3)
+    return any(word in host.split(".") for word in server_words if len(word) > 3)
 
 
 def owns_page(url: str, place: Place) -> bool:
-    """Is it a page of this repository on its forge?"""
+    """Return whether a URL is a page of this repository on its forge."""
     parts = urlsplit(url)
     path = [part for part in parts.path.split("/") if part]
     if parts.hostname == "api.github.com" and path[:1] == ["repos"]:
@@ -151,30 +155,30 @@ def owns_page(url: str, place: Place) -> bool:
 
 # --- gh and glab -----------------------------------------------------------------------------------------------------
 
-_SHOWN = re.compile(r"&?\d|/dev/(?:null|stdout|stderr|tty)")  # where output may go that is not kept for later
+_NOT_SAVED = re.compile(r"&?\d|/dev/(?:null|stdout|stderr|tty)")  # redirections that do not save output to a file
 _OWN_TOPICS = ("api", "issue", "pr", "mr", "run", "ci", "pipeline", "release", "workflow", "label", "repo", "checks")
-# Options that have a value.
-_VALUED = re.compile(
+# Options that take a value.
+_TAKES_VALUE = re.compile(
     r"-[XHfFqtpRLlaASsBbHjc]|--(?:method|header|field|raw-field|jq|template|preview|cache|input|repo|hostname|limit|label"
     r"|author|assignee|state|search|base|head|json|job|branch|user|workflow|milestone|app|attempt|per-page|page)"
 )
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each word with the option it is a value of; "" for one that stands by itself."""
+    """Yield (option, value) pairs; a positional argument has the option ""."""
     option = ""
     for word in words:
         if option:
             yield option, word
             option = ""
         elif word.startswith("--") and "=" in word:
-            name, _, given = word.partition("=")
-            yield name, given
+            name, _, value = word.partition("=")
+            yield name, value
         elif word.startswith("-") and len(word) > 1:
-            attached = not word.startswith("--") and len(word) > 2 and _VALUED.fullmatch(word[:2])
+            attached = not word.startswith("--") and len(word) > 2 and _TAKES_VALUE.fullmatch(word[:2])
             if attached:
                 yield word[:2], word[2:].removeprefix("=")
-            elif _VALUED.fullmatch(word):
+            elif _TAKES_VALUE.fullmatch(word):
                 option = word
             else:
                 yield word, ""
@@ -183,14 +187,14 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_own_forge(fetch: Fetch, place: Place) -> bool:
-    """A call of `gh` or `glab` that reads in this repository, and shows what it reads."""
+    """Return whether a call of `gh` or `glab` reads from this repository only and does not save its output."""
     call = fetch.call
-    if call.program not in FORGES or fetch.handed or not all(map(_SHOWN.fullmatch, call.writes)):
+    if call.program not in FORGES or fetch.handed or not all(map(_NOT_SAVED.fullmatch, call.writes)):
         return False
     options = list(_options(call.words))
-    named = [word for option, word in options if option in ("-R", "--repo")]
-    named += [word.partition("=")[2] for word in call.before if word.startswith("GH_REPO=")]
-    if not all(map(place.owns, named)) or any(option == "--hostname" or "repo:" in word for option, word in options):
+    repos = [word for option, word in options if option in ("-R", "--repo")]
+    repos += [word.partition("=")[2] for word in call.before if word.startswith("GH_REPO=")]
+    if not all(map(place.owns, repos)) or any(option == "--hostname" or "repo:" in word for option, word in options):
         return False
     plain = [word for option, word in options if not option]
     if not plain or plain[0] not in _OWN_TOPICS:
@@ -210,12 +214,12 @@ def _is_own_endpoint(endpoint: str, words: Sequence[str], place: Place) -> bool:
         return _is_own_query(" ".join(words), place)
     if path[0] == "repos":
         return place.owns("/".join(path[1:3]))
-    if path[0] == "projects":  # of GitLab
+    if path[0] == "projects":  # GitLab
         return path[1:2] in ([":id"], [":fullpath"]) or place.owns("/".join(path[1:2]).replace("%2F", "/"))
     return bool(path[0]) and path[0] not in _OPEN_ENDPOINTS and "$" not in endpoint
 
 
-# Endpoints of GitHub that show what anyone writes anywhere.
+# GitHub endpoints that return content written by anyone in any repository.
 _OPEN_ENDPOINTS = (
     "search", "gists", "events", "feeds", "notifications", "users", "orgs", "networks", "repositories", "advisories",
     "marketplace_listing", "projects", "groups",
@@ -225,16 +229,16 @@ _NAME = re.compile(r"\b(?:name|repo)\s{0,3}[:=]\s{0,3}\\?[\"']?([\w.{}$-]+)")
 
 
 def _is_own_query(query: str, place: Place) -> bool:
-    """One repository is asked for, by its name, and nothing is searched."""
-    owners = {found for found in _OWNER.findall(query) if not found.startswith("$")}
-    named = {found for found in _NAME.findall(query) if not found.startswith("$")}
-    if re.search(r"\bsearch\s{0,3}\(", query) or len(owners) != 1 or len(named) != 1:
+    """Return whether a GraphQL query names exactly this repository and does not search."""
+    owners = {owner for owner in _OWNER.findall(query) if not owner.startswith("$")}
+    names = {name for name in _NAME.findall(query) if not name.startswith("$")}
+    if re.search(r"\bsearch\s{0,3}\(", query) or len(owners) != 1 or len(names) != 1:
         return False
-    return place.owns(f"{owners.pop()}/{named.pop()}")
+    return place.owns(f"{owners.pop()}/{names.pop()}")
 
 
 def _sends(fetch: Fetch) -> bool:
-    """`gh api` with a method or fields that change something."""
+    """Return whether a call is `gh api` or `glab api` with a method or fields that change something."""
     if fetch.call.program not in FORGES:
         return False
     options = list(_options(fetch.call.words))

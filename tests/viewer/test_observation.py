@@ -182,7 +182,7 @@ def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, mem
     page.goto("/quarantine")
     expect(page.locator("#held")).to_have_text("4")
     expect(page.locator(".card")).to_have_count(4)
-    expect(page.locator(".card").first).to_contain_text("marked as someone else's")
+    expect(page.locator(".card").first).to_contain_text("marked as untrusted")
     page.get_by_role("button", name="Approve: Parrots").click()
     expect(page.locator(".card")).to_have_count(3)
     expect(page.get_by_role("button", name="Approve: Owls")).to_be_focused()  # not the one that approves all
@@ -214,7 +214,7 @@ def test_a_source_is_trusted_once_in_the_quarantine(page: Page, memory: Lab) -> 
     memory.wait_digested()
     page.goto("/quarantine")
     expect(page.locator(".card")).to_have_count(1)
-    expect(page.locator(".card")).to_contain_text("Based on content from outside (docs.example.org)")
+    expect(page.locator(".card")).to_contain_text("Based on external content (docs.example.org)")
     page.get_by_role("button", name="Always trust docs.example.org in").click()
     page.get_by_role("button", name="Trust", exact=True).click()
     expect(page.locator(".card")).to_have_count(0)
