@@ -1,12 +1,14 @@
-"""Does a text read like an instruction to an agent, like dangerous advice, or like an attempt to leave its fence?
+"""Detection of prompt injection: text that reads like an instruction to an agent, gives dangerous advice, or imitates
+the markup around injected memory.
 
-Rules, no model: a judge that reads can be talked to. A rule is a chain of words (`data/suspicion.toml`), each within a
-few characters of the one before; looking for them takes one pass a word, so the time grows with the text and with
-nothing else. Four languages, and the override in ten more. Before that the text is folded: hidden characters, accents,
-look-alike letters, small capitals, figures for letters, escapes and base64 are no disguise.
+It uses rules, not a model, because a model that reads the text can itself be manipulated. A rule is a chain of words
+(`data/suspicion.toml`), each within a few characters of the previous one; the search takes one pass per word, so the
+running time is linear in the length of the text. The rules cover four languages, and the override rule ten more. The
+text is folded first, so that hidden characters, accents, lookalike letters, small capitals, digits for letters, escapes
+and base64 do not disguise it.
 
-What is found is not deleted: it is held until a person has looked at it. The words of a plain lie can't be told from
-those of a plain fact; that is what origins are for.
+Suspect text is not deleted: it is held until a person has reviewed it. A plain lie cannot be distinguished from a plain
+fact by its words; origins cover that case.
 """
 
 from __future__ import annotations
@@ -24,24 +26,24 @@ from pathlib import Path, PurePosixPath
 
 from claude_mem.text import plain
 
-MOST = 60_000  # characters that are looked at, half of them from each end
-RUNS, RUN = 12, 4_000  # of base64 in one text, and how much of each
+MOST = 60_000  # characters that are examined, half of them from each end
+RUNS, RUN = 12, 4_000  # base64 runs that are decoded in one text, and the characters of each
 GAP = 40
-MOST_BETWEEN = 16  # characters between two tags of which one only speaks: "`<a>` and `</a>`"
+MOST_BETWEEN = 16  # characters between two tags that are only mentioned: "`<a>` and `</a>`"
 
-# What each rule is called, in words for people.
+# Descriptions of the rules for people.
 WORDS = {
     "override": "It tells an agent to ignore its instructions.",
-    "tags": "It imitates the marks of a system, a tool or of memory itself.",
-    "authority": "It claims to speak for someone whose orders an agent has to follow.",
-    "memory": "It asks to be remembered, or to be obeyed in later sessions.",
+    "tags": "It imitates the markup of a system message, a tool result or injected memory.",
+    "authority": "It claims to come from someone whose orders an agent must follow.",
+    "memory": "It asks to be remembered or obeyed in later sessions.",
     "trigger": "It tells an agent what to say or do when it is asked about something later.",
-    "secrecy": "It tells an agent to keep something from its user.",
-    "procedure": "It advises to run code from elsewhere or to switch protections off.",
-    "exfiltration": "It would send something away, or loads an image from elsewhere.",
-    "dependency": "It would take a package from another place.",
-    "secrets": "It advises to put secrets where others can read them.",
-    "hidden": "It has text in it that people can't see.",
+    "secrecy": "It tells an agent to hide something from its user.",
+    "procedure": "It advises running downloaded code or disabling a protection.",
+    "exfiltration": "It would send data to another site, or loads an image from one.",
+    "dependency": "It would install a package from a different registry.",
+    "secrets": "It advises putting secrets where others can read them.",
+    "hidden": "It contains text that people cannot see.",
     "split": "Several records together read like an instruction to an agent.",
     "burst": "An unusual number of memories came from the same source within ten minutes.",
 }
@@ -49,8 +51,11 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`whole`: no other letter may stand right before it, or (unless it is a stem) right after it. A script without
-    spaces has no such words. `first`: it begins a clause, as an instruction does and the end of a sentence does not."""
+    """A word of a chain.
+
+    `whole`: no letter may come directly before it or (unless it is a stem) directly after it; this does not apply to
+    scripts without spaces. `first`: it must begin a clause, as an instruction does.
+    """
 
     text: str
     whole: bool
@@ -60,37 +65,37 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Words in this order, of each part any one; `gaps` are the most characters between a part and the one before."""
+    """Parts in a fixed order, each with alternative words; `gaps` are the maximum characters before each part."""
 
     parts: tuple[tuple[Word, ...], ...]
     gaps: tuple[int, ...]
-    rarest: tuple[
-        str, ...
-    ]  # the words of its smallest part: almost always none is there, and nothing more is looked for
+    # The words of the smallest part. In almost every text none of them occurs, which ends the search.
+    rarest: tuple[str, ...]
 
 
 def _load(name: str) -> dict[str, tuple[Chain, ...]]:
-    return {rule: tuple(map(_chain, lines)) for rule, lines in _FILE[name].items()}
+    return {rule: tuple(map(_parse_chain, lines)) for rule, lines in _FILE[name].items()}
 
 
-def _chain(line: str) -> Chain:
-    """A gap at the end of a chain is that of all its parts; one at a part before is of that part alone."""
+def _parse_chain(line: str) -> Chain:
+    """Parse a chain. A gap after the last part is the default of all parts; a gap after another part applies to it
+    alone."""
     pieces = [part.partition(" @") for part in line.split(" > ")]
     usual = int(pieces[-1][2] or GAP)
-    parts = tuple(tuple(map(_word, words.split("|"))) for words, _, _ in pieces)
+    parts = tuple(tuple(map(_parse_word, words.split("|"))) for words, _, _ in pieces)
     rarest = min(parts, key=lambda words: (len(words), -min(len(word.text) for word in words)))
     return Chain(parts, tuple(int(gap or usual) for _, _, gap in pieces), tuple(word.text for word in rarest))
 
 
-def _word(given: str) -> Word:
-    bare = _unaccented(given.removeprefix("^"))
+def _parse_word(source: str) -> Word:
+    bare = _unaccented(source.removeprefix("^"))
     text = bare.rstrip("*")
     stem = bare != text or not text[-1].isalnum() or text == "http"
-    return Word(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=given.startswith("^"))
+    return Word(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=source.startswith("^"))
 
 
 def _unaccented(text: str) -> str:
-    """The text as letters alone: accents, and the parts that compose a letter, count for nothing."""
+    """Return the text without accents and other combining marks."""
     return _NOT_ASCII.sub(_without_accents, text)
 
 
@@ -103,8 +108,8 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 
 
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "suspicion.toml").read_text("utf-8"))
-_SPEAKS = _load("speaks")  # to whoever reads it
-_ADVISES = _load("advises")  # this matters only in words that would be told
+_ADDRESSES_READER = _load("speaks")  # text that addresses its reader
+_GIVES_ADVICE = _load("advises")  # advice, which matters only in text that would be injected
 
 _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
@@ -150,7 +155,7 @@ _MENTIONED = re.compile(
     r"|<[\w:-]{1,40}>(?=\s{1,2}(?:xml |html )?(?:tags?|blocks?|elements?|markers?|sections?|wrappers?)\b)",
     re.I,
 )
-# Protections that are switched off; to say that one should not is no advice to do so.
+# Disabled protections. A warning not to disable them is not advice to do so.
 _UNSAFE = re.compile(
     r"node_tls_reject_unauthorized\s{0,2}=\s{0,2}[\"']?0|http\.sslverify[ =]{1,3}false|strict-ssl[ =]{1,3}false"
     r"|--no-check-certificate|\bverify\s{0,2}=\s{0,2}false|stricthostkeychecking[ =]{1,3}no"
@@ -171,44 +176,47 @@ _CLAUSE_ENDS = ".!?:;,\n—–-…|/\\)]}>"
 _JOINS = re.compile(r"(?:^|[^\w'])(?:and|so|then|please|but|also|that|und|et|dann|alors)$")
 
 _ZERO_WIDTH = re.compile("(?<=[A-Za-z ])[\u200b-\u200d\u2060-\u2064\ufeff]{1,8}(?=[A-Za-z ])")
-_TAG_LETTERS = re.compile("[\U000e0020-\U000e007e]{8}")  # more than the flag of a country has
-_TURNED = re.compile("[\u202d\u202e]")
+_TAG_LETTERS = re.compile("[\U000e0020-\U000e007e]{8}")  # longer than the tag sequence of a flag emoji
+_BIDI_OVERRIDE = re.compile("[\u202d\u202e]")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 
 
 _NAME = re.compile(r"[\w.@+~$%#=\[\](){}/-]{1,400}")
-_OF_USER = ("authority", "memory", "trigger")
-# Their words are also those of code (`newSession … runHooks`): only sentences count, not what names are made of.
-_OF_SENTENCES = ("memory", "trigger")
+_ALLOWED_TO_USER = ("authority", "memory", "trigger")
+# The words of these rules also occur in code (`newSession … runHooks`), so they are matched in sentences only, not in
+# the parts of identifiers.
+_SENTENCES_ONLY = ("memory", "trigger")
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 def rule(text: str, *, by_user: bool = False) -> str:
-    """The rule by which a text must not be told unasked; "" if none. Wishes and advice are the user's to give."""
-    return _first(text, advice=True, but=_OF_USER if by_user else ())
+    """Return the name of the rule that forbids injecting a text; "" if none does. Requests and advice are allowed in
+    text by the user."""
+    return _first_rule(text, advice=True, allowed=_ALLOWED_TO_USER if by_user else ())
 
 
 def addresses(text: str) -> str:
-    """The rule by which a text that was only read speaks to whoever reads it. Tags and advice count for nothing here:
-    files and pages are full of both."""
-    return _first(text, advice=False)
+    """Return the name of the rule by which a text that was only read addresses its reader; "" if none. Tags and advice
+    do not count here, because files and web pages are full of both."""
+    return _first_rule(text, advice=False)
 
 
 def is_name(text: str) -> bool:
-    """Is it called as files are? Whoever may give names could write a sentence, or a part of one."""
+    """Return whether a text is an ordinary name. An attacker who can choose a name could put a sentence into it, or a
+    part of one."""
     return bool(_NAME.fullmatch(text)) and not is_sentence(text) and not rule(text)
 
 
 MOST_WORDS = 8  # in the name of a file, a folder, a branch or a project
-MOST_SPACED = 4  # the same with spaces between them
-MOST_WIDE = 16  # letters of a script without spaces
+MOST_SPACED = 4  # words separated by spaces in such a name
+MOST_WIDE = 16  # letters of a script without spaces in such a name
 _WIDE_LETTERS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
 
 
 def is_sentence(name: str) -> bool:
-    """Does a name say more than names do? Each part of a path counts by itself."""
+    """Return whether a name is so long that it reads like a sentence. Each part of a path is checked separately."""
     return any(
         len(part.split()) > MOST_SPACED
         or len(_SEPARATORS.sub(" ", part).split()) > MOST_WORDS
@@ -219,26 +227,26 @@ def is_sentence(name: str) -> bool:
 
 @lru_cache(maxsize=2_048)  # a turn names the same few files again and again
 def neutral(path: str) -> str:
-    """The path with `…` in place of each part that reads like a sentence or an instruction; its ending stays."""
+    """Return the path with `…` for each part that reads like a sentence or an instruction; file extensions stay."""
     if not is_sentence(path) and not rule(path):
         return path
-    parts = [_without_stem(part) if is_sentence(part) or rule(part) else part for part in path.split("/")]
+    parts = [_only_extension(part) if is_sentence(part) or rule(part) else part for part in path.split("/")]
     return "/".join(parts) if not rule(" ".join(parts)) else "…"
 
 
-def _without_stem(name: str) -> str:
+def _only_extension(name: str) -> str:
     ending = PurePosixPath(name).suffix
     return f"…{ending}" if re.fullmatch(r"\.\w{1,8}", ending) else "…"
 
 
 def imitates(text: str) -> str:
-    """Does a model's answer have marks in it that are neither its own nor ours?"""
+    """Return "tags" if a model's answer imitates markup that neither the model nor claude-mem writes; else ""."""
     return "tags" if _SHAPES[0][1].search(_without_mentions(plain(text))) else ""
 
 
 def _without_mentions(text: str) -> str:
-    """The text without tags that are spoken of, not used: one that is all of a piece of code, or "`<x>` tags". A pair
-    with words between its tags is used."""
+    """Return the text without tags that are mentioned, not used: a code span that is only a tag, or "`<x>` tags". A
+    pair of tags with words between them counts as used."""
     mentions = list(_MENTIONED.finditer(text)) if "<" in text else []
     opened = 0
     for mention in mentions:
@@ -248,80 +256,82 @@ def _without_mentions(text: str) -> str:
     return _MENTIONED.sub(" ", text) if mentions else text
 
 
-def _first(text: str, *, advice: bool, but: Sequence[str] = ()) -> str:
+def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
     text = text if len(text) <= MOST else text[: MOST // 2] + "\n" + text[-MOST // 2 :]
     if is_hidden(text):
         return "hidden"
-    shown = _folded(text)
-    if _is_spelled_out(shown.spaced) or _is_in_figures(shown.spaced):
+    folded = _folded(text)
+    if _is_spelled_out(folded.spaced) or _is_override_in_digits(folded.spaced):
         return "hidden"
-    for name in (name for name in _SPEAKS if name not in but):
-        variants = shown.spoken if name in _OF_SENTENCES else (shown.spaced, shown.parted)
-        if any(_has(variant, name, _SPEAKS) for variant in variants):
+    for name in (name for name in _ADDRESSES_READER if name not in allowed):
+        variants = folded.spoken if name in _SENTENCES_ONLY else (folded.spaced, folded.parted)
+        if any(_matches_rule(variant, name, _ADDRESSES_READER) for variant in variants):
             return name
-    lines = (shown.spaced, shown.lined)
-    if but:
+    lines = (folded.spaced, folded.lined)
+    if allowed:
         return next((imitation for variant in lines if (imitation := imitates(variant))), "")
-    return next((found for variant in lines if (found := _advice(variant))), "") if advice else ""
+    return next((name for variant in lines if (name := _advice_rule(variant))), "") if advice else ""
 
 
-def _advice(text: str) -> str:
-    shown = _without_mentions(text)
+def _advice_rule(text: str) -> str:
+    without_mentions = _without_mentions(text)
     for name, shape in _SHAPES:
-        if shape.search(shown if name == "tags" else text):
+        if shape.search(without_mentions if name == "tags" else text):
             return name
-    if any(not _WARNS.search(text, max(0, found.start() - 60), found.end() + 40) for found in _UNSAFE.finditer(text)):
+    if any(
+        not _WARNS.search(text, max(0, unsafe.start() - 60), unsafe.end() + 40) for unsafe in _UNSAFE.finditer(text)
+    ):
         return "procedure"
-    return next((name for name in _ADVISES if _has(text, name, _ADVISES)), "")
+    return next((name for name in _GIVES_ADVICE if _matches_rule(text, name, _GIVES_ADVICE)), "")
 
 
 def is_hidden(text: str) -> bool:
-    """Letters that no one sees, or that are shown in another order than they stand."""
+    """Return whether a text has invisible letters, or letters displayed in a different order than stored."""
     if text.isascii():
         return False
-    turned = _TURNED.search(text) and not _RIGHT_TO_LEFT.search(text)
-    return bool(turned or _TAG_LETTERS.search(text) or len(_ZERO_WIDTH.findall(text)) >= 3)
+    is_reordered = _BIDI_OVERRIDE.search(text) and not _RIGHT_TO_LEFT.search(text)
+    return bool(is_reordered or _TAG_LETTERS.search(text) or len(_ZERO_WIDTH.findall(text)) >= 3)
 
 
 def _is_spelled_out(text: str) -> bool:
-    """`i g n o r e  a l l`: no one writes a sentence so who wants it to be found."""
+    """Return whether a text has words spelled out letter by letter, as in `i g n o r e  a l l`, to escape detection."""
     runs = (run[0] for run in _SPACED_OUT.finditer(text))
     return any(len({letter for letter in run if letter.isalpha()}) >= LEAST_LETTERS for run in runs)
 
 
-SENTENCE = 600  # characters
-LEAST_LETTERS = 8  # different ones, in letters that are spelled out
+SENTENCE = 600  # characters; shorter texts are cached
+LEAST_LETTERS = 8  # distinct letters in a spelled-out run
 
 
-def _is_in_figures(text: str) -> bool:
-    """Is it an override once figures are read as the letters that they look like?"""
-    if len(_FIGURE_IN_WORD.findall(text)) < LEAST_FIGURES:
+def _is_override_in_digits(text: str) -> bool:
+    """Return whether a text matches the override rule once digits are read as the letters they resemble."""
+    if len(_DIGIT_IN_WORD.findall(text)) < LEAST_FIGURES:
         return False
-    return _has(text.translate(_FIGURES), "override", _SPEAKS)
+    return _matches_rule(text.translate(_DIGIT_LETTERS), "override", _ADDRESSES_READER)
 
 
-def _has(text: str, name: str, rules: dict[str, tuple[Chain, ...]]) -> bool:
-    return any(_fits(chain, text, negatable=name in _NEGATABLE) for chain in rules[name])
+def _matches_rule(text: str, name: str, rules: dict[str, tuple[Chain, ...]]) -> bool:
+    return any(_matches_chain(chain, text, negatable=name in _NEGATABLE) for chain in rules[name])
 
 
-def _fits(chain: Chain, text: str, *, negatable: bool) -> bool:
-    """Every part in its order, each near the one before."""
+def _matches_chain(chain: Chain, text: str, *, negatable: bool) -> bool:
+    """Return whether all parts of a chain occur in order, each within its gap of the previous one."""
     for word in chain.rarest:
         if word in text:
             break
     else:
         return False
-    there: list[list[Word]] = []
+    present: list[list[Word]] = []
     for part in chain.parts:
-        there.append([word for word in part if word.text in text])
-        if not there[-1]:
+        present.append([word for word in part if word.text in text])
+        if not present[-1]:
             return False
     ends: list[int] = []
-    for number, words in enumerate(there):
-        found = [place for word in words for place in _places(word, text)]
+    for number, words in enumerate(present):
+        places = [place for word in words for place in _places(word, text)]
         if number == 0 and negatable:
-            found = [place for place in found if not _NEGATED.search(text, max(0, place[0] - 24), place[0])]
-        ends = sorted(end for begin, end in found if number == 0 or _near(ends, begin, chain.gaps[number]))
+            places = [place for place in places if not _NEGATED.search(text, max(0, place[0] - 24), place[0])]
+        ends = sorted(end for begin, end in places if number == 0 or _near(ends, begin, chain.gaps[number]))
         if not ends:
             return False
     return True
@@ -336,21 +346,21 @@ def _places(word: Word, text: str) -> Iterator[tuple[int, int]]:
     begin = text.find(word.text)
     while begin >= 0:
         end = begin + len(word.text)
-        left = not word.whole or begin == 0 or not _is_letter(text[begin - 1])
-        right = not word.whole or word.stem or end == len(text) or not _is_letter(text[end])
-        if left and right and (not word.first or _begins_clause(text, begin)):
+        starts_word = not word.whole or begin == 0 or not _is_letter(text[begin - 1])
+        ends_word = not word.whole or word.stem or end == len(text) or not _is_letter(text[end])
+        if starts_word and ends_word and (not word.first or _begins_clause(text, begin)):
             yield begin, end
         begin = text.find(word.text, end)
 
 
 def _begins_clause(text: str, at: int) -> bool:
-    """Is nothing before it in its clause but marks, or a word that joins two clauses?"""
+    """Return whether only punctuation, or a word that joins two clauses, comes before this position in its clause."""
     before = text[max(0, at - 40) : at].rstrip(" \"'`*_~#>([{“‘«")
     return not before or before[-1] in _CLAUSE_ENDS or bool(_JOINS.search(before))
 
 
 def _is_letter(letter: str) -> bool:
-    return letter.isalnum() and letter < "\u2e80"  # a Chinese character next to a Latin word is no part of it
+    return letter.isalnum() and letter < "\u2e80"  # a Chinese character next to a Latin word is not part of that word
 
 
 # --- folding ---------------------------------------------------------------------------------------------------------
@@ -364,29 +374,31 @@ _BLANKS = re.compile(r"[^\S\n]{2,}")
 _SEPARATORS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
 _MARKS = re.compile(r"[\W_]+")
 _EMPHASIS = re.compile(r"[*`~]|(?<!\w)_|_(?!\w)")
-LEAST_MARKS = 3  # in a name that may be a sentence
-BETWEEN = "\n" * 64  # more than any gap: no chain goes on from one name to the next
-_ALIKE = str.maketrans(
+LEAST_MARKS = 3  # separators in a name that may be a sentence
+BETWEEN = "\n" * 64  # longer than any gap, so that no chain continues from one name to the next
+_LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁһԛԝмткнвАВЕКМНОРСТУХІЈЅαβεικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxijsdhqwmtkhbABEKMHOPCTYXIJSabeiknoptuxABEZHIKMNOPTYX",
 )
 
 
 _SMALL_CAPITALS = str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnoprstuvwyz")
-_FIGURES = str.maketrans("013457@$", "oieastas")  # in place of letters: `1gn0r3`
-_FIGURE_IN_WORD = re.compile(
+_DIGIT_LETTERS = str.maketrans("013457@$", "oieastas")  # digits and symbols used as letters: `1gn0r3`
+_DIGIT_IN_WORD = re.compile(
     r"(?<![\w@$])(?=[\w@$]{0,20}[a-z])[a-z@$]{0,12}[013457@$][a-z013457@$]{1,20}(?![\w@$])", re.I
 )
-LEAST_FIGURES = 3  # words with figures in place of letters, in a text that may be disguised so
-# Letters with a space or a mark between each two: as many as a sentence has.
+LEAST_FIGURES = 3  # words with digits as letters before a text is checked for this disguise
+# Letters separated by single spaces or punctuation, at least as many as a short sentence has.
 _SPACED_OUT = re.compile(r"(?<![^\W\d_])(?:[^\W\d_][ ._·-]{1,3}){12,400}[^\W\d_](?![^\W\d_])")
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A text as its words are looked for. `lined` keeps the ends of lines, `parted` takes every mark between words for
-    a space, also within a name; `spoken` is what reads as sentences: names of code are not taken apart in it, unless
-    one of them is a sentence by itself (`from_now_on_you_must.md`)."""
+    """A text normalized for the search, in several variants.
+
+    `lined` keeps line breaks. `parted` replaces separators by spaces, also within names. `spoken` holds what reads
+    as sentences: identifiers are not split in it, unless one is a sentence by itself (`from_now_on_you_must.md`).
+    """
 
     spaced: str
     lined: str
@@ -411,44 +423,44 @@ def _folded(text: str) -> Folded:
 
 
 def bare_text(text: str) -> str:
-    """The text without disguises: hidden characters, accents, look-alike letters, escapes; what stands in it as base64
-    comes after it."""
-    return _bare_sentence(text) if len(text) <= SENTENCE else _bare(text)
+    """Return the text without disguises (hidden characters, accents, lookalike letters, escapes), followed by the
+    decoded content of its base64 runs."""
+    return _without_disguises_cached(text) if len(text) <= SENTENCE else _without_disguises(text)
 
 
-@lru_cache(maxsize=4096)  # a turn's sentences are compared with each other and with what was read, again and again
-def _bare_sentence(text: str) -> str:
-    return _bare(text)
+@lru_cache(maxsize=4096)  # the sentences of a turn are compared repeatedly with each other and with what was read
+def _without_disguises_cached(text: str) -> str:
+    return _without_disguises(text)
 
 
 def may_be_disguised(text: str) -> bool:
-    """Could there be more in a text than its letters say? Not in plain ASCII without escapes and long runs."""
+    """Return whether a text may contain disguised text: anything but plain ASCII without escapes and long runs."""
     return bool(_DISGUISED.search(text))
 
 
-def _bare(text: str) -> str:
+def _without_disguises(text: str) -> str:
     if not may_be_disguised(text):
         return text
-    text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), _ANSI.sub("", text)))
-    bare = plain("\n".join([text, *_decoded(text)]))
+    text = html.unescape(_ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), _ANSI.sub("", text)))
+    bare = plain("\n".join([text, *_decode_base64(text)]))
     if bare.isascii():
         return bare
     bare = bare.translate(_SMALL_CAPITALS)
-    return _unaccented(bare.translate(_ALIKE) if _mixed(bare) else bare)
+    return _unaccented(bare.translate(_LOOKALIKES) if _mixes_scripts(bare) else bare)
 
 
-def _mixed(text: str) -> bool:
-    """Latin letters and others that look like them in one word."""
+def _mixes_scripts(text: str) -> bool:
+    """Return whether a word mixes Latin letters with Greek or Cyrillic ones, which may look like them."""
     return bool(re.search("[A-Za-z][\u0370-\u04ff\u0500-\u052f]|[\u0370-\u04ff\u0500-\u052f][A-Za-z]", text))
 
 
-def _decoded(text: str) -> Iterator[str]:
-    """What stands in it as base64, wherever that begins: what comes before may look like a part of it."""
-    for found, _ in zip(_BASE64.finditer(text), range(RUNS), strict=False):
-        run = found[0][:RUN].replace("-", "+").replace("_", "/").rstrip("=")
+def _decode_base64(text: str) -> Iterator[str]:
+    """Yield the decoded text of base64 runs, at each of four offsets: preceding text may look like part of the run."""
+    for match, _ in zip(_BASE64.finditer(text), range(RUNS), strict=False):
+        run = match[0][:RUN].replace("-", "+").replace("_", "/").rstrip("=")
         for skipped in range(4):
-            part = run[skipped : len(run) - ((len(run) - skipped) % 4 == 1)]  # a single letter says nothing
+            part = run[skipped : len(run) - ((len(run) - skipped) % 4 == 1)]  # a single letter encodes no whole byte
             raw = base64.b64decode(part + "=" * (-len(part) % 4))
-            said = raw.decode("utf-8", "replace")
-            if " " in said and sum(map(str.isprintable, said)) - said.count("\ufffd") > 0.8 * len(said):
-                yield said
+            content = raw.decode("utf-8", "replace")
+            if " " in content and sum(map(str.isprintable, content)) - content.count("\ufffd") > 0.8 * len(content):
+                yield content
