@@ -228,7 +228,7 @@ def test_a_sentence_that_repeats_what_was_read_is_found(said: str, repeats: bool
 
 
 def test_what_was_known_before_may_be_said_again() -> None:
-    source = phrases.Source([_READ], known=["Are releases of this shop signed by osprey?", _READ])
+    source = phrases.Source([_READ], known_texts=["Are releases of this shop signed by osprey?", _READ])
     assert not source.is_repeated_in("Releases of this shop are signed by osprey.")
 
 

@@ -1,4 +1,4 @@
-"""A text that is looked for, in any case of letters and in the guises in which files keep texts."""
+"""Case-insensitive search for a text in all the forms in which files may contain it: plain, JSON-escaped, base64."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-LEAST = 3  # characters: less would fit nearly everything
+LEAST = 3  # characters: a shorter text would match nearly everything
 MOST_WORDS = 50_000
-SEVERAL, NAME = 3, 16  # so many long words, or one name so long, are no accident
+SEVERAL, NAME = 3, 16  # this many shared long words, or one shared name of this length, is no coincidence
 _WORD = re.compile(r"[\w.@/:+-]{10,200}")
 
 
 class Needle:
+    """A text to search for, with its encoded forms."""
+
     def __init__(self, text: str) -> None:
         self.text = text.strip()
         self.folded = self.text.casefold()
-        self.quoted = json.dumps(self.folded, ensure_ascii=False)[1:-1]  # as it stands inside JSON
+        self.quoted = json.dumps(self.folded, ensure_ascii=False)[1:-1]  # as it appears inside JSON
         self.coded = [form.decode() for form in _base64(self.text)] if len(self.text) >= 8 else []
 
     def is_in(self, text: Any) -> bool:
@@ -30,7 +32,7 @@ class Needle:
 
     @cached_property
     def forms(self) -> list[bytes]:
-        """What to look for in the bytes of a file, all of it in lower case but for base64."""
+        """Lower-case byte sequences to search for in a file. (Base64 is case-sensitive and searched separately.)"""
         plain = {self.text.lower(), self.quoted.lower()}
         encodings = ("utf-8", "utf-16-le", "utf-16-be")
         return [text.encode(encoding, "replace") for text in sorted(plain) for encoding in encodings]
@@ -41,32 +43,33 @@ class Needle:
 
 
 def _base64(text: str) -> list[bytes]:
-    """Letters share characters with their neighbours: of each of three places, what is the same there."""
+    """Return the base64 characters of a text that do not depend on its neighbours, for each of three alignments."""
     raw = text.encode("utf-8", "replace")
-    found = []
+    forms = []
     for before in range(3):
         coded = base64.b64encode(b"\0" * before + raw)
         begin, end = (0, 2, 3)[before], -4 if (before + len(raw)) % 3 else None
-        found.append(coded[begin:end])
-    return found
+        forms.append(coded[begin:end])
+    return forms
 
 
 def rare_words(texts: Iterable[str]) -> frozenset[str]:
-    """Long words and names, but no more than can be kept in mind: by several of these a line of a log is known to
-    speak of the same."""
-    found: set[str] = set()
+    """Return the long words and names of some texts, at most `MOST_WORDS`. A log line that contains several of them is
+    about the same content."""
+    words: set[str] = set()
     for text in texts:
-        found.update(_long(text))
-        if len(found) > MOST_WORDS:
-            return frozenset(sorted(found, key=len)[-MOST_WORDS:])
-    return frozenset(found)
+        words.update(_long_words(text))
+        if len(words) > MOST_WORDS:
+            return frozenset(sorted(words, key=len)[-MOST_WORDS:])
+    return frozenset(words)
 
 
 def speaks_of(line: str, words: frozenset[str]) -> bool:
-    """One long word alone says nothing: many a line speaks of a connection."""
-    said = _long(line) & words if words else frozenset()
-    return len(said) >= SEVERAL or any(len(word) >= NAME and not word.isalpha() for word in said)
+    """Return whether a line shares several long words with `words`, or one long name. A single ordinary word is not
+    enough: many lines mention "connection"."""
+    shared = _long_words(line) & words if words else frozenset()
+    return len(shared) >= SEVERAL or any(len(word) >= NAME and not word.isalpha() for word in shared)
 
 
-def _long(text: str) -> set[str]:
+def _long_words(text: str) -> set[str]:
     return {word.casefold().strip(".:/+-") for word in _WORD.findall(text)}

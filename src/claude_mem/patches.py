@@ -1,4 +1,4 @@
-"""Patches as Codex writes them, and agents that borrowed the form: several files in one text.
+"""Patches in the format of Codex, which other agents use too: several files in one text.
 
     *** Begin Patch
     *** Update File: src/cart.py
@@ -11,7 +11,7 @@
     *** Delete File: old.py
     *** End Patch
 
-They are kept file by file (`given`), so that clipping a long one costs lines and never a file.
+They are stored file by file (`given`), so that clipping a long patch loses lines but never a whole file.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ BEGIN = "*** Begin Patch"
 _END = "*** End Patch"
 _FILE = re.compile(r"\*\*\* (?P<kind>Add|Update|Delete) File: (?P<path>.+)")
 _MOVE = re.compile(r"\*\*\* Move to: (?P<path>.+)")
-_GIVEN_AS = ("command", "input", "patch", "patchText", "patch_text")  # the names under which agents hand one over
+_PATCH_FIELDS = ("command", "input", "patch", "patchText", "patch_text")  # fields in which agents pass a patch
 
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """What a patch does to one file. Its lines begin with `+`, `-` or a space."""
+    """The part of a patch for one file. Its lines begin with `+`, `-` or a space."""
 
     kind: str  # add, update or delete
     path: str
@@ -40,33 +40,34 @@ class FilePatch:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where it is now comes first."""
+        """The paths of the file, the current one first."""
         return tuple(path for path in (self.moved_to, self.path) if path)
 
 
 def parse(text: str) -> list[FilePatch]:
-    """Every file of it. Whatever is not understood is passed over: half a patch tells of half its files."""
-    found: list[FilePatch] = []
+    """Return the patches of all files. Unknown lines are skipped; an incomplete patch yields the files it has."""
+    file_patches: list[FilePatch] = []
     kind = path = moved_to = ""
     lines: list[str] = []
     for line in text.partition(BEGIN)[2].splitlines():
         begins = _FILE.match(line)
         if (begins or line.startswith(_END)) and path:
-            found.append(FilePatch(kind, path, moved_to, tuple(lines)))
+            file_patches.append(FilePatch(kind, path, moved_to, tuple(lines)))
             kind = path = moved_to = ""
         if begins:
             kind, path, moved_to, lines = begins["kind"].lower(), begins["path"].strip(), "", []
         elif moves := _MOVE.match(line):
             moved_to = moves["path"].strip()
         elif line.startswith("@@"):
-            lines.append(f" {line[2:].strip()}")  # where it is: the definition that the hunk stands in
+            lines.append(f" {line[2:].strip()}")  # the definition that contains the hunk
         elif line[:1] in ("+", "-", " "):
             lines.append(line)
-    return [*found, FilePatch(kind, path, moved_to, tuple(lines))] if path else found
+    return [*file_patches, FilePatch(kind, path, moved_to, tuple(lines))] if path else file_patches
 
 
 def given(text: str, cwd: str) -> dict[str, Any]:
-    """A patch as the input of a tool call, to be stored. Paths are absolute, since the folder is known only now."""
+    """Return a patch as the input of a tool call, to be stored. Paths become absolute, because the working directory is
+    known only now."""
     return {"changes": [_change(patch, cwd) for patch in parse(text)]}
 
 
@@ -80,20 +81,21 @@ def _absolute(path: str, cwd: str) -> str:
 
 
 def changes(stored: Mapping[str, Any]) -> Iterator[FilePatch]:
-    """What a tool call was given, as it was stored; or the patch itself, if nobody took it apart."""
-    found = stored.get("changes")
-    if not isinstance(found, list):
+    """Yield the file patches of a stored tool input, or of the raw patch if it was stored without being parsed."""
+    items = stored.get("changes")
+    if not isinstance(items, list):
         yield from parse(text_in(stored))
         return
-    for change in found:
+    for change in items:
         if isinstance(change, dict) and (path := _text(change, "file_path")):
             lines = tuple(_text(change, "patch").splitlines())
             yield FilePatch(_text(change, "kind"), path, _text(change, "moved_to"), lines)
 
 
 def text_in(stored: Mapping[str, Any]) -> str:
-    return next((text for name in _GIVEN_AS if BEGIN in (text := _text(stored, name))), "")
+    """Return the raw patch in a tool input; "" if there is none."""
+    return next((text for name in _PATCH_FIELDS if BEGIN in (text := _text(stored, name))), "")
 
 
-def _text(found: Mapping[str, Any], name: str) -> str:
-    return text if isinstance(text := found.get(name), str) else ""
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    return text if isinstance(text := fields.get(name), str) else ""

@@ -1,9 +1,9 @@
-"""Does a text repeat what another one says? Compared by words, after every disguise has been folded away.
+"""Detection of repeated text: compares the words of two texts after removing disguises.
 
-Two texts that share a run of five words have it from each other, or from a third; so a sentence counts as repeated if
-such a run stands in the source and not in what was known before. Shorter ones are repeated whole; reworded ones are
-found by most of their words standing in one sentence of the source, or by a name that only the source has. What was
-reworded thoroughly is not found: that is the limit of comparing words.
+Two texts that share a run of five words have a common source, so a sentence counts as repeated if such a run occurs in
+the source and not in text that was known before. A shorter sentence counts if it is repeated as a whole; a reworded one
+if most of its words occur in one sentence of the source, or if it has a name that only the source has. A thoroughly
+reworded sentence is not detected: that is the limit of comparing words.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from claude_mem import suspicion
 from claude_mem.words import STOP
 
-RUN = 5  # words in a row
-LONG_RUN = 7  # the same of texts that are mostly our own
-SHORT = 3  # the fewest words that say something
-SHARE = 0.66  # of a sentence's telling words in one sentence of the source
-MOST = 400_000  # characters of a source that are compared; of a longer one, nothing can be said
+RUN = 5  # consecutive words that count as repeated
+LONG_RUN = 7  # the same for texts that are mostly our own
+SHORT = 3  # the fewest words that are compared
+SHARE = 0.66  # share of a sentence's content words that must occur in one sentence of the source
+MOST = 400_000  # characters; a longer text is not compared and counts as someone else's
 
-# Of a script without spaces each letter counts.
+# In a script without spaces each letter counts as a word.
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
 _WORD = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
-_AROUND = "`'\"()[]{}<>,;:.!?*"
+_PUNCTUATION = "`'\"()[]{}<>,;:.!?*"
 _ESCAPED = re.compile(r"\\[nrtbf\"\\/]")
 _SENTENCES = re.compile(r"[.!?。！？]{1,8}(?=\s|$)|[\n\r|]+|(?<=[。！？])")
 _NAME = re.compile(r"[A-Za-z0-9][\w.@:/-]*[A-Za-z0-9]")
@@ -40,7 +40,7 @@ _ENDINGS = re.compile(r"(?:ings?|ed|es|s|ly)$")
 
 
 def shown(output: Any) -> Iterator[str]:
-    """The texts of a tool's answer, without the names of its fields as far as they are no more than names."""
+    """Yield the texts of a tool's output; keys are included only if they have several words."""
     if isinstance(output, str):
         yield output
     elif isinstance(output, dict):
@@ -53,29 +53,31 @@ def shown(output: Any) -> Iterator[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they are compared."""
+    """Return the words of a text in the form in which they are compared."""
     return _WORD.findall(_folded(text))
 
 
 def said(text: str) -> list[str]:
-    """The same of what someone says; a path is one word there: to name a file is not to repeat it."""
-    found: list[str] = []
+    """Return the words of a written sentence. A path counts as one word here, because naming a file does not repeat
+    it."""
+    row: list[str] = []
     for chunk in _folded(text).split():
-        found += [chunk] if "/" in chunk.strip(_AROUND) else _WORD.findall(chunk)
-    return found
+        row += [chunk] if "/" in chunk.strip(_PUNCTUATION) else _WORD.findall(chunk)
+    return row
 
 
 def names(text: str) -> set[str]:
-    """What looks like a name that was given to something: letters with figures or marks in it."""
-    return {name for name in _NAME.findall(_folded(text)) if _is_given(name)}
+    """Return the distinctive names in a text: letters combined with digits or punctuation."""
+    return {name for name in _NAME.findall(_folded(text)) if _is_distinctive(name)}
 
 
 def _folded(text: str) -> str:
     return suspicion.bare_text(_ESCAPED.sub(" ", text)).casefold()
 
 
-def _is_given(name: str) -> bool:
-    """`zq73`, `left_basket`, `x.example`; not `2.1`, `12:30`, `e.g`, a path, or the number of a ticket or a commit."""
+def _is_distinctive(name: str) -> bool:
+    """Return whether a name is distinctive: `zq73`, `left_basket`, `x.example`; not `2.1`, `12:30`, `e.g`, a path, a
+    ticket number or a commit hash."""
     if "/" in name:
         return "://" in name or name.startswith("//")
     if _TICKET.fullmatch(name):
@@ -84,43 +86,43 @@ def _is_given(name: str) -> bool:
     return len(name) >= 4 and (mixed or bool(re.search(r"\w[_.@]\w", name)))
 
 
-def _telling(sentence: Iterable[str]) -> set[str]:
-    """Its words without those that stand everywhere and without their endings."""
+def _content_words(sentence: Iterable[str]) -> set[str]:
+    """Return the content words of a sentence: without stop words and without inflectional endings."""
     return {_ENDINGS.sub("", word) if len(word) > 4 else word for word in sentence if word not in STOP}
 
 
 def is_prose_of_others(text: str, own: str) -> bool:
-    """Does a text have words in a row that are not in `own`? Ids, dates, names and states alone are none."""
+    """Return whether a text has prose that is not in `own`. Ids, dates, names and states alone are not prose."""
     if len(text) > MOST:
         return True
-    known = f" {' '.join(words(own))} "
+    own_text = f" {' '.join(words(own))} "
     for prose in _PROSE.finditer(_folded(text)):
         row = words(prose[0])
         size = min(len(row), RUN)
         runs = (row[at : at + size] for at in range(len(row) - size + 1))
-        if any(f" {' '.join(run)} " not in known for run in runs):
+        if any(f" {' '.join(run)} " not in own_text for run in runs):
             return True
     return False
 
 
 def answered(texts: Iterable[str], own: str) -> Iterator[str]:
-    """Yield each text of an answer without the sentences that only repeat what it answers to."""
-    told = words(own)
-    known, vocabulary = f" {' '.join(told)} ", set(told)
+    """Yield each text of an answer without the sentences that only repeat `own`, the text it answers."""
+    own_words = words(own)
+    own_text, vocabulary = f" {' '.join(own_words)} ", set(own_words)
     for text in texts:
         is_plain = not suspicion.may_be_disguised(text)
-        kept = [part for part in _sentences_of(text) if not _is_among(part, known, vocabulary, is_plain=is_plain)]
-        yield "\n".join(kept)
+        new = [part for part in _sentences_of(text) if not _only_repeats(part, own_text, vocabulary, is_plain=is_plain)]
+        yield "\n".join(new)
 
 
-def _is_among(part: str, known: str, vocabulary: set[str], *, is_plain: bool) -> bool:
+def _only_repeats(part: str, own_text: str, vocabulary: set[str], *, is_plain: bool) -> bool:
     first = _WORD.search(part) if is_plain else None
     if first and first[0].casefold() not in vocabulary:
-        return False  # most sentences end here: to fold each of them would be slow
-    return f" {' '.join(words(part))} " in known
+        return False  # true of most sentences; folding each of them would be slow
+    return f" {' '.join(words(part))} " in own_text
 
 
-# Words that say which language a sentence is in. Of a script of its own none are needed.
+# Words that identify the language of a sentence. Languages with their own script need none.
 _FUNCTION_WORDS = {
     "en": "the of and is are was to in that this which with has have been through before it on for by not as",
     "de": "der die das und ist nicht werden wird mit dieses diese über vor muss jedem den dem von zu auf für ein eine",
@@ -133,7 +135,7 @@ _FUNCTION_WORDS = {
     "tr": "bu ve ile için bir her önce olarak olan değil gerekir kadar",
 }
 _LANGUAGES = {
-    language: frozenset(suspicion.bare_text(listed).casefold().split()) for language, listed in _FUNCTION_WORDS.items()
+    language: frozenset(suspicion.bare_text(text).casefold().split()) for language, text in _FUNCTION_WORDS.items()
 }
 _SCRIPTS = (
     ("ru", re.compile("[\u0400-\u04ff]")), ("ar", re.compile("[\u0600-\u06ff]")), ("hi", re.compile("[\u0900-\u097f]")),
@@ -141,24 +143,24 @@ _SCRIPTS = (
     ("zh", re.compile("[\u3400-\u9fff]")), ("he", re.compile("[\u0590-\u05ff]")), ("th", re.compile("[\u0e00-\u0e7f]")),
     ("el", re.compile("[\u0370-\u03ff]")),
 )  # fmt: skip
-LEAST_LETTERS = 4  # of a script, or of a word that two languages share
+LEAST_LETTERS = 4  # letters of a script in a sentence, or of a word that two languages share
 LEAST_FUNCTION_WORDS = 2
 
 
 def language(row: Iterable[str]) -> str:
-    """Guess the language of a sentence, given its words; empty if nothing tells."""
+    """Guess the language of a sentence from its words; "" if it is unclear."""
     row = list(row)
     text = " ".join(row)
     if not text.isascii():
         for name, script in _SCRIPTS:
             if len(script.findall(text)) >= LEAST_LETTERS:
                 return name
-    counts = {name: sum(word in listed for word in row) for name, listed in _LANGUAGES.items()}
+    counts = {name: sum(word in function_words for word in row) for name, function_words in _LANGUAGES.items()}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] >= LEAST_FUNCTION_WORDS else ""
 
 
-def _latin(row: Iterable[str]) -> set[str]:
+def _latin_words(row: Iterable[str]) -> set[str]:
     return {
         word for word in row if len(word) >= LEAST_LETTERS and word.isascii() and word.isalnum() and word not in STOP
     }
@@ -166,9 +168,11 @@ def _latin(row: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One text, taken apart: its words, the names in it, the telling words of each sentence. `strange` are the words in
-    Latin letters of sentences in another language than English: one that turns up in a sentence of yet another
-    language is a name that was translated along."""
+    """One analyzed text: its words, its names, and the content words of each sentence.
+
+    `strange` maps a language other than English to the Latin-script words of its sentences: if such a word occurs in a
+    sentence of yet another language, it is a name that was carried over by a translation.
+    """
 
     row: tuple[str, ...]
     names: frozenset[str]
@@ -178,18 +182,18 @@ class Part:
 
 @lru_cache(maxsize=64)
 def part(text: str) -> Part:
-    """Take a text apart. Cached: what was read is compared with the words of every later turn of its session."""
+    """Analyze a text. Cached, because text that was read is compared with every later turn of its session."""
     rows = [words(piece) for piece in _sentences_of(text)]
     strange: dict[str, frozenset[str]] = {}
     for row in rows:
         if (spoken := language(row)) not in ("", "en"):
-            strange[spoken] = strange.get(spoken, frozenset()) | _latin(row)
-    sentences = tuple(frozenset(_telling(row)) for row in rows)
+            strange[spoken] = strange.get(spoken, frozenset()) | _latin_words(row)
+    sentences = tuple(frozenset(_content_words(row)) for row in rows)
     return Part(tuple(words(text)), frozenset(names(text)), sentences, strange)
 
 
 class Known:
-    """What was known before: it may be said again. Taken apart only when something else is found to be repeated."""
+    """Texts that were known before and may be repeated. They are analyzed only when a repetition is found."""
 
     def __init__(self, texts: Iterable[str], more_names: Iterable[str]) -> None:
         self._texts, self._more = texts, list(more_names)
@@ -210,48 +214,51 @@ class Known:
 
     @cached_property
     def words(self) -> set[str]:
-        """Its words, and those of the texts whose names are known."""
+        """The words of the known texts, and of the texts whose names are known."""
         return {word for row in (*self._rows, *map(words, self._more)) for word in row}
 
     @cached_property
-    def telling(self) -> set[str]:
-        return _telling(word for row in self._rows for word in row)
+    def content_words(self) -> set[str]:
+        return _content_words(word for row in self._rows for word in row)
 
 
 class Source:
-    """What was read, as far as it was not known before. `known` comes from elsewhere: it may be said again. Of `weak`
-    texts, which are mostly our own, only runs of words count, and names that no code is made of."""
+    """Texts that were read, against which sentences are checked for repetition.
+
+    `known_texts` were known independently and may be repeated. Of `weak` texts, which are mostly our own, only runs of
+    words count, and names that do not look like identifiers.
+    """
 
     def __init__(
         self,
         texts: Iterable[str],
         *,
-        known: Iterable[str] = (),
+        known_texts: Iterable[str] = (),
         known_names: Iterable[str] = (),
         weak: Iterable[str] = (),
         is_ours: Callable[[str], bool] = lambda _: False,
     ) -> None:
         strong, light = [part(text) for text in texts], [part(text) for text in weak]
-        row = [word for one in strong for word in one.row]  # as one: it may come in several parts
+        row = [word for one in strong for word in one.row]  # joined, because a sentence may be split over several texts
         light_row = [word for one in light for word in one.row]
         self._text, self._light_text = f" {' '.join(row)} ", f" {' '.join(light_row)} "
-        self._known = Known(known, known_names)
+        self._known = Known(known_texts, known_names)
         self._runs = {*_runs(row), *_runs(light_row, LONG_RUN)}
         self._names = set().union(*(one.names for one in strong))
-        self._names |= {name for one in light for name in one.names if _is_strange(name)}
+        self._names |= {name for one in light for name in one.names if _is_no_identifier(name)}
         self._names = {name for name in self._names if not is_ours(name)}
         self._strange: dict[str, set[str]] = {}
         for one in (*strong, *light):
-            for spoken, found in one.strange.items():
-                self._strange.setdefault(spoken, set()).update(found)
-        self._sentences = [telling for one in strong for telling in one.sentences]
+            for spoken, latin_words in one.strange.items():
+                self._strange.setdefault(spoken, set()).update(latin_words)
+        self._sentences = [content_words for one in strong for content_words in one.sentences]
         self._where: dict[str, list[int]] = {}
-        for number, telling in enumerate(self._sentences):
-            for word in telling:
+        for number, content_words in enumerate(self._sentences):
+            for word in content_words:
                 self._where.setdefault(word, []).append(number)
 
     def is_repeated_in(self, text: str) -> bool:
-        """Does any sentence of the text repeat what was read?"""
+        """Return whether any sentence of the text repeats what was read."""
         return any(map(self.is_repeated, _sentences_of(text)))
 
     def is_repeated(self, sentence: str) -> bool:
@@ -264,18 +271,18 @@ class Source:
         )
         if shorter and whole not in self._known.text:
             return True
-        return self._is_reworded(_telling(row)) or self._is_translated(row)
+        return self._is_reworded(_content_words(row)) or self._is_translated(row)
 
     def _is_translated(self, row: list[str]) -> bool:
-        """Has it a word in common with sentences of another language, one that was not known before?"""
+        """Return whether a sentence shares a previously unknown word with sentences in another language."""
         if not self._strange or not (spoken := language(row)):
             return False
-        others: set[str] = set().union(*(found for name, found in self._strange.items() if name != spoken))
-        shared = _latin(row) & others
+        others: set[str] = set().union(*(latin for name, latin in self._strange.items() if name != spoken))
+        shared = _latin_words(row) & others
         return bool(shared) and not shared <= self._known.words
 
     def names_in(self, text: str) -> bool:
-        """Has the text a name that only what was read has?"""
+        """Return whether the text has a name that occurs only in what was read."""
         return bool(self._names_in(text))
 
     def _names_in(self, text: str) -> set[str]:
@@ -287,25 +294,26 @@ class Source:
         return any(f" {' '.join(run)} " not in self._known.text for run in shared)
 
     def is_split_over(self, parts: Iterable[str]) -> bool:
-        """Do several texts repeat together what none of them repeats alone?"""
+        """Return whether several texts together repeat a run of words that none of them repeats alone."""
         rows = [said(text) for text in parts]
         return any(self._has_run([word for row in order for word in row]) for order in (rows, rows[::-1]))
 
-    def _is_reworded(self, telling: set[str]) -> bool:
-        """Most of its telling words in one sentence of the source, and one at least that was not known."""
-        if len(telling) < SHORT or not telling & self._where.keys():
+    def _is_reworded(self, content_words: set[str]) -> bool:
+        """Return whether most of a sentence's content words occur in one sentence of the source, at least one of them
+        previously unknown."""
+        if len(content_words) < SHORT or not content_words & self._where.keys():
             return False
-        shared = Counter(number for word in telling for number in self._where.get(word, ()))
+        shared = Counter(number for word in content_words for number in self._where.get(word, ()))
         for number, count in shared.most_common():
-            if count < SHARE * len(telling):
+            if count < SHARE * len(content_words):
                 return False
-            if (telling & self._sentences[number]) - self._known.telling:
+            if (content_words & self._sentences[number]) - self._known.content_words:
                 return True
         return False
 
 
-def _is_strange(name: str) -> bool:
-    """A name that no identifier of code looks like: an address, a host, letters and figures in one word."""
+def _is_no_identifier(name: str) -> bool:
+    """Return whether a name does not look like an identifier: a URL, a host, or letters and digits in one word."""
     return "://" in name or bool(re.search(r"[a-z]\.[a-z]{2,}$", name)) or (name.isalnum() and not name.isdigit())
 
 
@@ -318,18 +326,18 @@ def _sentences_of(text: str) -> list[str]:
 
 
 def without_repeats(text: str, source: Source) -> str:
-    """The text without the sentences that repeat the source; its lines stay lines."""
-    return "\n".join(_kept(line, source) for line in text.split("\n"))
+    """Return the text without the sentences that repeat the source. The number of lines stays the same."""
+    return "\n".join(_without_repeats_in_line(line, source) for line in text.split("\n"))
 
 
 _AFTER_SENTENCE = re.compile(r"(?<=[.!?])(?=\s)|(?<=[。！？])")
 
 
 def sentences(line: str) -> list[str]:
-    """The sentences of a line, each with the space before it."""
+    """Split a line into sentences, each with the space before it."""
     return _AFTER_SENTENCE.split(line)
 
 
-def _kept(line: str, source: Source) -> str:
+def _without_repeats_in_line(line: str, source: Source) -> str:
     parts = sentences(line)
     return "".join(part for part in parts if not source.is_repeated(part)) if line.strip() else line

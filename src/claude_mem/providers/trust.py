@@ -109,7 +109,7 @@ def _source(
     return phrases.Source(
         [*carried.foreign, *(text for seq in shown for text in foreign.texts(read[seq], whole=seq in team))],
         weak=[*carried.built, *(text for seq in built for text in foreign.texts(read[seq]))],
-        known=_bounded(before),
+        known_texts=_bounded(before),
         known_names=_bounded(names),
         is_ours=lambda name: "://" in name and sources.owns_page(name, place),
     )
