@@ -33,8 +33,8 @@ BUILD = "build"  # the project's own build or tests: mostly our own text, but it
 
 _FILE = tomllib.loads((Path(__file__).parent / "data" / "foreign.toml").read_text("utf-8"))
 _PACKAGE_FOLDERS, _SHOWS_FILES, _SILENT, _BUILDS, _QUERIES_REGISTRY = (
-    frozenset(_FILE[name].split())
-    for name in ("package_folders", "shows_files", "says_nothing", "builds", "asks_registry")
+    frozenset(_FILE[key].split())
+    for key in ("package_folders", "shows_files", "says_nothing", "builds", "asks_registry")
 )
 _PACKAGE = re.compile(rf"(?:^|[/\s\"'=:])(?:{'|'.join(map(re.escape, sorted(_PACKAGE_FOLDERS)))})/")
 _LOG_FILE = re.compile(r"\.(?:log|out|err|trace|dmp|har|eml|mbox)(?:\.\d{1,3})?$|(?:^|/)logs?/")
@@ -216,7 +216,7 @@ def _kind_of_git(call: Call, here: Here) -> str:
     if sub in ("clone", "fetch", "pull", "am", "submodule", "ls-remote"):
         return BRANCH
     refs = [part for word in rest if not word.startswith("-") for part in _shown_refs(word)]
-    remotes = tuple(f"{name}/" for name in here.fetched)
+    remotes = tuple(f"{remote}/" for remote in here.fetched)
     if any(_REMOTE.match(ref) or (remotes and ref.startswith(remotes)) for ref in refs):
         return BRANCH
     if sub in _SHOWS_COMMITS and ("HEAD" in here.fetched or any(word in ("--all", "--remotes") for word in rest)):

@@ -175,10 +175,10 @@ def reason(names: Iterable[str]) -> str:
     return ", ".join([*distinct[:MOST_NAMED], *([AND_MORE] if len(distinct) > MOST_NAMED else [])])
 
 
-def sources_of(reason: str) -> frozenset[str]:
+def sources_of(stored_reason: str) -> frozenset[str]:
     """Return the sources in a stored reason; none if the list may be incomplete. (Version 0.1.0 did not mark that there
     were more.)"""
-    names = [source(name) for name in reason.removeprefix(_BURST).split(", ") if name]
+    names = [source(name) for name in stored_reason.removeprefix(_BURST).split(", ") if name]
     if len(names) >= MOST_NAMED or any(" " in _NAME_SUFFIX.sub("", name) for name in names):
         return frozenset()
     return frozenset(names)

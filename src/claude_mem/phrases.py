@@ -111,15 +111,19 @@ def answered(texts: Iterable[str], own: str) -> Iterator[str]:
     own_text, vocabulary = f" {' '.join(own_words)} ", set(own_words)
     for text in texts:
         is_plain = not suspicion.may_be_disguised(text)
-        new = [part for part in _sentences_of(text) if not _only_repeats(part, own_text, vocabulary, is_plain=is_plain)]
+        new = [
+            sentence
+            for sentence in _sentences_of(text)
+            if not _only_repeats(sentence, own_text, vocabulary, is_plain=is_plain)
+        ]
         yield "\n".join(new)
 
 
-def _only_repeats(part: str, own_text: str, vocabulary: set[str], *, is_plain: bool) -> bool:
-    first = _WORD.search(part) if is_plain else None
+def _only_repeats(sentence: str, own_text: str, vocabulary: set[str], *, is_plain: bool) -> bool:
+    first = _WORD.search(sentence) if is_plain else None
     if first and first[0].casefold() not in vocabulary:
         return False  # true of most sentences; folding each of them would be slow
-    return f" {' '.join(words(part))} " in own_text
+    return f" {' '.join(words(sentence))} " in own_text
 
 
 # Words that identify the language of a sentence. Languages with their own script need none.
@@ -134,9 +138,7 @@ _FUNCTION_WORDS = {
     "pl": "i w na z do jest są przez przed każdym nie się które tego tej być",
     "tr": "bu ve ile için bir her önce olarak olan değil gerekir kadar",
 }
-_LANGUAGES = {
-    language: frozenset(suspicion.bare_text(text).casefold().split()) for language, text in _FUNCTION_WORDS.items()
-}
+_LANGUAGES = {code: frozenset(suspicion.bare_text(text).casefold().split()) for code, text in _FUNCTION_WORDS.items()}
 _SCRIPTS = (
     ("ru", re.compile("[\u0400-\u04ff]")), ("ar", re.compile("[\u0600-\u06ff]")), ("hi", re.compile("[\u0900-\u097f]")),
     ("ja", re.compile("[\u3040-\u30ff]")), ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
@@ -168,15 +170,15 @@ def _latin_words(row: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One analyzed text: its words, its names, and the content words of each sentence.
+    """One analyzed text: its words, its distinctive names, and the content words of each sentence.
 
     `strange` maps a language other than English to the Latin-script words of its sentences: if such a word occurs in a
     sentence of yet another language, it is a name that was carried over by a translation.
     """
 
     row: tuple[str, ...]
-    names: frozenset[str]
-    sentences: tuple[frozenset[str], ...]
+    distinct_names: frozenset[str]
+    content: tuple[frozenset[str], ...]
     strange: Mapping[str, frozenset[str]]
 
 
@@ -188,8 +190,8 @@ def part(text: str) -> Part:
     for row in rows:
         if (spoken := language(row)) not in ("", "en"):
             strange[spoken] = strange.get(spoken, frozenset()) | _latin_words(row)
-    sentences = tuple(frozenset(_content_words(row)) for row in rows)
-    return Part(tuple(words(text)), frozenset(names(text)), sentences, strange)
+    content = tuple(frozenset(_content_words(row)) for row in rows)
+    return Part(tuple(words(text)), frozenset(names(text)), content, strange)
 
 
 class Known:
@@ -208,12 +210,12 @@ class Known:
         return "\n".join(f" {' '.join(row)} " for row in self._rows)
 
     @cached_property
-    def names(self) -> set[str]:
+    def all_names(self) -> set[str]:
         texts = self._texts if self._rows else ()
         return set().union(*map(names, (*texts, *self._more)))
 
     @cached_property
-    def words(self) -> set[str]:
+    def vocabulary(self) -> set[str]:
         """The words of the known texts, and of the texts whose names are known."""
         return {word for row in (*self._rows, *map(words, self._more)) for word in row}
 
@@ -244,14 +246,14 @@ class Source:
         self._text, self._light_text = f" {' '.join(row)} ", f" {' '.join(light_row)} "
         self._known = Known(known_texts, known_names)
         self._runs = {*_runs(row), *_runs(light_row, LONG_RUN)}
-        self._names = set().union(*(one.names for one in strong))
-        self._names |= {name for one in light for name in one.names if _is_no_identifier(name)}
+        self._names = set().union(*(one.distinct_names for one in strong))
+        self._names |= {name for one in light for name in one.distinct_names if _is_no_identifier(name)}
         self._names = {name for name in self._names if not is_ours(name)}
         self._strange: dict[str, set[str]] = {}
         for one in (*strong, *light):
             for spoken, latin_words in one.strange.items():
                 self._strange.setdefault(spoken, set()).update(latin_words)
-        self._sentences = [content_words for one in strong for content_words in one.sentences]
+        self._sentences = [content_words for one in strong for content_words in one.content]
         self._where: dict[str, list[int]] = {}
         for number, content_words in enumerate(self._sentences):
             for word in content_words:
@@ -279,7 +281,7 @@ class Source:
             return False
         others: set[str] = set().union(*(latin for name, latin in self._strange.items() if name != spoken))
         shared = _latin_words(row) & others
-        return bool(shared) and not shared <= self._known.words
+        return bool(shared) and not shared <= self._known.vocabulary
 
     def names_in(self, text: str) -> bool:
         """Return whether the text has a name that occurs only in what was read."""
@@ -287,15 +289,15 @@ class Source:
 
     def _names_in(self, text: str) -> set[str]:
         shared = self._names & names(text)
-        return shared - self._known.names if shared else shared
+        return shared - self._known.all_names if shared else shared
 
     def _has_run(self, row: list[str]) -> bool:
         shared = [run for size in (RUN, LONG_RUN) for run in _runs(row, size) if run in self._runs]
         return any(f" {' '.join(run)} " not in self._known.text for run in shared)
 
-    def is_split_over(self, parts: Iterable[str]) -> bool:
+    def is_split_over(self, texts: Iterable[str]) -> bool:
         """Return whether several texts together repeat a run of words that none of them repeats alone."""
-        rows = [said(text) for text in parts]
+        rows = [said(text) for text in texts]
         return any(self._has_run([word for row in order for word in row]) for order in (rows, rows[::-1]))
 
     def _is_reworded(self, content_words: set[str]) -> bool:
@@ -322,7 +324,7 @@ def _runs(row: list[str], size: int = RUN) -> Iterator[tuple[str, ...]]:
 
 
 def _sentences_of(text: str) -> list[str]:
-    return [part for part in _SENTENCES.split(_ESCAPED.sub("\n", text)) if part and part.strip()]
+    return [piece for piece in _SENTENCES.split(_ESCAPED.sub("\n", text)) if piece and piece.strip()]
 
 
 def without_repeats(text: str, source: Source) -> str:
@@ -339,5 +341,7 @@ def sentences(line: str) -> list[str]:
 
 
 def _without_repeats_in_line(line: str, source: Source) -> str:
-    parts = sentences(line)
-    return "".join(part for part in parts if not source.is_repeated(part)) if line.strip() else line
+    line_sentences = sentences(line)
+    return (
+        "".join(sentence for sentence in line_sentences if not source.is_repeated(sentence)) if line.strip() else line
+    )

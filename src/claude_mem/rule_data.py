@@ -13,24 +13,24 @@ _NAME = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One shape of a rule; `kind` says what else must hold for a sentence of that shape."""
+    """A form in which rules are stated; `kind` selects the further conditions for a sentence of this form."""
 
     kind: str
     pattern: re.Pattern[str]
     example: str
 
 
-def _filled(text: str) -> str:
-    """Return a pattern with its named parts filled in. The ends of lines count for nothing."""
-    return _NAME.sub(lambda part: _filled(_FILE["parts"][part[1]]), text.replace("\n", ""))
+def _expand(text: str) -> str:
+    """Return a pattern with its named parts expanded and line breaks removed."""
+    return _NAME.sub(lambda part: _expand(_FILE["parts"][part[1]]), text.replace("\n", ""))
 
 
 def part(name: str) -> re.Pattern[str]:
-    """Return a named part as a pattern."""
-    return re.compile(_filled(_FILE["parts"][name]), re.I)
+    """Compile a named part of `data/rules.toml`."""
+    return re.compile(_expand(_FILE["parts"][name]), re.I)
 
 
 WORDS = {name: frozenset(words.split()) for name, words in _FILE["words"].items()}
 SHAPES = tuple(
-    Shape(item["kind"], re.compile(_filled(item["pattern"]), re.I), item["example"]) for item in _FILE["patterns"]
+    Shape(item["kind"], re.compile(_expand(item["pattern"]), re.I), item["example"]) for item in _FILE["patterns"]
 )

@@ -1,9 +1,9 @@
-"""Which of a person's sentences state a standing rule.
+"""Detection of sentences in which the user states a standing rule.
 
-A rule is shown at the start of every session, so a false one costs more than a missed one. A sentence counts only if
-its own words are general ("always", "from now on", "we use … here", "stop adding …"), and not if they point at one
-occasion ("yet", "this file", "for now") or at something that the sentence does not name ("do that"). Quotes, code,
-tags, logs and pasted documents are not the person's own words. English only; the same text gives the same rules.
+A rule is injected at the start of every session, so a false one costs more than a missed one. A sentence counts only if
+its own words are general ("always", "from now on", "we use … here", "stop adding …"), and not if they refer to one
+occasion ("yet", "this file", "for now") or to something that the sentence does not name ("do that"). Quotes, code,
+tags, logs and pasted documents are not the user's own words. English only; the same text always gives the same rules.
 The words and patterns are in `data/rules.toml`.
 """
 
@@ -18,15 +18,15 @@ from claude_mem.rule_topics import normal
 from claude_mem.text import plain
 
 TITLE_CHARS = 140
-MOST_CHARS = 8_000  # of a text that are looked at
-DOCUMENT_CHARS, DOCUMENT_LINES = 1_500, 25  # a longer text is a document: only its first paragraph is the person's own
+MOST_CHARS = 8_000  # characters of a text that are examined
+DOCUMENT_CHARS, DOCUMENT_LINES = 1_500, 25  # a longer text is a document: only its first paragraph is the user's own
 SENTENCE_CHARS = 400
-LEAST_WORDS = 3  # of a sentence that says something by itself; fewer are "no", "stop" or "wrong again"
+LEAST_WORDS = 3  # words of a sentence that counts as a task; shorter ones are "no", "stop" or "wrong again"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A rule as it was stated: one line to show, and the whole sentence it is from."""
+    """A rule as it was stated: a one-line title, and the complete sentence."""
 
     title: str
     sentence: str
@@ -35,26 +35,26 @@ class Statement:
 def statements(text: str) -> list[Statement]:
     """Return the standing rules that a text states, in order, each once."""
     sentences = list(_sentences(text))
-    found = [_statement(sentence, alone=True) for sentence in sentences]
-    others = [sentence for sentence, stated in zip(sentences, found, strict=True) if not stated]
-    if any(len(sentence.split()) >= LEAST_WORDS for sentence in others):  # a task: what it says may be part of the task
-        found = [_statement(sentence, alone=False) for sentence in sentences]
-    return list({normal(stated.title): stated for stated in found if stated}.values())
+    results = [_statement(sentence, alone=True) for sentence in sentences]
+    others = [sentence for sentence, result in zip(sentences, results, strict=True) if not result]
+    if any(len(sentence.split()) >= LEAST_WORDS for sentence in others):  # a task, to which the other sentences belong
+        results = [_statement(sentence, alone=False) for sentence in sentences]
+    return list({normal(result.title): result for result in results if result}.values())
 
 
 def is_all_rules(text: str) -> bool:
-    """Return whether a text is nothing but standing rules."""
-    found = [_statement(sentence, alone=True) for sentence in _sentences(text) if sentence]
-    return bool(found) and all(found)
+    """Return whether a text consists only of standing rules."""
+    results = [_statement(sentence, alone=True) for sentence in _sentences(text) if sentence]
+    return bool(results) and all(results)
 
 
 def is_quoted_from(words: str, text: str) -> bool:
-    """Return whether words are a person's own in a text, and speak of more than one occasion."""
+    """Return whether words are the user's own in a text and refer to more than one occasion."""
     own = " ".join(normal(line) for line in _own_lines(text))
     return bool(normal(words)) and normal(words) in own and not _OCCASION.search(_masked(words))
 
 
-# --- whose words they are --------------------------------------------------------------------------------------------
+# --- the user's own words --------------------------------------------------------------------------------------------
 
 _FENCED = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.S)
 _TAGGED = re.compile(r"<([a-zA-Z][\w-]{1,40})\b[^<>\n]{0,200}>(?:(?!</).){0,600}+</\1\s{0,4}>", re.S)
@@ -68,18 +68,18 @@ _QUOTED = re.compile(
 
 
 def _own_lines(text: str) -> Iterator[str]:
-    """Yield the lines that the person wrote: no code, tags, quotes, output, nor what a document says."""
+    """Yield the lines that the user wrote: no code, tags, quotes, output or pasted documents."""
     text = plain(text[:MOST_CHARS].replace("\r\n", "\n")).replace("’", "'")
     text = _OPEN_TAG.sub("", _TAGGED.sub("\n", _FENCED.sub("\n", text)))
     lines = text.rstrip().strip("\n").split("\n")
     if len(lines) == 1:
-        lines = [lines[0].removeprefix("# ")]  # a note to an agent's memory, not a heading
+        lines = [lines[0].removeprefix("# ")]  # in a one-line prompt, `# ` marks a note for the agent, not a heading
     elif _is_document(text, lines):
         lines = _first_paragraph(lines)
     is_diff = any(line.startswith(("@@ ", "+++ ", "--- ", "diff --git")) for line in lines)
     plain_lines = [line for line in lines if line.strip() and not _BULLET.match(line)]
     if plain_lines and not any(map(_LISTS_RULES.search, plain_lines)):
-        lines = [line for line in lines if not _BULLET.match(line)]  # the points of a task
+        lines = [line for line in lines if not _BULLET.match(line)]  # the list items of a task
     for line in lines:
         if _INTRODUCES.search(line):
             return
@@ -92,7 +92,8 @@ def _is_document(text: str, lines: Sequence[str]) -> bool:
 
 
 def _first_paragraph(lines: Sequence[str]) -> list[str]:
-    """Return the lines above the first blank line or heading, unless they are the document already."""
+    """Return the lines above the first blank line or heading; none if they are so long that they belong to the
+    document."""
     paragraph: list[str] = []
     for line in lines:
         if not line.strip() or _HEADING.match(line):
@@ -114,29 +115,29 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _masked(text: str) -> str:
-    """Return the text with what it quotes made unreadable; everything stays where it is."""
+    """Return the text with its quotations replaced by filler of the same length, so that offsets stay valid."""
     return _QUOTED.sub(lambda quote: "¤" * len(quote[0]), text)
 
 
-# --- what makes a sentence a rule ------------------------------------------------------------------------------------
+# --- recognition of rules --------------------------------------------------------------------------------------------
 
 _OPENING, _CONDITION, _GENERAL = part("opening"), part("condition"), part("general")
 _OCCASION, _REMARK, _HERE = part("occasion"), part("remark"), part("here")
-_POINTS = re.compile(r"\s+(?:it|this|that|them|these|those)\b(?! (?:repo|project|codebase))", re.I)
+_REFERS_BACK = re.compile(r"\s+(?:it|this|that|them|these|those)\b(?! (?:repo|project|codebase))", re.I)
 _ONE_THING = re.compile(rf"\W+{part('definite').pattern}", re.I)
-_STATED = ("habit",)  # what is usual may be stated after other words; a command there belongs to the task
+_STATEMENT_KINDS = ("habit",)  # kinds that may follow other words in a sentence; a command there belongs to the task
 
 
 def _statement(sentence: str, *, alone: bool) -> Statement | None:
-    """Return the rule that a sentence states; None if it states none, or none that stands by itself. `alone`: nothing
-    beside it asks for work that it could be a part of."""
+    """Return the rule that a sentence states; None if it states none. `alone`: the text has no task that the sentence
+    could be a part of."""
     if not 8 <= len(sentence) <= SENTENCE_CHARS:
         return None
     masked = _masked(sentence)
     if _OCCASION.search(_HERE.sub(lambda here: "¤" * len(here[0]), masked)):
         return None
     for start, end, first in _clauses(masked):
-        if _REMARK.search(masked, 0, end):  # what is thought aloud after a rule takes nothing from it
+        if _REMARK.search(masked, 0, end):  # a remark after the rule does not matter
             continue
         begin = start + _skip_openings(masked[start:end])
         clause = masked[begin:end]
@@ -149,7 +150,7 @@ def _statement(sentence: str, *, alone: bool) -> Statement | None:
 
 
 def _clauses(masked: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield where each clause begins and ends, and whether a command may begin there."""
+    """Yield the start and end of each clause, and whether a command may begin there."""
     ends = [
         (mark.start(), mark.end())
         for mark in re.finditer(r";\s|\s[-–—]{1,3}\s|,\s+but\s+(?=i\b|not sure\b|maybe\b)", masked, re.I)
@@ -177,7 +178,7 @@ def _states_rule(clause: str, *, first: bool, alone: bool) -> bool:
     starts = [0, condition.end()] if condition else [0]
     return any(
         (match := shape.pattern.match(clause, start))
-        and (first or shape.kind in _STATED)
+        and (first or shape.kind in _STATEMENT_KINDS)
         and _is_general(shape.kind, match, clause, alone=alone)
         for start in starts
         for shape in SHAPES
@@ -185,10 +186,10 @@ def _states_rule(clause: str, *, first: bool, alone: bool) -> bool:
 
 
 def _is_general(kind: str, match: re.Match[str], clause: str, *, alone: bool) -> bool:
-    """Return whether words of that shape bind beyond the task at hand."""
+    """Return whether a clause of this kind applies beyond the current task."""
     verb = (match["verb"] or "").lower() if "verb" in match.re.groupindex else ""
     after = clause[match.end("verb") :] if verb else ""
-    if verb and (not _is_base(verb, gerund=kind in ("stop", "permission")) or _POINTS.match(after)):
+    if verb and (not _may_be_command_verb(verb, gerund=kind in ("stop", "permission")) or _REFERS_BACK.match(after)):
         return False
     is_marked = bool(_GENERAL.search(clause))
     match kind:
@@ -196,7 +197,7 @@ def _is_general(kind: str, match: re.Match[str], clause: str, *, alone: bool) ->
             working = verb in WORDS["work"] | WORDS["work_or_program"] or after.startswith(" me ")
             return is_marked or working or (alone and verb not in WORDS["program"])
         case "subject":
-            return _binds(match["subject"].lower(), verb, alone=alone)
+            return _is_binding_subject(match["subject"].lower(), verb, alone=alone)
         case "habit":
             return verb not in WORDS["states"]
         case "forbidden" | "order":
@@ -210,8 +211,9 @@ def _is_general(kind: str, match: re.Match[str], clause: str, *, alone: bool) ->
     return True
 
 
-def _is_base(verb: str, *, gerund: bool) -> bool:
-    """Return whether a word may be a command's verb: "always fails", "never tested" and "always the same" are none."""
+def _may_be_command_verb(verb: str, *, gerund: bool) -> bool:
+    """Return whether a word may be the verb of a command, unlike in "always fails", "never tested", "always the
+    same"."""
     if verb in WORDS["not_verbs"]:
         return False
     if gerund:
@@ -220,9 +222,9 @@ def _is_base(verb: str, *, gerund: bool) -> bool:
     return not inflected or verb in ("focus", "bring", "ping", "embed", "string", "discuss", "bias", "canvas")
 
 
-def _binds(subject: str, verb: str, *, alone: bool) -> bool:
-    """Return whether a rule's subject is whoever works here, or things of a kind that are worked with: not one thing
-    that is being built."""
+def _is_binding_subject(subject: str, verb: str, *, alone: bool) -> bool:
+    """Return whether the subject of a rule is the people and agents who work here, or a kind of thing they work with,
+    and not a single thing that is being built."""
     if subject in ("you", "everyone", "agent", "agents", "claude"):
         return True
     if subject == "we":
@@ -231,19 +233,21 @@ def _binds(subject: str, verb: str, *, alone: bool) -> bool:
     return words[0] not in WORDS["pointing"] and words[-1] in WORDS["kinds"]
 
 
-# --- one line of it --------------------------------------------------------------------------------------------------
+# --- titles ----------------------------------------------------------------------------------------------------------
 
 _CUT = re.compile(r"(?:;|,? (?:because|since|so that|as otherwise|otherwise)|\s\(|\s[-–—]{1,3}|,)\s", re.I)
-_GOES_ON = re.compile(r"(?:unless|except|if|when|but|and|or|not|only|instead|for|in|with|without|before|after)\b", re.I)
+_CONTINUES = re.compile(
+    r"(?:unless|except|if|when|but|and|or|not|only|instead|for|in|with|without|before|after)\b", re.I
+)
 
 
 def _title(words: str) -> str:
-    """Return a rule as one line of at most `TITLE_CHARS`; "" if it can't be cut without changing what it says."""
+    """Return a rule as one line of at most `TITLE_CHARS`; "" if it cannot be shortened without changing its meaning."""
     line = " ".join(words.split()).strip(" ,;:-–—*_").rstrip(".!?")
     line = line[:1].upper() + line[1:] if re.match(r"[a-z']+\b", line) else line
     if len(line) <= TITLE_CHARS:
         return line
-    cuts = [cut.start() for cut in _CUT.finditer(line[: TITLE_CHARS - 1]) if not _GOES_ON.match(line[cut.end() :])]
+    cuts = [cut.start() for cut in _CUT.finditer(line[: TITLE_CHARS - 1]) if not _CONTINUES.match(line[cut.end() :])]
     whole = [
         cut
         for cut in cuts

@@ -90,7 +90,7 @@ class _CallParser:
             self.input_texts.append(text.text)
             self.substitutions += [] if text.plain else _substitutions(text.text)
 
-    def calls(self) -> Iterator[Call]:
+    def finish(self) -> Iterator[Call]:
         self.end_word()
         if self.words or self.input_texts or self.reads or self.writes:
             before, program, words = _split_call(tuple(self.words))
@@ -121,7 +121,7 @@ def _lines(command: str, texts: dict[str, _HereDocument]) -> Iterator[list[Call]
     for piece in _PIECE.finditer(command):
         kind = piece.lastgroup
         if kind == "end":
-            line += parser.calls()
+            line += parser.finish()
             parser = _CallParser(texts)
             if "\n" in piece[0]:
                 yield line
@@ -132,7 +132,7 @@ def _lines(command: str, texts: dict[str, _HereDocument]) -> Iterator[list[Call]
             parser.pieces += [(piece["open"], True)] if kind == "open" else []
             parser.end_word()
             parser.arrow = piece["arrow"] or parser.arrow
-    yield [*line, *parser.calls()]
+    yield [*line, *parser.finish()]
 
 
 def _substitutions(text: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""The gate that every title passes before it is shown: does the line say something to a reader who was not there?
+"""The check that every title must pass before it is shown: a reader who was not in the session must understand it.
 
-A title is refused for what it lacks, never for its language: it must name something beyond the vocabulary of chat and
-status reports, end where a sentence ends, and have a subject of its own. The word lists are English because agents
-mostly are; in another language the same faults may pass, and no good title is lost.
+A title is rejected for what it lacks, never for its language: it must name something beyond the vocabulary of chat and
+status reports, end where a sentence can end, and have its own subject. The word lists are English because agents mostly
+write English; in another language bad titles may pass, but no good title is lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 LEAST_WORDS = 2
-LEAST_WIDE = 4  # characters of a script without spaces that say as much as two words
+LEAST_WIDE = 4  # characters of a script without spaces that count as two words
 
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
 _WORD = re.compile(rf"[{_WIDE}]+|[^\W_{_WIDE}][^\W{_WIDE}]*(?:['’](?:s|t|re|ve|ll|d|m)\b)?", re.I)
@@ -18,8 +18,8 @@ _WIDE_LETTER = re.compile(f"[{_WIDE}]")
 _CODE = re.compile(r"`[^`]*`")
 _PATH = re.compile(r"[/\\]|\w\.\w")
 
-# Talk and status: a title made of nothing but these names nothing.
-_TALK = frozenset(
+# Words of chat and status reports: a title that consists only of these names nothing.
+_CHAT_WORDS = frozenset(
     """
     a about absolutely add added address addressed again agree ah ahead all alright also am an and any anything applied
     approved are aren't as at awesome be been both branch build builds but by bye call can change changed changes check
@@ -36,17 +36,17 @@ _TALK = frozenset(
     there's these they thing things this those three through to too try two typecheck understand understood unit up
     update updated us verification verified verify very wait want warning warnings was we we're we've well went were
     what with without work worked working works would yeah yep yes yet you you're you've your
-    """.split()  # noqa: SIM905 -- a list of so many words can't be read
+    """.split()  # noqa: SIM905 -- a list literal of this many words would be unreadable
 )
-# A line that ends with one of these goes on somewhere else.
-_UNFINISHED = frozenset(
+# A line that ends with one of these words is incomplete.
+_INCOMPLETE_ENDINGS = frozenset(
     """
     a about against although among an and are as at because been between but by covering during for from has have if
     including into is like nor of onto or our per so than that the their these through to toward towards unless until
     upon using via was were when where which while who whose will with within without your
     """.split()  # noqa: SIM905
 )
-_BEFORE_IN = ("log", "sign", "opt", "plug", "buil", "check", "step")  # "log in" is whole, "the basket is in" is not
+_BEFORE_IN = ("log", "sign", "opt", "plug", "buil", "check", "step")  # "log in" is complete, "the basket is in" is not
 _CHAT = re.compile(
     r"(?:perfect|great|excellent|good|nice|awesome|cool|done|ok|okay|yes|yep|yeah|no|nope|sure|thanks|sorry|alright"
     r"|right|hmm+|ah|oh|wow|got it|understood|exactly|absolutely|agreed|correct|confirmed)(?:[!.,;:…]|\s[–—-]|$)"
@@ -75,14 +75,14 @@ _LABEL_ONLY = re.compile(r"(?:files?|location|path|line|function|module|package)
 _PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("«", "»"), ("「", "」"))
 
 
-# "Edited `a.py`, `b.py` and 2 more": where, but not what.
+# "Edited `a.py`, `b.py` and 2 more": this says where something changed, but not what.
 _WHERE_ONLY = re.compile(
     r"(?:Edited|Created) (?:`[^`]{1,120}`(?:, | and )?){1,4}(?:\d+ more)?(?:: (?:`[^`]{1,120}`(?:, )?){1,4})?"
 )
 
 
 def is_table_row(text: str) -> bool:
-    """Return whether a line is a part of a table, cells with bars between them, and no sentence."""
+    """Return whether a line is a row of a table, cells separated by `|`, and not a sentence."""
     return bool(_TABLE_ROW.search(text))
 
 
@@ -90,7 +90,7 @@ _TABLE_ROW = re.compile(r"^\s*\||\|\s{0,9}:?-{3}|\|[^|`\n]{1,120}\|[^|`\n]{1,120
 
 
 def is_presentable(title: str) -> bool:
-    """Return whether a line can stand alone where titles are shown: a list, a search, a session's start."""
+    """Return whether a line is understandable on its own where titles are shown: lists, search results, the brief."""
     line = " ".join(title.split()).strip("*_# ")
     return (
         bool(line)
@@ -98,34 +98,30 @@ def is_presentable(title: str) -> bool:
         and not is_table_row(line)
         and not _WHERE_ONLY.fullmatch(line)
         and _names_something(line)
-        and _is_whole(line)
+        and _is_complete(line)
         and _has_subject(line)
     )
 
 
 def _names_something(line: str) -> bool:
-    """Return whether there are words enough, and one among them that is neither talk nor a number."""
+    """Return whether a line has enough words, one of which is neither chat vocabulary nor a number."""
     if (label := _LABEL_ONLY.match(line)) and not _is_prose(line[label.end() :]):
         return False
-    found = _WORD.findall(line)
-    wide = sum(len(word) for word in found if _is_wide(word))
+    words = _WORD.findall(line)
+    wide = sum(len(word) for word in words if _WIDE_LETTER.match(word))
     if wide < LEAST_WIDE and sum(bool(_WORD.search(chunk)) for chunk in line.split()) < LEAST_WORDS:
         return False
-    named = (word for word in found if not word.isdigit() and word.casefold().replace("’", "'") not in _TALK)
-    return any(any(map(str.isalpha, word)) for word in named)
+    specific = (word for word in words if not word.isdigit() and word.casefold().replace("’", "'") not in _CHAT_WORDS)
+    return any(any(map(str.isalpha, word)) for word in specific)
 
 
 def _is_prose(text: str) -> bool:
-    """Return whether the text has words beside code and paths."""
+    """Return whether the text has words besides code and paths."""
     return any(_WORD.search(chunk) and not _PATH.search(chunk) for chunk in _CODE.sub(" ", text).split())
 
 
-def _is_wide(word: str) -> bool:
-    return bool(_WIDE_LETTER.match(word))
-
-
-def _is_whole(line: str) -> bool:
-    """Return whether the line ends where a sentence can end: nothing announced, cut off or left open."""
+def _is_complete(line: str) -> bool:
+    """Return whether the line ends where a sentence can end: no colon, ellipsis, open bracket or dangling word."""
     if line.endswith((":", "：", "…", "...", ",", "、", ";", "(", "—", "–", " -", "→")):
         return False
     if any(line.count(begin) > line.count(end) for begin, end in _PAIRS) or line.count("`") % 2 or line.count('"') % 2:
@@ -135,9 +131,9 @@ def _is_whole(line: str) -> bool:
     *before, last = line.lower().split()
     if last == "in":
         return bool(before) and before[-1].startswith(_BEFORE_IN)
-    return last not in _UNFINISHED
+    return last not in _INCOMPLETE_ENDINGS
 
 
 def _has_subject(line: str) -> bool:
-    """Return whether the line begins with its own subject: no answer to someone, no report of a check, no pronoun."""
+    """Return whether the line begins with its own subject: not with a reply, a test status or a pronoun."""
     return not (_CHAT.match(line) or _STATUS.match(line) or _PRONOUN.match(line))

@@ -71,12 +71,12 @@ def hide(body: ToolUsed, more: Sequence[str] = ()) -> ToolUsed:
     inputs = list(_named_strings(body.input))
     if any(is_withheld(text, rules) for name, text in inputs if _may_be_path(name, text)):
         return msgspec.structs.replace(body, input=_only_paths(body.input, rules), output=_withhold(body.output))
-    commands = [_calls(text, rules) for name, text in inputs if name in _COMMAND_FIELDS]
-    if paths := [path for calls in commands for path in _written_files(calls, rules)]:
+    parsed_commands = [_calls(text, rules) for name, text in inputs if name in _COMMAND_FIELDS]
+    if paths := [path for calls in parsed_commands for path in _written_files(calls, rules)]:
         numbers = {key: item for key, item in body.input.items() if isinstance(item, int | float)}
         new_input = {**numbers, "command": f"{NOTE} > {' '.join(paths)}"}
         return msgspec.structs.replace(body, input=new_input, output=_withhold(body.output))
-    if any(map(_may_print, commands)):
+    if any(map(_may_print, parsed_commands)):
         return msgspec.structs.replace(body, output=_withhold(body.output))
     output = _withhold_output(body.output, cache(lambda path: is_withheld(path, rules)))
     return body if output == body.output else msgspec.structs.replace(body, output=output)

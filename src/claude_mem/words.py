@@ -1,7 +1,7 @@
-"""Which words of a text count, and how names are taken apart: the same for what is kept and for what is asked.
+"""Search terms: which words of a text count, and how identifiers are split, for stored texts and queries alike.
 
-The index's tokenizer folds case and accents, stems English and splits at everything but letters and digits. It can't
-split `getUserById` or text without spaces: that is done here, for documents and questions alike.
+The tokenizer of the index folds case and accents, stems English and splits at everything but letters and digits. It
+cannot split `getUserById` or text without spaces; this module does that for documents and queries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W_]+")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _POSSESSIVE = re.compile(r"['’]s\b")
-# Words that say nothing about what is looked for.
+# Stop words: they say nothing about the subject of a query.
 STOP = frozenset(
     """
     a about above after again against all also am an and any are as at be because been before being below between both
@@ -24,15 +24,17 @@ STOP = frozenset(
     only or other our out over own please re s same she should so some such t than that the their them then there these
     they this those through to too under until up us use used using ve very want was we were what when where which while
     who whom why will with would you your yours
-    """.split()  # noqa: SIM905 -- a list of so many words can't be read
+    """.split()  # noqa: SIM905 -- a list literal of this many words would be unreadable
 )
 
 
 def terms(question: str) -> list[str]:
-    """What to look for, each once, in order. If nothing but small words was said, those."""
-    found = list(dict.fromkeys(_terms(_POSSESSIVE.sub("", question))))
-    telling = [term for term in found if term not in STOP and (len(term) > 1 or not term.isascii() or term.isdigit())]
-    return (telling or found)[:MOST_TERMS]
+    """Return the distinct search terms of a query, in order; its stop words if it has no others."""
+    all_terms = list(dict.fromkeys(_terms(_POSSESSIVE.sub("", question))))
+    content = [
+        term for term in all_terms if term not in STOP and (len(term) > 1 or not term.isascii() or term.isdigit())
+    ]
+    return (content or all_terms)[:MOST_TERMS]
 
 
 def _terms(text: str) -> Iterator[str]:
@@ -49,38 +51,39 @@ def _terms(text: str) -> Iterator[str]:
 
 
 def names(text: str) -> str:
-    """The parts of identifiers that the tokenizer would leave whole, and CJK runs as pairs."""
-    found: list[str] = []
+    """Return the parts of identifiers that the tokenizer would not split, and CJK runs as pairs of characters."""
+    index_words: list[str] = []
     for word in _WORD.findall(text):
         if word.isascii():
             parts = _PARTS.findall(word)
             if len(parts) > 1:
-                found += [part.lower() for part in parts]
+                index_words += [part.lower() for part in parts]
         elif _CJK.search(word):
-            found += [pair for run in _CJK.findall(word) for pair in pairs(run)]
-    return " ".join(found)
+            index_words += [pair for run in _CJK.findall(word) for pair in pairs(run)]
+    return " ".join(index_words)
 
 
 def pairs(run: str) -> list[str]:
-    """`数据库` → `数据`, `据库`: no dictionary needed, and any part of a run can be found."""
+    """Split a CJK run into overlapping pairs: `数据库` → `数据`, `据库`. No dictionary is needed, and any part of a
+    run can be found."""
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
-_PLACE = re.compile(r"(?<![\w.@~-])(?:[A-Za-z]:)?[\w.@~-]*+(?:[/\\][\w.@~-]++)+")
+_FILE_PATH = re.compile(r"(?<![\w.@~-])(?:[A-Za-z]:)?[\w.@~-]*+(?:[/\\][\w.@~-]++)+")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{7,40}\b|\d+", re.I)
 
 
 def signature(error: str) -> str:
-    """What two errors have in common when they are the same one: not the place, the number or the time."""
+    """Return an error message without directories and numbers, so that recurrences of the same error are equal."""
     line = " ".join(error.split())[:300]
-    line = _PLACE.sub(lambda found: re.split(r"[/\\]", found[0])[-1], line)
+    line = _FILE_PATH.sub(lambda path: re.split(r"[/\\]", path[0])[-1], line)
     return _NUMBER.sub("#", line).lower().strip(" .:")
 
 
-# Possessive, and only from the beginning of a run: a long one must not be tried again from each of its letters.
+# Possessive, and anchored at the start of a run: a long run must not be tried again from each of its letters.
 PATH = re.compile(r"(?<![\w@~.-])[\w@~.-]++(?:/[\w@~.-]++)+|(?<![\w-])[\w-]{1,120}\.[A-Za-z]{1,5}\b")
 
 
 def paths(text: str) -> list[str]:
-    """What looks like a file or a folder in a text, each once."""
-    return list(dict.fromkeys(found.strip("./~") for found in PATH.findall(text) if len(found.strip("./~")) > 3))
+    """Return the distinct strings in a text that look like the path of a file or directory."""
+    return list(dict.fromkeys(path.strip("./~") for path in PATH.findall(text) if len(path.strip("./~")) > 3))
