@@ -156,7 +156,7 @@ def test_a_job_about_what_is_gone_is_still_told(http: Http, service: Service) ->
     for kind in (*owed.DROPPING, jobs.BACKFILL):
         service.db.write_now(jobs.ask, kind, "77.1", now=1)
     about = {row["kind"]: row["about"] for row in http.page()["jobs"] if not row["dead"]}
-    assert all("gone" in text for text in about.values())
+    assert all("deleted" in text for text in about.values())
     assert len(about) == len(owed.DROPPING) + 1
 
 

@@ -64,7 +64,9 @@ def look(paths: Iterable[Path]) -> Iterator[Asked]:
 def ask(conn: Connection, files: Iterable[Asked], *, now: int) -> Row:
     """Enqueue each file for reading once. Return the id of the back-fill and the number of files that are unchanged."""
     backfill_id, unchanged_count = 0, 0
-    _retry_dead_digests(conn, now=now)
+    conn.execute(  # the user asked again: retry digests that are dead letters
+        "update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead and kind = ?", (now, jobs.PAST)
+    )
     for file in files:
         file_row = one(conn, "select * from backfill_files where path = ?", (file.path,))
         state = file_row["state"] if file_row and _is_unchanged(file_row, file) else ""
@@ -289,13 +291,6 @@ def unchanged(conn: Connection, files: Iterable[Asked]) -> list[str]:
         if value(conn, f"select 1 from backfill_files where {same}", (file.path, file.size, file.changed_at)):
             paths.append(file.path)
     return paths
-
-
-def _retry_dead_digests(conn: Connection, *, now: int) -> None:
-    """Retry digests that are dead letters, because the user requested the back-fill again."""
-    conn.execute(
-        "update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead and kind = ?", (now, jobs.PAST)
-    )
 
 
 def unrefined(conn: Connection, paths: Sequence[str]) -> list[tuple[int, int]]:

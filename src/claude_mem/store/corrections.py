@@ -148,7 +148,10 @@ def _combine_content(observations: list[Row]) -> Row:
         for number, fact in enumerate(fact_texts):
             fact_sources = sources[number] if number < len(sources) else []
             facts[fact] = sorted({*facts.get(fact, []), *fact_sources})
-    lists = {name: _unique_items(observations, name) for name in ("concepts", "files_read", "files_modified")}
+    lists = {
+        name: list(dict.fromkeys(item for row in observations for item in msgspec.json.decode(row[name])))
+        for name in ("concepts", "files_read", "files_modified")
+    }
     edited = set(lists["files_modified"])
     lists["files_read"] = [path for path in lists["files_read"] if path not in edited]
     narratives = dict.fromkeys(row["narrative"].strip() for row in observations if (row["narrative"] or "").strip())
@@ -160,10 +163,6 @@ def _combine_content(observations: list[Row]) -> Row:
         "commit_id": next((row["commit_id"] for row in observations if row["commit_id"]), None),
         "pinned": max(row["pinned"] for row in observations),
     }
-
-
-def _unique_items(observations: list[Row], name: str) -> list[str]:
-    return list(dict.fromkeys(item for row in observations for item in msgspec.json.decode(row[name])))
 
 
 # --- deleting --------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def _describe_project(conn: Connection, project_id: int) -> About:
 
 
 def _describe_import(conn: Connection, import_id: int) -> About:
-    return f"import {value(conn, 'select path from imports where id = ?', (import_id,)) or 'a deleted file'}", None
+    return f"import {value(conn, 'select path from imports where id = ?', (import_id,)) or 'a deleted import'}", None
 
 
 def _describe_file(conn: Connection, file_id: int) -> About:

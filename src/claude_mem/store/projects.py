@@ -193,9 +193,8 @@ def _record_repository(
         _replace_repository(conn, project, repository, project_id, previous_id, now=now)
     _update_taken_root(conn, _main_root(project, repository.git_dir), project_id)
     repositories.note(conn, repository, project_id)
-    for other in repositories.related(conn, project_id, repository)[
-        :1
-    ]:  # one offer is enough, however many clones there are
+    # One offer is enough, however many clones there are.
+    for other in repositories.related(conn, project_id, repository)[:1]:
         text = f"{_describe(conn, project_id)} has the same {other['same']} as {_describe(conn, other['id'])}."
         _offer_merge(conn, project_id, other["id"], text, now=now)
 

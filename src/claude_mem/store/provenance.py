@@ -66,18 +66,12 @@ def _event_line(raw: str, root: str) -> Row:
     except msgspec.MsgspecError:  # written by another version
         return {"tool": None, "failed": False, "text": ""}
     if isinstance(body, ToolUsed):
-        return {
-            "tool": body.name,
-            "failed": body.failed,
-            "text": shorten(_relative_to_root(_main_argument(body), root), EVENT_TEXT),
-        }
+        argument = _main_argument(body)
+        text = argument.removeprefix(f"{root.rstrip('/')}/") if root else argument
+        return {"tool": body.name, "failed": body.failed, "text": shorten(text, EVENT_TEXT)}
     text = body.text if isinstance(body, Prompted) else ""
     text = body.message if isinstance(body, Stopped | SubagentStopped) else text
     return {"tool": None, "failed": False, "text": shorten(text or kind(body).replace("_", " "), EVENT_TEXT)}
-
-
-def _relative_to_root(text: str, root: str) -> str:
-    return text.removeprefix(f"{root.rstrip('/')}/") if root else text
 
 
 def _main_argument(tool: ToolUsed) -> str:

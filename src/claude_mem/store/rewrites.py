@@ -236,10 +236,9 @@ def take_over(conn: Connection, turn_id: int, drafts: Sequence[Draft]) -> None:
     free = [row for row in rows(conn, f"{query} order by id", (turn_id,)) if row["key"] not in draft_keys]
     for draft in drafts:
         if free and draft.key not in existing_keys:
-            best = min(free, key=lambda row: (_differs(draft.commit, row["commit_id"]), row["trust"] != draft.trust))
+            best = min(
+                free,
+                key=lambda row: (not draft.commit or draft.commit != row["commit_id"], row["trust"] != draft.trust),
+            )
             free.remove(best)
             conn.execute("update observations set key = ? where id = ?", (draft.key, best["id"]))
-
-
-def _differs(commit: str, other: str | None) -> bool:
-    return not commit or commit != other

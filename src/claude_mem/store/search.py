@@ -565,7 +565,7 @@ def completed(conn: Connection, text: str) -> str:
     The last word is replaced by up to three indexed words that start with it, or removed if there are none.
     """
     match = re.search(r"(?<![^\W_])[^\W_]++$", text)
-    if not match or _has_word(conn, match[0]):
+    if not match or value(conn, "select 1 from words where words match ? limit 1", (f'"{match[0]}"',)):
         return text
     conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
     prefix = match[0].casefold()
@@ -575,10 +575,6 @@ def completed(conn: Connection, text: str) -> str:
         (prefix, prefix + "\U0010ffff"),
     )
     return text[: match.start()] + " ".join(term for (term,) in term_rows)
-
-
-def _has_word(conn: Connection, word: str) -> bool:
-    return bool(value(conn, "select 1 from words where words match ? limit 1", (f'"{word}"',)))
 
 
 def siblings(conn: Connection, groups: Sequence[int], search_filter: Filter) -> dict[int, list[tuple[int, str]]]:

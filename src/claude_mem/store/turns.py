@@ -311,9 +311,10 @@ def load(conn: Connection, turn_id: int, *, with_earlier: bool = True) -> Turn |
 
 
 def load_from(conn: Connection, turn_id: int, events: Sequence[Event]) -> Turn | None:
-    """Build a turn whose events were purged from the events in its transcript.
+    """Build a turn from its transcript, after its stored events were purged.
 
-    Return None also if any of them was deleted here. The `seqs` are not those of any stored events.
+    Return None if the turn does not exist or is private, or if anything in it was deleted here. The `seqs` are not
+    those of any stored events.
     """
     row = one(conn, f"{_TURN_QUERY} and t.id = ?", (turn_id,))
     if row is None or stones.bars_summary(conn, turn_id, at=row["last_at"]):
