@@ -348,7 +348,7 @@ def test_forgetting_can_be_undone_and_leaves_nothing_to_find_or_tell(service: Se
 def test_one_that_was_forgotten_before_there_was_an_attic_says_that_nothing_is_left(db: Database) -> None:
     row_id = db.write_now(save, "x")
     db.write_now(lambda conn: conn.execute("update observations set forgotten = 1, title = null, hash = ''"))
-    with pytest.raises(CannotDo, match="nothing of it is left"):
+    with pytest.raises(CannotDo, match="was erased and cannot be restored"):
         db.write_now(corrections.undo, row_id, now=NOW)
     with pytest.raises(NotFound, match="erased already"):
         db.write_now(corrections.erase, row_id, now=NOW)
@@ -512,5 +512,5 @@ def test_the_command_shows_forgets_undoes_and_erases(shop: Client, lab: Lab) -> 
     assert '"status":"erased"' in lab.mem("forget", "2", "--now", "--yes", "--json").stdout
     gone = lab.mem("forget", "--undo", "2", ok=False)
     assert gone.returncode == 1
-    assert "nothing of it is left" in gone.stderr
+    assert "was erased and cannot be restored" in gone.stderr
     assert shop.get("/api/observation/1")["id"] == 1

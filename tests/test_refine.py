@@ -382,7 +382,7 @@ def test_every_failure_has_its_action() -> None:
     ],
 )
 def test_how_often_a_turn_may_be_tried(tries: list[str], may: bool) -> None:
-    assert ledger.Tries(tuple(tries)).left is may
+    assert ledger.Tries(tuple(tries)).may_retry is may
 
 
 def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: Path) -> None:

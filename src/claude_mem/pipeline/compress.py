@@ -52,7 +52,7 @@ def _store_draft(conn: Connection, *, turn: Turn, digest: Digest, refine: bool, 
     imported = turns.is_imported(conn, turn.id)
     if imported and observations.has_other_summary(conn, turn.id, "local"):
         digest = replace(digest, summary=None)
-    is_final = past or imported or not ledger.tries(conn, turn.id).left
+    is_final = past or imported or not ledger.tries(conn, turn.id).may_retry
     is_refined = is_final and observations.is_refined(conn, turn.id)
     # Refined records that cannot be refined again are not replaced by a draft.
     news = [] if is_refined else keep(conn, turn, digest, now=now, past=past)

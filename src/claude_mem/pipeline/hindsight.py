@@ -59,7 +59,7 @@ async def _turns_to_refine(refiner: Refiner, paths: Sequence[str]) -> list[tuple
     turn_seqs = []
     for turn_id, seq in await refiner.db.read(backfills.unrefined, paths):
         turn = await refiner.load(turn_id)
-        if turn is not None and worth_refining(turn) and (await refiner.db.read(ledger.tries, turn_id)).left:
+        if turn is not None and worth_refining(turn) and (await refiner.db.read(ledger.tries, turn_id)).may_retry:
             turn_seqs.append((turn_id, seq))
     return turn_seqs
 

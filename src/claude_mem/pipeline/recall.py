@@ -256,7 +256,7 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: Evidence, where
     rows = search.show(conn, [document_id for _, document_id in selected])
     now = ids.now()
     hits = [
-        _hit(candidate, rows[document_id], now, terms=evidence.words.named(candidate.term_bits))
+        _hit(candidate, rows[document_id], now, terms=evidence.words.matched_terms(candidate.term_bits))
         for candidate, document_id in selected
         if document_id in rows
     ]

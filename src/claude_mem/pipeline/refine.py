@@ -128,7 +128,7 @@ class Refiner:
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
             return nothing  # deleted, or it has grown: then another job refines it
         tries = await self.db.read(ledger.tries, turn.id)
-        if not tries.left or (ids.now() - turn.ended_at > MAX_AGE_MS and ASKED not in asked_for):
+        if not tries.may_retry or (ids.now() - turn.ended_at > MAX_AGE_MS and ASKED not in asked_for):
             return nothing
         models = await self.chain.models()
         model, until = await self._choose(models, tries)
@@ -336,7 +336,7 @@ class Refiner:
         if action.opens_after:
             self._break(conn, exchange, action, now=now)
         tries = ledger.tries(conn, turn.id)
-        if tries.left and (action.retry or _may_succeed_elsewhere(exchange, has_others=has_others)):
+        if tries.may_retry and (action.retry or _may_succeed_elsewhere(exchange, has_others=has_others)):
             due = now + back_off_ms(len(tries.verdicts))
             jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=due)
         return ()

@@ -110,7 +110,7 @@ class Tries:
     last_provider: str = ""
 
     @property
-    def left(self) -> bool:
+    def may_retry(self) -> bool:
         """Whether another attempt is allowed.
 
         At most three in total, at most one retry with less text after `too_long`, and none after `refused`.

@@ -96,7 +96,7 @@ class WordScores:
     terms: list[str] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)  # BM25 weight of each word
 
-    def named(self, bits: int) -> list[str]:
+    def matched_terms(self, bits: int) -> list[str]:
         return [term for number, term in enumerate(self.terms) if bits >> number & 1]
 
     def weight(self, bits: int) -> float:
