@@ -35,35 +35,35 @@ def audit(options: argparse.Namespace) -> int:
         return _log(client, options)
     if options.verify:
         raise Misuse("`--verify` is for the log", hint="claude-mem audit log --verify")
-    found = client.get("/api/audit")
+    report = client.get("/api/audit")
     if options.json:
-        output.json_lines(found["items"])
-        return 0 if found["ok"] else 1
-    rows = [("ok" if item["ok"] else "BAD", item["name"], item["found"]) for item in found["items"]]
+        output.json_lines(report["items"])
+        return 0 if report["ok"] else 1
+    rows = [("ok" if item["ok"] else "BAD", item["name"], item["found"]) for item in report["items"]]
     output.table(("", "check", "found"), rows)
-    for item in found["items"]:
+    for item in report["items"]:
         if item["hint"]:
             output.say(f"{item['name']}: {item['hint']}")
-    return 0 if found["ok"] else 1
+    return 0 if report["ok"] else 1
 
 
 def _log(client: Client, options: argparse.Namespace) -> int:
-    found = client.get("/api/audit/log", limit=0 if options.verify else max(options.lines, 0))
-    checked = {"lines": found["lines"], "wrong": found["wrong"]}
+    log = client.get("/api/audit/log", limit=0 if options.verify else max(options.lines, 0))
+    verification = {"lines": log["lines"], "wrong": log["wrong"]}
     if options.json:
-        output.json_lines([checked] if options.verify else found["items"])
+        output.json_lines([verification] if options.verify else log["items"])
     else:
-        for line in found["items"]:
-            output.line(_shown(line))
-        if not found["lines"] and not found["wrong"]:
+        for entry in log["items"]:
+            output.line(_format_entry(entry))
+        if not log["lines"] and not log["wrong"]:
             output.line("the audit log is empty: nothing has left, was told or was deleted yet")
-        elif options.verify and not found["wrong"]:
-            output.line(f"{found['lines']:,} lines, each follows the one before, and none is missing")
-    for problem in found["wrong"]:
+        elif options.verify and not log["wrong"]:
+            output.line(f"{log['lines']:,} lines, each follows the one before, and none is missing")
+    for problem in log["wrong"]:
         output.error(problem)
-    return 1 if found["wrong"] else 0
+    return 1 if log["wrong"] else 0
 
 
-def _shown(line: dict[str, Any]) -> str:
-    facts = [f"{name}={item}" for name, item in line.items() if name not in _OWN and item not in (None, "")]
-    return f"{line['n']:>6}  {local(line['at']):%Y-%m-%d %H:%M:%S}  {line['what']:<10} {'  '.join(facts)}"
+def _format_entry(entry: dict[str, Any]) -> str:
+    facts = [f"{name}={item}" for name, item in entry.items() if name not in _OWN and item not in (None, "")]
+    return f"{entry['n']:>6}  {local(entry['at']):%Y-%m-%d %H:%M:%S}  {entry['what']:<10} {'  '.join(facts)}"

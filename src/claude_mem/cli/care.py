@@ -93,35 +93,35 @@ def add_commands(commands: Any) -> None:
 
 def reindex(options: argparse.Namespace) -> int:
     client = Client(process.start(load_forgiving().config.data_dir), seconds=REINDEX_SECONDS)
-    found = client.post("/api/reindex")
+    index = client.post("/api/reindex")
     try:
-        found = _watch(client, found)
+        index = _watch(client, index)
     except KeyboardInterrupt:
         output.say("it goes on in the worker; `claude-mem model` tells how far the vectors are")
         raise
     if options.json:
-        output.json({"documents": found["documents"], "vectors": found["vectors"], "model": found["model"]})
+        output.json({"documents": index["documents"], "vectors": index["vectors"], "model": index["model"]})
         return 0
-    by = f"{found['vectors']:,} vectors by {found['model']}" if found["model"] else "no vectors: no model is here"
-    output.line(f"{found['documents']:,} texts can be found by their words; {by}")
-    if not found["model"]:
+    by = f"{index['vectors']:,} vectors by {index['model']}" if index["model"] else "no vectors: no model is here"
+    output.line(f"{index['documents']:,} texts can be found by their words; {by}")
+    if not index["model"]:
         output.say("`claude-mem model pull` fetches one; words alone work without")
     return 0
 
 
-def _watch(client: Client, found: dict[str, Any]) -> dict[str, Any]:
+def _watch(client: Client, index: dict[str, Any]) -> dict[str, Any]:
     """Draw how far it is until it is done; how it is then. Words that come in meanwhile are made too."""
-    rows = found["stale"]
+    rows = index["stale"]
     with output.progress() as advance:
         while True:
-            rows = max(rows, found["stale"])
-            advance("words", rows - found["stale"], rows)
-            if found["model"]:
-                advance("vectors", found["vectors"], found["embeddable"])
-            if not found["busy"]:
-                return found
+            rows = max(rows, index["stale"])
+            advance("words", rows - index["stale"], rows)
+            if index["model"]:
+                advance("vectors", index["vectors"], index["embeddable"])
+            if not index["busy"]:
+                return index
             time.sleep(LOOK_SECONDS)
-            found = client.get("/api/index")
+            index = client.get("/api/index")
 
 
 def model(options: argparse.Namespace) -> int:
@@ -149,20 +149,20 @@ def _models(config: Config) -> list[dict[str, Any]]:
     index = Client(worker).get("/api/index") if worker else {"model": None}
     return [
         {
-            **asdict(listed),
-            "set": listed.name == config.embedding_model,
-            "used": listed.name == index["model"],
-            "vectors": index["vectors"] if listed.name == index["model"] else None,
-            "embeddable": index["embeddable"] if listed.name == index["model"] else None,
+            **asdict(entry),
+            "set": entry.name == config.embedding_model,
+            "used": entry.name == index["model"],
+            "vectors": index["vectors"] if entry.name == index["model"] else None,
+            "embeddable": index["embeddable"] if entry.name == index["model"] else None,
         }
-        for listed in models.listing(config.models)
+        for entry in models.listing(config.models)
     ]
 
 
 def _model_row(row: dict[str, Any]) -> tuple[str, ...]:
-    made = f"{row['vectors']:,} of {row['embeddable']:,}" if row["used"] else ""
-    here = output.size(row["bytes"]) if row["bytes"] else "not fetched"
-    return (row["name"], row["about"], here, "yes" if row["set"] else "", made)
+    vectors = f"{row['vectors']:,} of {row['embeddable']:,}" if row["used"] else ""
+    size = output.size(row["bytes"]) if row["bytes"] else "not fetched"
+    return (row["name"], row["about"], size, "yes" if row["set"] else "", vectors)
 
 
 def _pull(config: Config, name: str) -> int:
@@ -175,11 +175,11 @@ def _pull(config: Config, name: str) -> int:
     if name != config.embedding_model:
         output.say(f"to use it: `claude-mem config set embedding_model {name}`")
         return 0
-    found = Client(process.start(config.data_dir)).get("/api/index")
-    if found["model"] == name and not found["busy"]:
-        output.line(f"it is in use, all {found['vectors']:,} vectors are made")
+    index = Client(process.start(config.data_dir)).get("/api/index")
+    if index["model"] == name and not index["busy"]:
+        output.line(f"it is in use, all {index['vectors']:,} vectors are made")
         return 0
-    if found["model"] != name:  # a worker looks for it when it starts
+    if index["model"] != name:  # a worker looks for it when it starts
         process.stop(config.data_dir)
         process.start(config.data_dir)
     output.line("vectors are being made; until then words alone answer (`claude-mem model` tells how far it is)")
@@ -206,16 +206,16 @@ def examine() -> Iterator[Check]:
     config = loaded.config
     yield _settings(loaded.problems)
     yield from _secret_rules(loaded.config.data_dir)
-    yield from _only_here()
+    yield from _environment_only()
     if problem := projects.override_problem(str(Path.cwd())):
         yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
     if doubt := projects.git_doubt(str(Path.cwd())):
-        found = f"{doubt}; so no repository's memory is used or added to here, and the folder is a project by its path"
-        yield Check("project", True, found, GIT_HINT, caveat=True)
+        detail = f"{doubt}; so no repository's memory is used or added to here, and the folder is a project by its path"
+        yield Check("project", True, detail, GIT_HINT, caveat=True)
     yield _folder(config)
     yield _disk(config)
     yield _sqlite()
-    yield from _older(config)
+    yield from _typescript_database(config)
     yield _mode(config)
     yield _hooks(config.data_dir)
     yield from _programs(config)
@@ -240,13 +240,15 @@ def _settings(problems: tuple[MemError, ...]) -> Check:
     return Check("settings", False, str(problems[0]), problems[0].hint)
 
 
-def _only_here() -> Iterator[Check]:
+def _environment_only() -> Iterator[Check]:
     """A worker that a hook starts would differ from one that is started here."""
     for name in only_here():
         variable = f"{PREFIX}{name.upper()}"
-        found = f"{variable} is set here, but config.toml does not say so, and a worker that a hook starts goes by that"
+        detail = (
+            f"{variable} is set here, but config.toml does not say so, and a worker that a hook starts goes by that"
+        )
         hint = f"`printenv {variable} | claude-mem config set {name} -` puts it there; or unset it here"
-        yield Check("settings", False, found, hint)
+        yield Check("settings", False, detail, hint)
 
 
 def _mode(config: Config) -> Check:
@@ -302,45 +304,47 @@ def _sqlite() -> Check:
 
     from claude_mem.store.database import SAFE_SQLITE
 
-    found = apsw.sqlite_lib_version()
-    safe = tuple(int(part) for part in found.split(".")) >= SAFE_SQLITE
+    version = apsw.sqlite_lib_version()
+    safe = tuple(int(part) for part in version.split(".")) >= SAFE_SQLITE
     return Check(
-        "sqlite", safe, found, "" if safe else "pip install --upgrade apsw: this version can damage a database"
+        "sqlite", safe, version, "" if safe else "pip install --upgrade apsw: this version can damage a database"
     )
 
 
-def _older(config: Config) -> Iterator[Check]:
+def _typescript_database(config: Config) -> Iterator[Check]:
     from claude_mem.store.database import is_foreign, ours
 
     if is_foreign(config.database):
-        found = f"{config.database.name} is another claude-mem's and left alone; ours is {ours(config.database).name}"
-        yield Check("database", True, f"{found} (`claude-mem import` brings its memories over)")
+        detail = f"{config.database.name} is another claude-mem's and left alone; ours is {ours(config.database).name}"
+        yield Check("database", True, f"{detail} (`claude-mem import` brings its memories over)")
 
 
-THERE = ("connected", "waiting")
+CONNECTED_STATES = ("connected", "waiting")
 
 
 def _hooks(data_dir: Path) -> Check:
     ours = Ours(process.launcher(data_dir), os.environ)
-    found = {host.label: standing(host, ours) for host in HOSTS.values()}
-    broken = {label: why for label, (how, why) in found.items() if how in ("partly", "broken")}
+    states = {host.label: standing(host, ours) for host in HOSTS.values()}
+    broken = {label: why for label, (state, why) in states.items() if state in ("partly", "broken")}
     if broken:
-        said = "; ".join(f"{label}: {why}" for label, why in broken.items())
-        return Check("hooks", False, said, "`claude-mem install` mends what it can")
-    there = [f"{label} ({why})" if why else label for label, (how, why) in found.items() if how in THERE]
-    if not there:
+        detail = "; ".join(f"{label}: {why}" for label, why in broken.items())
+        return Check("hooks", False, detail, "`claude-mem install` mends what it can")
+    connected = [
+        f"{label} ({why})" if why else label for label, (state, why) in states.items() if state in CONNECTED_STATES
+    ]
+    if not connected:
         return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
-    waiting = [label for label, (how, _) in found.items() if how == "waiting"]
+    waiting = [label for label, (state, _) in states.items() if state == "waiting"]
     hint = f"until then {' and '.join(waiting)} {'runs' if len(waiting) == 1 else 'run'} without memory"
-    return Check("hooks", True, ", ".join(there), hint if waiting else "", caveat=bool(waiting))
+    return Check("hooks", True, ", ".join(connected), hint if waiting else "", caveat=bool(waiting))
 
 
 def _programs(config: Config) -> Iterator[Check]:
     """What runs at each event, and who may change it."""
     launcher = process.launcher(config.data_dir)
-    there = [launcher] if launcher.exists() else []
-    named = [Path(config.claude_path).expanduser()] if config.claude_path else []
-    for program in (*there, *map(Path, (process.PYTHON[0], process.hook_words()[-1])), *named):
+    launchers = [launcher] if launcher.exists() else []
+    configured = [Path(config.claude_path).expanduser()] if config.claude_path else []
+    for program in (*launchers, *map(Path, (process.PYTHON[0], process.hook_words()[-1])), *configured):
         if program.exists() and (problem := hook.program_problem(str(program))):
             hint = f"`chmod go-w {program}` and its folder, or install it again as yourself"
             yield Check("programs", False, f"{program} is run, but {problem}", hint)
@@ -350,8 +354,8 @@ def _plugin(data_dir: Path) -> Iterator[Check]:
     """The plugin runs one fixed program, which may be for another data directory."""
     fixed = process.plugin_launcher()
     if any(host.elsewhere(os.environ) for host in HOSTS.values()) and not process.runs_for(fixed, data_dir):
-        found = f"the plugin runs {fixed}, which is {'for another folder' if fixed.exists() else 'not there'}"
-        yield Check("plugin", False, found, f"delete {fixed} if it is there, then run `claude-mem start`")
+        detail = f"the plugin runs {fixed}, which is {'for another folder' if fixed.exists() else 'not there'}"
+        yield Check("plugin", False, detail, f"delete {fixed} if it is there, then run `claude-mem start`")
 
 
 def _latency() -> Check:
@@ -377,74 +381,76 @@ def _time(command: list[str], payload: bytes, env: dict[str, str]) -> float:
 
 
 def _worker(config: Config) -> Iterator[Check]:
-    found = gather_status(config)
-    if found["problem"]:
-        yield Check("database", False, found["problem"], "mend the cause; until then everything waits in the spool")
-    for said in found["damage"]:
-        yield Check("damage", True, said, "delete that folder when you need it no more", caveat=True)
-    yield _alive(config, found)
-    if found["outdated"]:
-        yield Check("version", False, found["outdated"], "`claude-mem restart` does it now")
+    status = gather_status(config)
+    if status["problem"]:
+        yield Check("database", False, status["problem"], "mend the cause; until then everything waits in the spool")
+    for text in status["damage"]:
+        yield Check("damage", True, text, "delete that folder when you need it no more", caveat=True)
+    yield _worker_state(config, status)
+    if status["outdated"]:
+        yield Check("version", False, status["outdated"], "`claude-mem restart` does it now")
     yield _token(config)
-    balanced = found["captured"] == sum(found[name] for name in ("stored", "queued", "set_aside", "filtered"))
+    balanced = status["captured"] == sum(status[name] for name in ("stored", "queued", "set_aside", "filtered"))
     account = ", ".join(
-        f"{found[name]} {name.replace('_', ' ')}" for name in ("captured", "stored", "queued", "filtered")
+        f"{status[name]} {name.replace('_', ' ')}" for name in ("captured", "stored", "queued", "filtered")
     )
     yield Check("account", balanced, account, "" if balanced else "events were lost or doubled: please report this")
-    yield _set_aside(config, found)
-    if found["worker"] == "running":
+    yield _set_aside(config, status)
+    if status["worker"] == "running":
         yield from _related(Client.of(config.data_dir))
         last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
         yield Check("capture", True, f"last event {output.when(last)}")
         yield _refining(Client.of(config.data_dir).get("/api/cost", days=1))
-        yield _kept(Client.of(config.data_dir).get("/api/health/page"))
+        yield _backups(Client.of(config.data_dir).get("/api/health/page"))
 
 
 def _related(client: Client) -> Iterator[Check]:
     """Projects that may be the one of this folder: it was cloned again, or copied to another disk."""
     here = client.get("/api/projects", cwd=storable(str(Path.cwd()))).get("here") or {"related": ()}
     for row in here["related"]:
-        found = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
+        detail = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
         hint = f"`{row['command']}` joins their memories" if row["command"] else ""
-        yield Check("project", True, found, hint, caveat=True)
+        yield Check("project", True, detail, hint, caveat=True)
 
 
-def _kept(found: dict[str, Any]) -> Check:
+def _backups(health: dict[str, Any]) -> Check:
     """When it was last copied and looked at. A worker that has just begun has done neither yet."""
-    last, full, stray = found["backup"]["last"], found["checks"]["full"], found["checks"]["stray"]
+    last, full, stray = health["backup"]["last"], health["checks"]["full"], health["checks"]["stray"]
     if last and not last["ok"]:
         return Check("backup", False, f"the daily backup failed: {last['text']}", "make room, or see `claude-mem logs`")
     if stray and not stray["ok"]:
         return Check("backup", False, stray["text"], "`claude-mem backup PATH` copies it to another disk")
-    newest = found["backup"]["newest"]
-    made = (
+    newest = health["backup"]["newest"]
+    summary = (
         f"newest backup {output.when(newest['made_at'])}" if newest else "no backup yet: the first one comes by itself"
     )
-    drills = sum(drill["ok"] for drill in found["backup"]["drills"].values())
-    proven = f", {drills} proven by a restore" if drills else ""
-    looked = f"; every row checked {output.when(full['at'])}" if full else ""
-    return Check("backup", True, f"{made}{proven}{looked}")
+    drills = sum(drill["ok"] for drill in health["backup"]["drills"].values())
+    drill_text = f", {drills} proven by a restore" if drills else ""
+    checked_text = f"; every row checked {output.when(full['at'])}" if full else ""
+    return Check("backup", True, f"{summary}{drill_text}{checked_text}")
 
 
-def _refining(found: dict[str, Any]) -> Check:
+def _refining(cost: dict[str, Any]) -> Check:
     """Refining is a bonus: a provider that is paused is worth a word, but nothing is broken."""
-    if found["prices_problem"]:
-        return Check("refining", False, f"{found['prices_problem']}; our own prices are used", "mend or delete it")
-    if why := refining_problem(found):
+    if cost["prices_problem"]:
+        return Check("refining", False, f"{cost['prices_problem']}; our own prices are used", "mend or delete it")
+    if why := refining_problem(cost):
         return Check("refining", False, why, "memories go on without it; `claude-mem cost` shows more")
-    who = ", ".join(found["providers"]) or "nobody; memories are made without a model"
-    return Check("refining", True, f"by {who}, {found['today_tokens']:,} of {found['daily_tokens']:,} tokens today")
+    provider_names = ", ".join(cost["providers"]) or "nobody; memories are made without a model"
+    return Check(
+        "refining", True, f"by {provider_names}, {cost['today_tokens']:,} of {cost['daily_tokens']:,} tokens today"
+    )
 
 
-def _alive(config: Config, found: dict[str, Any]) -> Check:
-    match found["worker"]:
-        case "running" if config.worker_port not in (0, found["port"]):
+def _worker_state(config: Config, status: dict[str, Any]) -> Check:
+    match status["worker"]:
+        case "running" if config.worker_port not in (0, status["port"]):
             hint = f"port {config.worker_port} is taken by another program; clients find the new one by themselves"
-            return Check("worker", True, f"running, port {found['port']}", hint, caveat=True)
+            return Check("worker", True, f"running, port {status['port']}", hint, caveat=True)
         case "running":
-            return Check("worker", True, f"running, port {found['port']}")
-        case "stopped" if words := hook.start_problem(str(config.data_dir)):
-            return Check("worker", False, f"does not start: {words}", "mend the cause, then `claude-mem start`")
+            return Check("worker", True, f"running, port {status['port']}")
+        case "stopped" if reason := hook.start_problem(str(config.data_dir)):
+            return Check("worker", False, f"does not start: {reason}", "mend the cause, then `claude-mem start`")
         case "stopped":
             return Check("worker", True, "stopped; the next hook starts it")
         case state:
@@ -462,10 +468,10 @@ def _token(config: Config) -> Check:
     return Check("token", True, "readable by you alone")
 
 
-def _set_aside(config: Config, found: dict[str, Any]) -> Check:
+def _set_aside(config: Config, status: dict[str, Any]) -> Check:
     """Events that were not understood. They need attention as long as their files are there."""
-    reasons = ", ".join(f"{number} × {name}" for name, number in sorted(found["set_aside_by"].items()))
-    if "dead_job" in found["set_aside_by"]:
+    reasons = ", ".join(f"{number} × {name}" for name, number in sorted(status["set_aside_by"].items()))
+    if "dead_job" in status["set_aside_by"]:
         hint = "`claude-mem logs` says why; after mending the cause: `claude-mem retry`"
         return Check("set aside", False, reasons, hint)
     files = config.aside.is_dir() and any(config.aside.iterdir())

@@ -89,19 +89,19 @@ def _client() -> Client:
 
 
 def search(options: argparse.Namespace) -> int:
-    found = _client().get("/api/search", **_asked(options))
+    results = _client().get("/api/search", **_search_params(options))
     if options.json:
-        held.json_lines(found["items"])
-    elif found["items"]:
-        _show_hits(found["items"], explain=options.explain)
-        if found["hasMore"]:
+        held.json_lines(results["items"])
+    elif results["items"]:
+        _show_hits(results["items"], explain=options.explain)
+        if results["hasMore"]:
             output.say(f"there is more: `-n {min(2 * options.limit, 100)}`, or narrow it down")
-    if not found["items"]:
-        _nothing_found(options)
+    if not results["items"]:
+        _explain_no_hits(options)
     return 0
 
 
-def _asked(options: argparse.Namespace) -> dict[str, Any]:
+def _search_params(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "query": " ".join(options.query),
         "project": options.project,
@@ -142,15 +142,15 @@ def _row(item: dict[str, Any], icons: dict[str, str]) -> tuple[Any, ...]:
 
 def why(item: dict[str, Any]) -> str:
     """What of the score comes from where; without a question there is nothing to explain."""
-    found = item["explain"]
-    parts = [f"words {found['words']:.2f} ({', '.join(found['terms'])})"] if found["terms"] else []
-    parts += [f"meaning {found['meaning']:.2f}"] if found["meaning"] else []
-    parts += [f"exactly {', '.join(found['signals'])}"] if found["signals"] else []
-    parts += ["your own word"] if found["confirmed"] else []
+    explanation = item["explain"]
+    parts = [f"words {explanation['words']:.2f} ({', '.join(explanation['terms'])})"] if explanation["terms"] else []
+    parts += [f"meaning {explanation['meaning']:.2f}"] if explanation["meaning"] else []
+    parts += [f"exactly {', '.join(explanation['signals'])}"] if explanation["signals"] else []
+    parts += ["your own word"] if explanation["confirmed"] else []
     return "; ".join(parts) or "its date"
 
 
-def _nothing_found(options: argparse.Namespace) -> None:
+def _explain_no_hits(options: argparse.Namespace) -> None:
     narrow = [
         f"--{name}"
         for name in ("project", "kind", "type", "concept", "file", "since", "until", "host", "session")
@@ -169,7 +169,7 @@ def _nothing_found(options: argparse.Namespace) -> None:
 
 def timeline(options: argparse.Namespace) -> int:
     now = "" if options.query else datetime.now().isoformat()
-    asked = {
+    params = {
         "anchor": options.anchor or now,
         "query": options.query,
         "depth_before": options.before,
@@ -177,9 +177,9 @@ def timeline(options: argparse.Namespace) -> int:
         "project": options.project,
     }
     if options.json:
-        held.json_lines(_client().get("/api/timeline", **asked)["items"])
+        held.json_lines(_client().get("/api/timeline", **params)["items"])
     else:
-        text = _client().get("/api/timeline", **asked, format="text").rstrip("\n")
+        text = _client().get("/api/timeline", **params, format="text").rstrip("\n")
         held.warn_of(text)
         output.text(text)
     return 0
@@ -189,22 +189,22 @@ def timeline(options: argparse.Namespace) -> int:
 
 
 def context(options: argparse.Namespace) -> int:
-    name = options.project or _project_here()
+    name = options.project or _current_project()
     if options.prompt:
-        found = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
+        answer = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
     else:
         where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
-        found = {"context": _client().get("/api/context/preview", **where)}
+        answer = {"context": _client().get("/api/context/preview", **where)}
     if options.json:
-        output.json({"project": name, **found})
-    elif found["context"]:
-        output.text(found["context"].rstrip("\n"))
+        output.json({"project": name, **answer})
+    elif answer["context"]:
+        output.text(answer["context"].rstrip("\n"))
     else:
         output.say(f"nothing: no memory of {name} is close enough to that prompt to be brought up unasked")
     return 0
 
 
-def _project_here() -> str:
+def _current_project() -> str:
     here = projects.resolve(str(Path.cwd()), excluded=load_forgiving().config.excluded_projects)
     if not here.enabled:
         raise CannotDo(

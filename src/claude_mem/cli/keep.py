@@ -65,7 +65,9 @@ def _add_forget(commands: Any) -> None:
         epilog=f"What will go is shown first. Scopes add up: what goes fits all of them. By ID: {STAYS} What can't be"
         " recalled (what a provider was sent, snapshots, your own copies) is in docs/forgetting.md.",
     )
-    forget_.add_argument("ids", nargs="*", type=_name, metavar="ID", help="of an observation, as in `claude-mem list`")
+    forget_.add_argument(
+        "ids", nargs="*", type=_id_or_deletion, metavar="ID", help="of an observation, as in `claude-mem list`"
+    )
     forget_.add_argument("--session", default="", metavar="ID", help="a session, by its number or the agent's own id")
     forget_.add_argument("--project", default="", metavar="P", help="a project, by its name")
     forget_.add_argument("--before", type=date_, metavar="T", help="older: 2026-01-31, or with a time")
@@ -99,11 +101,11 @@ def _add_edit(commands: Any) -> None:
     edit_.set_defaults(run=edit)
 
 
-def _name(text: str) -> int | str:
+def _id_or_deletion(text: str) -> int | str:
     """An observation by its ID; or a whole forgetting, as in F3."""
     number = text[1:]
-    forgetting = text[:1] in ("F", "f") and number.isascii() and number.isdigit() and len(number) < 18
-    return f"F{int(number)}" if forgetting else _id(text)
+    is_deletion = text[:1] in ("F", "f") and number.isascii() and number.isdigit() and len(number) < 18
+    return f"F{int(number)}" if is_deletion else _id(text)
 
 
 def _id(text: str) -> int:
@@ -117,7 +119,7 @@ def _client() -> Client:
     return Client(process.start(load_forgiving().config.data_dir), by=person.speaker())
 
 
-def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
+def _fetch_all(client: Client, ids: list[int]) -> list[dict[str, Any]]:
     """All of them, each once, or an error before anything is done."""
     items: list[dict[str, Any]] = client.post("/api/observations/batch", {"ids": list(dict.fromkeys(ids))})["items"]
     if missing := sorted(set(ids) - {item["id"] for item in items}):
@@ -135,11 +137,11 @@ def _found(client: Client, ids: list[int]) -> list[dict[str, Any]]:
 def save(options: argparse.Namespace) -> int:
     where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
     body = {"text": _note_text(options.text, options.piped), "title": options.title, **where}
-    kept = _client().post("/api/memory/save", body | ({"type": "rule"} if options.rule else {}))
-    what = f"rule {kept['id']}" if kept["type"] == "rule" else kept["id"]
-    output.line(f"saved as {what} in {kept['project']}: {kept['title']}")
-    if kept["held"]:
-        output.say(f"it is told to no session before you approve it (`claude-mem open`, Quarantine): {kept['held']}")
+    note = _client().post("/api/memory/save", body | ({"type": "rule"} if options.rule else {}))
+    label = f"rule {note['id']}" if note["type"] == "rule" else note["id"]
+    output.line(f"saved as {label} in {note['project']}: {note['title']}")
+    if note["held"]:
+        output.say(f"it is told to no session before you approve it (`claude-mem open`, Quarantine): {note['held']}")
     return 0
 
 
@@ -171,7 +173,7 @@ def _decoded(raw: bytes, whole: bool) -> str:
 
 def pin(options: argparse.Namespace) -> int:
     client = _client()
-    for item in _found(client, options.ids):
+    for item in _fetch_all(client, options.ids):
         if item["pinned"]:
             output.line(f"{item['id']} was pinned already: {item['title']}")
         else:
@@ -182,7 +184,7 @@ def pin(options: argparse.Namespace) -> int:
 
 def unpin(options: argparse.Namespace) -> int:
     client = _client()
-    for item in _found(client, options.ids):
+    for item in _fetch_all(client, options.ids):
         if item["pinned"]:
             client.delete(f"/api/observation/{item['id']}/pin")
             output.line(f"unpinned {item['id']}: {item['title']}")
@@ -195,39 +197,39 @@ def unpin(options: argparse.Namespace) -> int:
 
 
 def forget(options: argparse.Namespace) -> int:
-    scope = {name: given for name in SCOPES if (given := getattr(options, name))}
-    client, wanted = _client(), list(dict.fromkeys(options.ids))
-    forgettings = [each for each in wanted if isinstance(each, str)]
+    scope = {name: value for name in SCOPES if (value := getattr(options, name))}
+    client, ids = _client(), list(dict.fromkeys(options.ids))
+    deletion_ids = [id_ for id_ in ids if isinstance(id_, str)]
     if options.undo:
-        if scope or not wanted:
+        if scope or not ids:
             raise Misuse("nothing says what to bring back", hint="claude-mem forget --undo F3, or the ID of one")
-        return _undo_all(client, wanted, as_json=options.json)
-    if forgettings:
-        raise Misuse(f"{forgettings[0]} is a forgetting", hint=f"claude-mem forget --undo {forgettings[0]}")
-    if scope or not wanted:
-        return _forget_scope({**scope, "ids": wanted}, options)
-    return _forget_some(client, wanted, options)
+        return _undo_all(client, ids, as_json=options.json)
+    if deletion_ids:
+        raise Misuse(f"{deletion_ids[0]} is a forgetting", hint=f"claude-mem forget --undo {deletion_ids[0]}")
+    if scope or not ids:
+        return _forget_scope({**scope, "ids": ids}, options)
+    return _forget_some(client, ids, options)
 
 
-def _forget_some(client: Client, wanted: list[int], options: argparse.Namespace) -> int:
+def _forget_some(client: Client, ids: list[int], options: argparse.Namespace) -> int:
     """Observations by their IDs: each can be brought back by itself."""
-    found = _forgetting(client, wanted, erase=options.now)
-    for item in found:
-        _show_forgetting(item)
+    items = _preview_each(client, ids, erase=options.now)
+    for item in items:
+        _show_preview(item)
     output.say(STAYS)
-    what = "it" if len(found) == 1 else "them"
-    question = f"erase {what} for good?" if options.now else f"forget {what}? (for {DAYS} days you can undo it)"
+    pronoun = "it" if len(items) == 1 else "them"
+    question = f"erase {pronoun} for good?" if options.now else f"forget {pronoun}? (for {DAYS} days you can undo it)"
     if not options.yes and not output.ask(question):
         output.say("nothing was forgotten (`--yes` does it without asking)")
         return 1
-    for item in found:
-        done = client.delete(f"/api/observation/{item['id']}{'?now=1' if options.now else ''}")
-        _report({**item, **done}, f"{done['status']}: {item['id']}", as_json=options.json)
+    for item in items:
+        result = client.delete(f"/api/observation/{item['id']}{'?now=1' if options.now else ''}")
+        _report({**item, **result}, f"{result['status']}: {item['id']}", as_json=options.json)
     if options.now:
         mention_exports(load_forgiving().config)
     else:
-        output.say(f"`claude-mem forget --undo {' '.join(map(str, wanted))}` brings {what} back")
-        if any(item["backups"] for item in found):
+        output.say(f"`claude-mem forget --undo {' '.join(map(str, ids))}` brings {pronoun} back")
+        if any(item["backups"] for item in items):
             output.say("backups made before still have it (`claude-mem backup --list`); `--now` rewrites them")
     return 0
 
@@ -235,57 +237,57 @@ def _forget_some(client: Client, wanted: list[int], options: argparse.Namespace)
 def _forget_scope(scope: dict[str, Any], options: argparse.Namespace) -> int:
     client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
     scope = {**scope, "now": options.now}
-    found = client.post("/api/forget/preview", scope)
-    _show_scope(found)
-    if found["empty"]:
+    preview = client.post("/api/forget/preview", scope)
+    _show_scope(preview)
+    if preview["empty"]:
         output.say("nothing fits that; nothing was forgotten")
         return 1
     question = "erase all of it for good?" if options.now else f"forget it? (for {DAYS} days you can undo it)"
     if not options.yes and not output.ask(question):
         output.say("nothing was forgotten (`--yes` does it without asking)")
         return 1
-    done = _watched(client, client.post("/api/forget", scope))
+    job = _wait_for_job(client, client.post("/api/forget", scope))
     if options.json:
-        output.json(done)
+        output.json(job)
     else:
-        _show_done(done)
-    return 1 if done["error"] or done["left"] or done["copies"].get("failed") else 0
+        _show_result(job)
+    return 1 if job["error"] or job["left"] or job["copies"].get("failed") else 0
 
 
-def _watched(client: Client, done: dict[str, Any]) -> dict[str, Any]:
+def _wait_for_job(client: Client, job: dict[str, Any]) -> dict[str, Any]:
     with output.progress() as advance:
-        while done["busy"]:
-            advance(done["doing"] or "looking", done["done"], max(done["total"], 1))
+        while job["busy"]:
+            advance(job["doing"] or "looking", job["done"], max(job["total"], 1))
             time.sleep(LOOK_SECONDS)
-            done = client.get("/api/forget")
-    return done
+            job = client.get("/api/forget")
+    return job
 
 
-def _show_scope(found: dict[str, Any]) -> None:
-    parts = [f"{count:,} {name}" for name, count in found["counts"].items() if count]
+def _show_scope(preview: dict[str, Any]) -> None:
+    parts = [f"{count:,} {name}" for name, count in preview["counts"].items() if count]
     output.say(f"goes: {', '.join(parts) or 'nothing'}")
-    for item in found["first"]:
+    for item in preview["first"]:
         output.say(f"  {item['kind']:<11} {item['id']:>6}  {local(item['at']):%Y-%m-%d}  {item['title']}")
-    if found["made_again"]:
-        output.say(f"{found['made_again']:,} turns are digested again, from what is left of them")
+    if preview["made_again"]:
+        output.say(f"{preview['made_again']:,} turns are digested again, from what is left of them")
 
 
-def _show_done(done: dict[str, Any]) -> None:
-    if done["error"]:
-        output.error(done["error"], "what was begun is finished when the worker starts again")
+def _show_result(job: dict[str, Any]) -> None:
+    if job["error"]:
+        output.error(job["error"], "what was begun is finished when the worker starts again")
         return
-    name = f"F{done['number']}"
-    if not done["erased"]:
+    name = f"F{job['number']}"
+    if not job["erased"]:
         output.line(f"forgotten: {name}")
         output.say(
-            f"`claude-mem forget --undo {name}` brings all of it back, until {local(done['undo_until']):%Y-%m-%d}"
+            f"`claude-mem forget --undo {name}` brings all of it back, until {local(job['undo_until']):%Y-%m-%d}"
         )
         return
-    copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in done["copies"].items())
+    copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in job["copies"].items())
     output.line(f"erased: {name}; backups: {copies or 'none'}")
-    for path in done["left"]:
+    for path in job["left"]:
         output.say(f"still in {path}: {_why_left(path)}")
-    for path in done["copies"].get("failed", ()):
+    for path in job["copies"].get("failed", ()):
         output.say(f"{path} could not be rewritten: `claude-mem logs` says why; delete it if it must go")
     mention_exports(load_forgiving().config)
 
@@ -300,24 +302,24 @@ _NAMED = "it says so in a name or a path; forget that project or session, too"
 _READ = "something reads the database and does not let go of it; the worker tries again by itself"
 
 
-def _forgetting(client: Client, wanted: list[int], *, erase: bool) -> list[dict[str, Any]]:
+def _preview_each(client: Client, ids: list[int], *, erase: bool) -> list[dict[str, Any]]:
     """What would go with each of them, or an error before anything is done."""
-    found, missing = [], []
-    for each in wanted:
+    items, missing = [], []
+    for obs_id in ids:
         try:
-            found.append(client.get(f"/api/observation/{each}/forget"))
+            items.append(client.get(f"/api/observation/{obs_id}/forget"))
         except NotFound:
-            missing.append(each)
-    missing += [item["id"] for item in found if item["forgotten"] and not erase]
+            missing.append(obs_id)
+    missing += [item["id"] for item in items if item["forgotten"] and not erase]
     if missing:
         raise NotFound(
             f"no observation {', '.join(map(str, sorted(missing)))}; nothing was changed",
             hint="`claude-mem list` or `claude-mem search` shows what there is; `--undo` brings forgotten ones back",
         )
-    return found
+    return items
 
 
-def _show_forgetting(item: dict[str, Any]) -> None:
+def _show_preview(item: dict[str, Any]) -> None:
     goes, number = item["goes"], item["id"]
     output.say(f"{number:>6}  {local(item['created_at']):%Y-%m-%d}  {item['title']}")
     entries = sum(goes["index"].values())
@@ -334,30 +336,30 @@ def _show_forgetting(item: dict[str, Any]) -> None:
         output.say(f"        stays: observation {item['into']}, into which it was merged")
 
 
-def _undo_all(client: Client, wanted: list[int | str], *, as_json: bool) -> int:
-    for each in wanted:
-        if isinstance(each, int):
-            _undo(client, [each], as_json=as_json)
+def _undo_all(client: Client, ids: list[int | str], *, as_json: bool) -> int:
+    for id_ in ids:
+        if isinstance(id_, int):
+            _undo(client, [id_], as_json=as_json)
             continue
-        back = client.post(f"/api/forget/{each[1:]}/undo")
-        parts = ", ".join(f"{count:,} × {kind}" for kind, count in back["counts"].items())
-        _report(back, f"undone: {each} ({parts or 'nothing was left'})", as_json=as_json)
+        result = client.post(f"/api/forget/{id_[1:]}/undo")
+        parts = ", ".join(f"{count:,} × {kind}" for kind, count in result["counts"].items())
+        _report(result, f"undone: {id_} ({parts or 'nothing was left'})", as_json=as_json)
     return 0
 
 
-def _undo(client: Client, wanted: list[int], *, as_json: bool) -> int:
-    for each in wanted:
-        back = client.post(f"/api/observation/{each}/undo")
-        others = [str(other) for other in back["ids"] if other != each]
+def _undo(client: Client, obs_ids: list[int], *, as_json: bool) -> int:
+    for obs_id in obs_ids:
+        result = client.post(f"/api/observation/{obs_id}/undo")
+        others = [str(other) for other in result["ids"] if other != obs_id]
         more = f"; {', '.join(others)} came back with it" if others else ""
-        title = back["observation"]["title"]
-        _report({"id": each, **back}, f"undone ({back['undone']}): {each} {title}{more}", as_json=as_json)
+        title = result["observation"]["title"]
+        _report({"id": obs_id, **result}, f"undone ({result['undone']}): {obs_id} {title}{more}", as_json=as_json)
     return 0
 
 
-def _report(found: dict[str, Any], text: str, *, as_json: bool) -> None:
+def _report(record: dict[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
-        output.json(found)
+        output.json(record)
     else:
         output.line(text)
 
@@ -366,26 +368,26 @@ def _report(found: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def edit(options: argparse.Namespace) -> int:
-    changes = _given(options)
+    changes = _changes_from_options(options)
     if not changes and not output.can_ask():
         raise Misuse("nothing says what to change", hint="--title, --narrative, …; on a terminal an editor opens")
     client = _client()
-    (item,) = _found(client, [options.id])
-    changes = changes or _edited(item)
+    (item,) = _fetch_all(client, [options.id])
+    changes = changes or _edit_in_editor(item)
     if not changes:
         output.say("nothing was changed")
         return 0
-    kept = client.patch(f"/api/observation/{item['id']}", changes)
-    output.line(f"changed {', '.join(changes)} of {kept['id']}: {kept['title']}")
+    updated_row = client.patch(f"/api/observation/{item['id']}", changes)
+    output.line(f"changed {', '.join(changes)} of {updated_row['id']}: {updated_row['title']}")
     return 0
 
 
-def _given(options: argparse.Namespace) -> dict[str, Any]:
-    named = {**{name: name for name in TEXTS}, **LISTS}
-    return {name: given for name, option in named.items() if (given := getattr(options, option)) is not None}
+def _changes_from_options(options: argparse.Namespace) -> dict[str, Any]:
+    option_names = {**{name: name for name in TEXTS}, **LISTS}
+    return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
-def _edited(item: dict[str, Any]) -> dict[str, Any]:
+def _edit_in_editor(item: dict[str, Any]) -> dict[str, Any]:
     """What a person changed in the form. Text that can't be read is not thrown away."""
     folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a folder, so that the editor's own copies go with it
     path = folder / f"observation-{item['id']}.toml"

@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
         epilog="A summary (S12) is printed with the agent's closing message, word for word, as Markdown.",
     )
     show_.add_argument(
-        "ids", nargs="+", type=_identity, metavar="ID", help="12 an observation, S12 a summary, P12 a prompt"
+        "ids", nargs="+", type=_parse_id, metavar="ID", help="12 an observation, S12 a summary, P12 a prompt"
     )
     show_.add_argument("--json", action="store_true", help="one JSON object a line")
     show_.set_defaults(run=show)
@@ -54,12 +54,12 @@ def add_commands(commands: Any) -> None:
     compress_.set_defaults(run=compress)
 
 
-def _identity(text: str) -> tuple[str, int]:
+def _parse_id(text: str) -> tuple[str, int]:
     """The kind and the number that an ID names."""
     match = re.fullmatch(r"([#SP]?)([0-9]{1,15})", text.upper())
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no ID: use 12, S12 or P12")
-    return _MARKED[match[1]], int(match[2])
+    return _KIND_BY_PREFIX[match[1]], int(match[2])
 
 
 def _client() -> Client:
@@ -78,37 +78,37 @@ def list_(options: argparse.Namespace) -> int:
     elif not items:
         output.say(f"no {options.kind} yet")
     else:
-        columns, rows = _DRAWN[options.kind]
+        columns, rows = _TABLES[options.kind]
         held.warn(items)
         output.table(columns, [rows(item) for item in items])
         held.note(items)
     return 0
 
 
-def _marked(row: dict[str, Any], name: str) -> str:
+def _with_mark(row: dict[str, Any], name: str) -> str:
     return f"{row[name] or ''}{held.mark(row)}"
 
 
-def _flat(text: str) -> str:
+def _single_line(text: str) -> str:
     """A text of several lines for one cell."""
     return " ".join(text.split())
 
 
-_DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
+_TABLES: dict[str, tuple[tuple[str, ...], Any]] = {
     "observations": (
         ("id", "when", "project", "type", "title"),
-        lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["type"], _marked(row, "title")),
+        lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["type"], _with_mark(row, "title")),
     ),
     "summaries": (
         ("id", "when", "project", "asked", "outcome", "done"),
         lambda row: (
-            row["id"], output.when(row["created_at"]), row["project"], _flat(row["request"] or ""), row["outcome"],
-            f"{_flat(row['completed'] or '')}{held.mark(row)}",
+            row["id"], output.when(row["created_at"]), row["project"], _single_line(row["request"] or ""), row["outcome"],
+            f"{_single_line(row['completed'] or '')}{held.mark(row)}",
         ),
     ),
     "prompts": (
         ("id", "when", "project", "prompt"),
-        lambda row: (row["id"], output.when(row["created_at"]), row["project"], _flat(row["text"])),
+        lambda row: (row["id"], output.when(row["created_at"]), row["project"], _single_line(row["text"])),
     ),
     "sessions": (
         ("id", "when", "project", "host", "status", "prompts", "title"),
@@ -127,8 +127,8 @@ _DRAWN: dict[str, tuple[tuple[str, ...], Any]] = {
 
 
 def show(options: argparse.Namespace) -> int:
-    found = _fetch(_client(), options.ids)
-    items = list(found.values())
+    rows = _fetch(_client(), options.ids)
+    items = list(rows.values())
     if options.json:
         held.json_lines(items)
     else:
@@ -136,21 +136,21 @@ def show(options: argparse.Namespace) -> int:
         for item in items:
             _SHOW[item["kind"]](item)
         held.note(items)
-    if missing := [_NAMES[kind].format(number) for kind, number in options.ids if (kind, number) not in found]:
+    if missing := [_NAMES[kind].format(number) for kind, number in options.ids if (kind, number) not in rows]:
         raise NotFound(f"no {', no '.join(missing)}", hint="`claude-mem list` shows what there is")
     return 0
 
 
-def _fetch(client: Client, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
+def _fetch(client: Client, ids: Sequence[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
     """The rows that exist, in the order asked for."""
-    numbers = [number for kind, number in wanted if kind == "observation"]
+    numbers = [number for kind, number in ids if kind == "observation"]
     rows = client.post("/api/observations/batch", {"ids": numbers})["items"] if numbers else []
-    found = {("observation", row["id"]): row for row in rows}
-    for kind, number in wanted:
+    by_id = {("observation", row["id"]): row for row in rows}
+    for kind, number in ids:
         if kind != "observation":
             with suppress(NotFound):
-                found[kind, number] = client.get(f"/api/{kind}/{number}")
-    return {name: found[name] for name in wanted if name in found}
+                by_id[kind, number] = client.get(f"/api/{kind}/{number}")
+    return {id_: by_id[id_] for id_ in ids if id_ in by_id}
 
 
 def _show_observation(item: dict[str, Any]) -> None:
@@ -187,22 +187,22 @@ def _show_prompt(item: dict[str, Any]) -> None:
     output.text(f"\n{item['text']}\n")
 
 
-_MARKED = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
+_KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
 _NAMES = {"observation": "observation {}", "summary": "summary S{}", "prompt": "prompt P{}"}
 _SHOW = {"observation": _show_observation, "summary": _show_summary, "prompt": _show_prompt}
 
 
 def cost(options: argparse.Namespace) -> int:
-    found = _client().get("/api/cost", by=options.by, days=options.days)
+    report = _client().get("/api/cost", by=options.by, days=options.days)
     if options.json:
-        output.json_lines(found["items"])
+        output.json_lines(report["items"])
         return 0
-    if found["items"]:
+    if report["items"]:
         columns = (options.by, "requests", "failed", "tokens in", "from cache", "tokens out", "cost")
-        output.table(columns, [_cost_row(row) for row in [*found["items"], _total(found["items"])]])
+        output.table(columns, [_cost_row(row) for row in [*report["items"], _total(report["items"])]])
     else:
         output.line(f"no model was asked in the last {options.days} days")
-    _show_standing(found)
+    _show_budget(report)
     return 0
 
 
@@ -218,55 +218,60 @@ def _cost_row(row: dict[str, Any]) -> tuple[str, ...]:
     return (str(row["name"]), *counts, output.dollars(row["cost"]))
 
 
-def _show_standing(found: dict[str, Any]) -> None:
-    who = ", ".join(found["providers"]) or "nobody (`provider` names one; memories are made without)"
-    output.line(f"refined by    {who}")
-    output.line(f"today         {found['today_tokens']:,} of {found['daily_tokens']:,} tokens")
-    output.line(f"this month    {output.dollars(found['month_cost'])} of {output.dollars(found['monthly_cost'])}")
-    if found["waiting"]:
-        output.line(f"waiting       {found['waiting']:,} turns")
-    if found["problem"]:
-        output.line(f"problem       {found['problem']}")
-    for row in found["paused"]:
+def _show_budget(report: dict[str, Any]) -> None:
+    provider_names = ", ".join(report["providers"]) or "nobody (`provider` names one; memories are made without)"
+    output.line(f"refined by    {provider_names}")
+    output.line(f"today         {report['today_tokens']:,} of {report['daily_tokens']:,} tokens")
+    output.line(f"this month    {output.dollars(report['month_cost'])} of {output.dollars(report['monthly_cost'])}")
+    if report["waiting"]:
+        output.line(f"waiting       {report['waiting']:,} turns")
+    if report["problem"]:
+        output.line(f"problem       {report['problem']}")
+    for row in report["paused"]:
         output.line(f"paused        {row['provider']}: {row['verdict']}: {row['message']}")
 
 
 def compress(options: argparse.Namespace) -> int:
     path = Path(options.what)
-    named = {"path": str(path.resolve())} if path.is_file() else {"session": options.what}
-    asked = {**named, "turn": options.turn, "provider": options.provider, "dry_run": options.dry_run}
+    source = {"path": str(path.resolve())} if path.is_file() else {"session": options.what}
+    params = {**source, "turn": options.turn, "provider": options.provider, "dry_run": options.dry_run}
     worker = process.start(load_forgiving().config.data_dir)
-    found = Client(worker, seconds=COMPRESS_SECONDS).post("/api/compress", asked)
+    result = Client(worker, seconds=COMPRESS_SECONDS).post("/api/compress", params)
     if options.json:
-        output.json(found)
+        output.json(result)
     else:
-        _show_tried(found)
-    return 0 if found.get("verdict", "ok") in ("ok", "empty") else 1
+        _show_comparison(result)
+    return 0 if result.get("verdict", "ok") in ("ok", "empty") else 1
 
 
-def _show_tried(found: dict[str, Any]) -> None:
-    if "verdict" not in found:
-        output.text(dry_text(found))
+def _show_comparison(result: dict[str, Any]) -> None:
+    if "verdict" not in result:
+        output.text(dry_text(result))
         return
-    usage = found["usage"]
-    output.line(f"{found['provider']} {found['model']}: {found['verdict']} {found['message']}".rstrip())
-    output.line(f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out, {output.dollars(found['cost'])}")
-    refined = _told(found["refined"]) if found["refined"] else "(the draft stands)"
-    output.beside(("without a model", _told(found["local"])), ("with it", refined))
+    usage = result["usage"]
+    output.line(f"{result['provider']} {result['model']}: {result['verdict']} {result['message']}".rstrip())
+    output.line(
+        f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out, {output.dollars(result['cost'])}"
+    )
+    refined = _format_digest(result["refined"]) if result["refined"] else "(the draft stands)"
+    output.beside(("without a model", _format_digest(result["local"])), ("with it", refined))
 
 
-def dry_text(found: dict[str, Any]) -> str:
+def dry_text(preview: dict[str, Any]) -> str:
     """What would be sent, and what is kept without sending it."""
-    most = found["request"]["tokens_at_most"]
+    max_tokens = preview["request"]["tokens_at_most"]
     parts = (
-        (f"instructions ({most:,} tokens at most with all that follows and the answer)", found["request"]["system"]),
-        ("the turn", found["request"]["prompt"]),
-        ("kept without a model", _told(found["local"])),
+        (
+            f"instructions ({max_tokens:,} tokens at most with all that follows and the answer)",
+            preview["request"]["system"],
+        ),
+        ("the turn", preview["request"]["prompt"]),
+        ("kept without a model", _format_digest(preview["local"])),
     )
     return "\n".join(f"--- {title} {'-' * max(3, 95 - len(title))}\n{text.strip()}\n" for title, text in parts)
 
 
-def _told(digest: dict[str, Any]) -> str:
+def _format_digest(digest: dict[str, Any]) -> str:
     """A digest as text."""
     lines = []
     for item in digest["observations"]:

@@ -39,7 +39,7 @@ themselves):
 def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -> int:
     """Run one command; its exit code. `piped`: what `hook.read_stdin` has returned, if stdin was read already."""
     if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in PEOPLE_RUN:
-        return _explain_hook(arguments[0], asked=not {"-h", "--help"}.isdisjoint(arguments))
+        return _explain_hook(arguments[0], help_requested=not {"-h", "--help"}.isdisjoint(arguments))
     _log_to_stderr()
     parser = build_parser()
     options = parser.parse_args(arguments)
@@ -76,14 +76,14 @@ class Parser(argparse.ArgumentParser):
         super()._print_message(printable(message), file)
 
 
-def _explain_hook(name: str, *, asked: bool) -> int:
+def _explain_hook(name: str, *, help_requested: bool) -> int:
     """Describe a command that only agents run. Exit 0 also when no payload came: an agent takes another exit code of a
     hook as an order, such as to block the prompt."""
-    say = output.line if asked else output.say
-    say(f"`claude-mem {name}` is a hook: agents run it, with one JSON object on stdin.")
-    say(f"{HOOKS[name]}.")
-    if not asked:
-        say("There was nothing on stdin, so nothing was done.")
+    print_line = output.line if help_requested else output.say
+    print_line(f"`claude-mem {name}` is a hook: agents run it, with one JSON object on stdin.")
+    print_line(f"{HOOKS[name]}.")
+    if not help_requested:
+        print_line("There was nothing on stdin, so nothing was done.")
     return 0
 
 

@@ -26,7 +26,7 @@ from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, W
 
 SECONDS = 600.0  # for one answer: a large database takes its time
 LOOK_SECONDS = 0.1
-MOST_STRANGE = 5
+MAX_STRANGE_SHOWN = 5
 _JSON = "one JSON object"
 EXPORT_NAMES = "claude-mem-*.jsonl"  # of exports that were given no name
 KINDS = {"project": "projects", "session": "sessions", "prompt": "prompts", "observation": "observations"}
@@ -105,23 +105,23 @@ def _add_import(commands: Any) -> None:
 
 def import_memories(options: argparse.Namespace) -> int:
     config = load_forgiving().config
-    path = Path(options.path).expanduser().absolute() if options.path else _usual(config)
+    path = Path(options.path).expanduser().absolute() if options.path else _default_import_path(config)
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="name an export or a database of the older claude-mem")
     client = Client(process.start(config.data_dir), seconds=SECONDS)
-    asked = {"path": str(path), "project": options.project, "untrusted": options.untrusted, "dry_run": options.dry_run}
-    found = _watch(client, client.post("/api/import", asked)["id"])
+    params = {"path": str(path), "project": options.project, "untrusted": options.untrusted, "dry_run": options.dry_run}
+    status = _watch(client, client.post("/api/import", params)["id"])
     if options.json:
         names = ("path", "source", "dry_run", "counts", "notes", "error")
-        output.json({name: found[name] for name in names})
+        output.json({name: status[name] for name in names})
     else:
-        _show_import(found)
-    if found["error"]:
-        raise CannotDo(found["error"], hint="mend the cause and import again: what is here already is not added twice")
+        _show_import(status)
+    if status["error"]:
+        raise CannotDo(status["error"], hint="mend the cause and import again: what is here already is not added twice")
     return 0
 
 
-def _usual(config: Config) -> Path:
+def _default_import_path(config: Config) -> Path:
     """Where the older one keeps its database. It may be our own folder, under the name ours has elsewhere."""
     from claude_mem.store.database import is_foreign
 
@@ -138,24 +138,24 @@ def _usual(config: Config) -> Path:
 def _watch(client: Client, import_id: int) -> dict[str, Any]:
     with output.progress() as advance:
         while True:
-            found: dict[str, Any] = client.get(f"/api/import/{import_id}")
-            advance("reading", found["done"], found["total"])
-            if found["ended_at"] is not None or found["error"]:
-                return found
+            status: dict[str, Any] = client.get(f"/api/import/{import_id}")
+            advance("reading", status["done"], status["total"])
+            if status["ended_at"] is not None or status["error"]:
+                return status
             time.sleep(LOOK_SECONDS)
 
 
-def _show_import(found: dict[str, Any]) -> None:
-    what = "an export" if found["source"] == "export" else "an older claude-mem's database"
-    output.line(f"{found['path']}: {what}{', only counted' if found['dry_run'] else ''}")
-    counts = {outcome: found["counts"].get(outcome, {}) for outcome in OUTCOMES}
-    for outcome, words in OUTCOMES.items():
+def _show_import(status: dict[str, Any]) -> None:
+    label = "an export" if status["source"] == "export" else "an older claude-mem's database"
+    output.line(f"{status['path']}: {label}{', only counted' if status['dry_run'] else ''}")
+    counts = {outcome: status["counts"].get(outcome, {}) for outcome in OUTCOMES}
+    for outcome, text in OUTCOMES.items():
         if counts[outcome] or outcome == "added":
-            output.line(f"{words + ':':<20}{_amounts(counts[outcome]) or 'nothing'}")
-    aside = {reason: kinds for reason, kinds in found["counts"].items() if reason not in OUTCOMES}
+            output.line(f"{text + ':':<20}{_amounts(counts[outcome]) or 'nothing'}")
+    aside = {reason: kinds for reason, kinds in status["counts"].items() if reason not in OUTCOMES}
     for reason, kinds in sorted(aside.items()):
         output.line(f"{'set aside:':<20}{_amounts(kinds)} ({reason})")
-    for note in found["notes"]:
+    for note in status["notes"]:
         output.say(f"  {note}")
 
 
@@ -283,19 +283,19 @@ def backup(options: argparse.Namespace) -> int:
         return _list_backups(_backups(config), as_json=options.json)
     target = _target(options.path)
     client = Client(process.start(config.data_dir), seconds=SECONDS)
-    made = client.post("/api/backup", {"digest": options.drill})
-    path = config.backups / Path(made["path"]).name  # the folder's own name may be no text that JSON could carry
+    result = client.post("/api/backup", {"digest": options.drill})
+    path = config.backups / Path(result["path"]).name  # the folder's own name may be no text that JSON could carry
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
-    checked = copies.check(path)
-    if checked.counts != made["counts"]:
+    verification = copies.check(path)
+    if verification.counts != result["counts"]:
         raise CannotDo(f"{path} has not all the rows that the database has", hint="make another one, and report this")
     if options.drill:
-        _drill(path, config, made["digest"])
+        _drill(path, config, result["digest"])
     if options.json:
-        output.json({**asdict(checked), "drilled": options.drill})
+        output.json({**asdict(verification), "drilled": options.drill})
     else:
-        _show_backup(checked.counts, path, checked.size, drilled=options.drill)
+        _show_backup(verification.counts, path, verification.size, drilled=options.drill)
     return 0
 
 
@@ -305,16 +305,16 @@ def _backups(config: Config) -> list[dict[str, Any]]:
 
     worker = process.running(config.data_dir)
     try:
-        found: list[dict[str, Any]] = Client(worker).get("/api/backup") if worker else copies.listing(config.backups)
+        backups: list[dict[str, Any]] = Client(worker).get("/api/backup") if worker else copies.listing(config.backups)
     except MemError:
-        found = copies.listing(config.backups)
-    return found
+        backups = copies.listing(config.backups)
+    return backups
 
 
-def _target(given: str) -> Path | None:
-    if not given:
+def _target(value: str) -> Path | None:
+    if not value:
         return None
-    path = Path(given).expanduser().absolute()
+    path = Path(value).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise Misuse(f"{path} is there already", hint="name a file that is not, or a folder")
     if not path.parent.is_dir():
@@ -338,10 +338,10 @@ def _drill(path: Path, config: Config, digest: str) -> None:
     with copies.prepared(path, config.backups) as fresh:
         conn = open_reader(fresh)
         try:
-            found = copies.remembered(conn)
+            restored_digest = copies.remembered(conn)
         finally:
             conn.close()
-    if found != digest:
+    if restored_digest != digest:
         raise CannotDo(f"{path} does not bring back what is remembered", hint="make another one, and report this")
 
 
@@ -349,18 +349,18 @@ def _show_backup(counts: dict[str, int], path: Path, size: int, *, drilled: bool
     output.line(f"{path}: {output.size(size)}, sound, every row of the database is in it")
     if drilled:
         output.line("restored for a try: everything that is remembered came back")
-    output.line(_rows(counts))
+    output.line(_format_counts(counts))
 
 
-def _rows(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     names = {"sdk_sessions": "sessions", "user_prompts": "prompts", "session_summaries": "summaries"}
     return ", ".join(f"{names.get(table, table)} {count:,}" for table, count in counts.items())
 
 
-def _list_backups(found: list[dict[str, Any]], *, as_json: bool) -> int:
+def _list_backups(backups: list[dict[str, Any]], *, as_json: bool) -> int:
     if as_json:
-        output.json_lines(found)
-    elif not found:
+        output.json_lines(backups)
+    elif not backups:
         output.say("no backups yet: `claude-mem backup` makes one")
     else:
         output.table(
@@ -371,17 +371,17 @@ def _list_backups(found: list[dict[str, Any]], *, as_json: bool) -> int:
                     output.when(row["made_at"]),
                     output.size(row["size"]),
                     row.get("problem") or row["observations"],
-                    _drilled(row.get("drill")),
+                    _drill_age(row.get("drill")),
                 )
-                for row in found
+                for row in backups
             ],
         )
     return 0
 
 
-def _drilled(found: dict[str, Any] | None) -> str:
+def _drill_age(drill: dict[str, Any] | None) -> str:
     """Those that the worker makes are restored for a try at once."""
-    return output.when(found["at"]) if found and found["ok"] else ""
+    return output.when(drill["at"]) if drill and drill["ok"] else ""
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------
@@ -391,28 +391,28 @@ def restore(options: argparse.Namespace) -> int:
     from claude_mem.store import backup as copies
 
     config = load_forgiving().config
-    path = _named(options.path, config)
-    checked = copies.check(path)
-    output.say(f"{path} is sound: {_rows(checked.counts)}")
-    if checked.strange:
-        output.say(f"not made by claude-mem, and left out: {', '.join(checked.strange[:MOST_STRANGE])}")
+    path = _resolve_backup(options.path, config)
+    verification = copies.check(path)
+    output.say(f"{path} is sound: {_format_counts(verification.counts)}")
+    if verification.strange:
+        output.say(f"not made by claude-mem, and left out: {', '.join(verification.strange[:MAX_STRANGE_SHOWN])}")
     if not options.with_forgotten:
         _check_forgotten(path, config)
     if not options.yes and not output.ask("put it in place of the present memory, which is kept?"):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
     with copies.prepared(path, config.data_dir) as fresh:
-        lock = _stopped(config)
+        lock = _stop_and_lock(config)
         try:
-            _forget_starts(config)
-            kept = copies.swap(fresh, database(config), config.backups)
-            AuditLog(config.data_dir).append("restored", bytes=checked.size)
+            _delete_prepared_contexts(config)
+            previous = copies.swap(fresh, database(config), config.backups)
+            AuditLog(config.data_dir).append("restored", bytes=verification.size)
         finally:
             lock.release()
     process.start(config.data_dir)
     output.line(f"restored from {path}; the worker is running again")
-    if kept:
-        output.line(f"what was there before is kept as {kept}")
+    if previous:
+        output.line(f"what was there before is kept as {previous}")
     return 0
 
 
@@ -428,19 +428,19 @@ def _check_forgotten(path: Path, config: Config) -> None:
         )
 
 
-def _forget_starts(config: Config) -> None:
+def _delete_prepared_contexts(config: Config) -> None:
     """What lies ready to be told may no longer be remembered. The worker makes it anew."""
     for path in config.starts.glob("*"):
         path.unlink(missing_ok=True)
 
 
-def _named(given: str, config: Config) -> Path:
-    path = Path(given).expanduser()
-    inside = config.backups / given
-    return inside if not path.exists() and path.name == given and inside.exists() else path.absolute()
+def _resolve_backup(name: str, config: Config) -> Path:
+    path = Path(name).expanduser()
+    inside = config.backups / name
+    return inside if not path.exists() and path.name == name and inside.exists() else path.absolute()
 
 
-def _stopped(config: Config) -> process.Lock:
+def _stop_and_lock(config: Config) -> process.Lock:
     """No worker runs, and none can start while we hold this. A hook may have started one just now: stop it, too."""
     for _ in range(5):
         process.stop(config.data_dir)

@@ -21,7 +21,7 @@ from claude_mem.text import map_strings, printable, printable_line, safe_json
 
 
 class Advance(Protocol):
-    def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
+    def __call__(self, label: str, completed: int, total: int, note: str = "") -> None:
         """What is being done, how much of it so far, of how much (0: not known), and what else to say beside it."""
 
 
@@ -81,7 +81,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     console.print(drawn)
 
 
-def beside(left: tuple[str, str], right: tuple[str, str]) -> None:
+def beside(left_column: tuple[str, str], right_column: tuple[str, str]) -> None:
     """Two texts next to each other, each under its title."""
     from rich import box
     from rich.console import Console
@@ -89,9 +89,9 @@ def beside(left: tuple[str, str], right: tuple[str, str]) -> None:
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    for title, _ in (left, right):
+    for title, _ in (left_column, right_column):
         drawn.add_column(title, ratio=1, overflow="fold")
-    drawn.add_row(Text(printable(left[1])), Text(printable(right[1])))
+    drawn.add_row(Text(printable(left_column[1])), Text(printable(right_column[1])))
     (Console() if sys.stdout.isatty() else Console(width=160)).print(drawn)
 
 
@@ -107,18 +107,18 @@ def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Ad
     what_, how_ = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[how]"))
     columns = (what_, BarColumn(), how_, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
-        started: dict[str, Any] = {}
+        task_ids: dict[str, Any] = {}
 
-        def advance(what: str, done: int, total: int, note: str = "") -> None:
-            what, note = printable_line(what), printable_line(note)
-            task_id = started.get(what)
+        def advance(label: str, completed: int, total: int, note: str = "") -> None:
+            label, note = printable_line(label), printable_line(note)
+            task_id = task_ids.get(label)
             if task_id is None:
-                task_id = started[what] = bars.add_task(what, total=None, how="")
+                task_id = task_ids[label] = bars.add_task(label, total=None, how="")
             speed = next(task.speed for task in bars.tasks if task.id == task_id)
-            how = f"{count(done)} of {count(total)}" if total else ""
-            how += f", {count(speed)}/s" if speed else ""
-            how += f", {note}" if note else ""
-            bars.update(task_id, completed=done, total=total or None, how=how)
+            detail = f"{count(completed)} of {count(total)}" if total else ""
+            detail += f", {count(speed)}/s" if speed else ""
+            detail += f", {note}" if note else ""
+            bars.update(task_id, completed=completed, total=total or None, how=detail)
 
         yield advance
 
@@ -148,10 +148,10 @@ def size(count: float) -> str:
     return f"{amount:.1f} GB"
 
 
-def path(found: Path) -> str:
+def path(file: Path) -> str:
     """As people write it."""
     home = Path.home()
-    return f"~/{found.relative_to(home)}" if found.is_relative_to(home) and found != home else str(found)
+    return f"~/{file.relative_to(home)}" if file.is_relative_to(home) and file != home else str(file)
 
 
 # --- questions -------------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 POLL_SECONDS = 0.2
 PATHS_AT_ONCE = 5_000
 RESTARTS = 5
-MOST_NAMED = 10
+MAX_PATHS_SHOWN = 10
 # What was left out for a good reason; anything else that was not read is a failure, and the command says so.
-FINE = ("foreign", "empty", "project_off", "ours", "lines")
+EXPECTED_PROBLEMS = ("foreign", "empty", "project_off", "ours", "lines")
 _HINTS = {
     **PROBLEMS,
     "failed": "`claude-mem logs` says why; asking again tries again",
@@ -81,33 +81,35 @@ def add_commands(commands: Any) -> None:
 def backfill(options: argparse.Namespace) -> int:
     config = load_forgiving().config
     if options.stop:
-        return _stop(config)
+        return _cancel(config)
     left_out = LeftOut()
-    chosen = list(_chosen(options, config, left_out))
-    if not chosen and not left_out.named and not left_out.counts:
+    files = list(_select_files(options, config, left_out))
+    if not files and not left_out.named and not left_out.counts:
         where = options.path or "the usual places"
         raise NotFound(f"no transcripts in {where}", hint="name a folder, such as ~/.claude/projects")
     if options.dry_run:
-        return _show_plan(chosen, left_out, config, as_json=options.json)
+        return _show_plan(files, left_out, config, as_json=options.json)
     client = Client(process.start(config.data_dir), seconds=60)
-    paths = [str(item.path) for item in chosen]
+    paths = [str(item.path) for item in files]
     if options.refine:
         _estimate(client, [])  # that no model is set up is better known before than after
     try:
-        unchanged = _ask(client, paths)
-        found = _watch(client, config)
+        unchanged = _request_backfill(client, paths)
+        status = _watch(client, config)
     except KeyboardInterrupt:
         output.say("")
         output.say(GOES_ON)
         return 130
-    code = _report(found, len(chosen), unchanged, left_out, as_json=options.json, alone=_is_one_file(options.path))
+    code = _report(
+        status, len(files), unchanged, left_out, as_json=options.json, is_single_file=_is_one_file(options.path)
+    )
     return _refine(client, paths, options) or code if options.refine else code
 
 
 def on_disk(hosts: Sequence[Host]) -> tuple[int, int]:
     """How many old sessions these agents have kept in their usual places, and how many bytes."""
-    known = [host.transcripts for host in hosts if host.transcripts is not None]
-    sizes = [_size(path) for transcripts in known for path in transcripts.find(os.environ)]
+    sources = [host.transcripts for host in hosts if host.transcripts is not None]
+    sizes = [_size(path) for transcripts in sources for path in transcripts.find(os.environ)]
     return len(sizes), sum(sizes)
 
 
@@ -118,7 +120,7 @@ def everything() -> int:
     return backfill(parser.parse_args(["backfill"]))
 
 
-def _stop(config: Config) -> int:
+def _cancel(config: Config) -> int:
     process.replace_outdated(config.data_dir)
     dropped = Client.of(config.data_dir).delete("/api/backfill")["dropped"]
     output.line(f"{dropped} file(s) will not be read; what was begun is finished")
@@ -132,47 +134,47 @@ def _is_one_file(path: Path | None) -> bool:
 # --- which files -----------------------------------------------------------------------------------------------------
 
 
-def _chosen(options: argparse.Namespace, config: Config, left_out: LeftOut) -> Iterator[Chosen]:
+def _select_files(options: argparse.Namespace, config: Config, left_out: LeftOut) -> Iterator[Chosen]:
     since, until = moment(options.since), moment(options.until, end=True)
-    wanted = _project(options.project, config) if options.project else None
-    looks = options.dry_run or options.project or since is not None or until is not None
+    project = _project(options.project, config) if options.project else None
+    needs_head = options.dry_run or options.project or since is not None or until is not None
     for path, host in _candidates(options.path, left_out):
-        named = host or (registry.whose(path) if looks or options.host else None)
-        if options.host and (named is None or named.name != options.host):
+        owner = host or (registry.whose(path) if needs_head or options.host else None)
+        if options.host and (owner is None or owner.name != options.host):
             left_out.counts["another agent's"] += 1
-        elif not looks or named is None:
-            yield Chosen(path, named)
+        elif not needs_head or owner is None:
+            yield Chosen(path, owner)
         else:
-            head = registry.head(named, path)
-            item = Chosen(path, named, head, resolve(head.cwd, excluded=config.excluded_projects))
-            if reason := _unwanted(item, since, until, wanted):
+            head = registry.head(owner, path)
+            item = Chosen(path, owner, head, resolve(head.cwd, excluded=config.excluded_projects))
+            if reason := _skip_reason(item, since, until, project):
                 left_out.counts[reason] += 1
             else:
                 yield item
 
 
-def moment(given: str | None, *, end: bool = False) -> int | None:
+def moment(text: str | None, *, end: bool = False) -> int | None:
     try:
-        return milliseconds(given or "", end=end)
+        return milliseconds(text or "", end=end)
     except ValueError as error:
-        raise Misuse(f"{given!r} is no date", hint="write it as 2026-01-31 or 2026-01-31T14:00") from error
+        raise Misuse(f"{text!r} is no date", hint="write it as 2026-01-31 or 2026-01-31T14:00") from error
 
 
-def _project(given: str, config: Config) -> Project | str:
+def _project(value: str, config: Config) -> Project | str:
     """A folder if it is one, else a name."""
-    path = Path(given).expanduser()
-    return resolve(str(path), excluded=config.excluded_projects) if os.sep in given or path.is_dir() else given
+    path = Path(value).expanduser()
+    return resolve(str(path), excluded=config.excluded_projects) if os.sep in value or path.is_dir() else value
 
 
-def _unwanted(item: Chosen, since: int | None, until: int | None, wanted: Project | str | None) -> str:
+def _skip_reason(item: Chosen, since: int | None, until: int | None, project: Project | str | None) -> str:
     assert item.project is not None
     if since is not None and item.head.ended < since:
         return "older than --since"
     if until is not None and item.head.began > until:
         return "later than --until"
-    if isinstance(wanted, Project) and not set(wanted.every_identity) & set(item.project.every_identity):
+    if isinstance(project, Project) and not set(project.every_identity) & set(item.project.every_identity):
         return "another project's"
-    return "another project's" if isinstance(wanted, str) and item.project.name != wanted else ""
+    return "another project's" if isinstance(project, str) and item.project.name != project else ""
 
 
 def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Host | None]]:
@@ -180,7 +182,7 @@ def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Ho
     if path is None:
         for host in registry.HOSTS.values():
             if host.transcripts is not None:
-                yield from ((file, host) for file in _named(host.transcripts.find(os.environ), left_out))
+                yield from ((file, host) for file in _with_text_names(host.transcripts.find(os.environ), left_out))
         return
     path = path.expanduser().absolute()
     if not path.is_dir():
@@ -188,12 +190,12 @@ def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Ho
             raise NotFound(f"no transcripts in {path}", hint="there is no such file or folder")
         yield path, None
         return
-    found = {file: registry.whose(file) for file in _named(_files_in(path, left_out), left_out)}
-    parts = {part for file, host in found.items() for part in _parts(file, host)}
-    yield from ((file, host) for file, host in found.items() if file not in parts)
+    owners = {file: registry.whose(file) for file in _with_text_names(_files_in(path, left_out), left_out)}
+    parts = {part for file, host in owners.items() for part in _parts(file, host)}
+    yield from ((file, host) for file, host in owners.items() if file not in parts)
 
 
-def _named(files: Iterable[Path], left_out: LeftOut) -> Iterator[Path]:
+def _with_text_names(files: Iterable[Path], left_out: LeftOut) -> Iterator[Path]:
     """Those whose names can be told: a name is bytes, and need not be text."""
     for file in files:
         if _as_text(file) == str(file):
@@ -224,13 +226,13 @@ def _parts(file: Path, host: Host | None) -> Iterator[Path]:
 # --- what would be read ----------------------------------------------------------------------------------------------
 
 
-def _show_plan(chosen: Sequence[Chosen], left_out: LeftOut, config: Config, *, as_json: bool) -> int:
-    known = _unchanged(config, [item.path for item in chosen])
+def _show_plan(files: Sequence[Chosen], left_out: LeftOut, config: Config, *, as_json: bool) -> int:
+    unchanged = _unchanged(config, [item.path for item in files])
     groups: defaultdict[tuple[str, str], list[Chosen]] = defaultdict(list)
-    for item in chosen:
+    for item in files:
         project = item.project.name if item.project else "?"
         groups[f"{project} (off)" if item.project and not item.project.enabled else project, _label(item)].append(item)
-    rows = [_planned(*key, items, known) for key, items in sorted(groups.items())]
+    rows = [_plan_row(*key, items, unchanged) for key, items in sorted(groups.items())]
     if as_json:
         output.json({"projects": rows, "left_out": left_out.counts, "problems": left_out.named})
         return 0
@@ -247,7 +249,7 @@ def _label(item: Chosen) -> str:
     return item.host.label if item.host else "nobody's"
 
 
-def _planned(project: str, agent: str, items: Sequence[Chosen], known: set[str]) -> dict[str, Any]:
+def _plan_row(project: str, agent: str, items: Sequence[Chosen], unchanged: set[str]) -> dict[str, Any]:
     times = [moment for item in items for moment in (item.head.began, item.head.ended) if moment]
     return {
         "project": project,
@@ -256,7 +258,7 @@ def _planned(project: str, agent: str, items: Sequence[Chosen], known: set[str])
         "bytes": sum(_size(item.path) for item in items),
         "from": min(times, default=None),
         "to": max(times, default=None),
-        "new": sum(str(item.path) not in known for item in items),
+        "new": sum(str(item.path) not in unchanged for item in items),
     }
 
 
@@ -279,8 +281,10 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     """Those that need no reading, asked of the worker or, if none runs, of the database."""
     if process.running(config.data_dir) is not None:
         client = Client.of(config.data_dir, seconds=60)
-        found = [client.post("/api/backfill/look", {"paths": some})["unchanged"] for some in _some(map(str, paths))]
-        return {path for some in found for path in some}
+        batches = [
+            client.post("/api/backfill/look", {"paths": batch})["unchanged"] for batch in _in_batches(map(str, paths))
+        ]
+        return {path for batch in batches for path in batch}
     path = database(config)
     if not path.exists():
         return set()
@@ -289,13 +293,13 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     lock = process.take_lock(config.data_dir)
     try:
         with foreign.reading(path) as conn:  # ours, too, is only looked at
-            known = "backfill_files" in foreign.columns(conn)  # else it has not been brought up to date yet
-            return set(backfills.unchanged(conn, backfills.look(paths))) if known else set()
+            has_table = "backfill_files" in foreign.columns(conn)  # else it has not been brought up to date yet
+            return set(backfills.unchanged(conn, backfills.look(paths))) if has_table else set()
     finally:
         lock.release()
 
 
-def _some(paths: Iterable[str]) -> list[list[str]]:
+def _in_batches(paths: Iterable[str]) -> list[list[str]]:
     listed = list(paths)
     return [listed[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(listed), PATHS_AT_ONCE)]
 
@@ -303,26 +307,26 @@ def _some(paths: Iterable[str]) -> list[list[str]]:
 # --- doing it --------------------------------------------------------------------------------------------------------
 
 
-def _ask(client: Client, paths: Sequence[str]) -> int:
+def _request_backfill(client: Client, paths: Sequence[str]) -> int:
     """How many of them need no reading."""
-    return sum(client.post("/api/backfill", {"paths": some})["unchanged"] for some in _some(paths))
+    return sum(client.post("/api/backfill", {"paths": batch})["unchanged"] for batch in _in_batches(paths))
 
 
 def _watch(client: Client, config: Config) -> dict[str, Any]:
     """Until all is read and digested: first the files, then the turns that are still left of them."""
     with output.progress(count=output.size) as advance:
-        for found in looks(client, config, "/api/backfill"):
-            done = found["read"] + found["skipped"]
-            advance("reading", found["bytes_done"], found["bytes"], f"{done:,} of {found['files']:,} files")
-            if not found["waiting"]:
+        for status in looks(client, config, "/api/backfill"):
+            file_count = status["read"] + status["skipped"]
+            advance("reading", status["bytes_done"], status["bytes"], f"{file_count:,} of {status['files']:,} files")
+            if not status["waiting"]:
                 break
     with output.progress() as advance:
-        for found in looks(client, config, "/api/backfill"):
-            made = max(found["new"]["turns"], found["digesting"])
-            advance("digesting turns", made - found["digesting"], made)
-            if not found["busy"]:
+        for status in looks(client, config, "/api/backfill"):
+            turns = max(status["new"]["turns"], status["digesting"])
+            advance("digesting turns", turns - status["digesting"], turns)
+            if not status["busy"]:
                 break
-    return found
+    return status
 
 
 def looks(client: Client, config: Config, path: str) -> Iterator[dict[str, Any]]:
@@ -340,11 +344,13 @@ def looks(client: Client, config: Config, path: str) -> Iterator[dict[str, Any]]
             client = Client(process.start(config.data_dir), seconds=60)
 
 
-def _report(found: dict[str, Any], files: int, unchanged: int, left_out: LeftOut, *, as_json: bool, alone: bool) -> int:
-    nothing = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
-    is_its = unchanged < files  # else nothing was asked for, and what is told is an earlier one's
-    new, read = (found["new"], found["read"]) if is_its else (nothing, 0)
-    problems = [*left_out.named, *(_as_problem(row) for row in found["problems"] if is_its)]
+def _report(
+    status: dict[str, Any], files: int, unchanged: int, left_out: LeftOut, *, as_json: bool, is_single_file: bool
+) -> int:
+    zeros = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
+    is_ours = unchanged < files  # else nothing was asked for, and what is told is an earlier one's
+    new, read = (status["new"], status["read"]) if is_ours else (zeros, 0)
+    problems = [*left_out.named, *(_as_problem(row) for row in status["problems"] if is_ours)]
     if as_json:
         counts = {"files": files, "read": read, "unchanged": unchanged, **new}
         output.json({**counts, "left_out": left_out.counts, "problems": problems})
@@ -353,8 +359,8 @@ def _report(found: dict[str, Any], files: int, unchanged: int, left_out: LeftOut
         output.table(columns, [[f"{count:,}" for count in (files, read, unchanged, *new.values())]])
         _show_left_out(left_out.counts)
         _show_problems(problems)
-    failed = any(row["problem"] not in FINE for row in problems)
-    return 1 if failed or (alone and not read and not unchanged) else 0
+    failed = any(row["problem"] not in EXPECTED_PROBLEMS for row in problems)
+    return 1 if failed or (is_single_file and not read and not unchanged) else 0
 
 
 def _as_problem(row: dict[str, Any]) -> dict[str, Any]:
@@ -370,14 +376,14 @@ def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
     by_reason: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in problems:
         by_reason[row["problem"]].append(row)
-    for reason, listed in sorted(by_reason.items()):
-        output.line(f"{reason.replace('_', ' ')}: {len(listed):,} file(s); {_HINTS.get(reason, reason)}")
-        for row in listed[:MOST_NAMED]:
+    for reason, rows in sorted(by_reason.items()):
+        output.line(f"{reason.replace('_', ' ')}: {len(rows):,} file(s); {_HINTS.get(reason, reason)}")
+        for row in rows[:MAX_PATHS_SHOWN]:
             lines = f" ({row['bad_lines']:,} lines)" if row.get("bad_lines") else ""
             error = f" ({row['error']})" if row.get("error") else ""
             output.line(f"  {row['path']}{lines}{error}")
-        if len(listed) > MOST_NAMED:
-            output.line(f"  and {len(listed) - MOST_NAMED:,} more (`--json` names them)")
+        if len(rows) > MAX_PATHS_SHOWN:
+            output.line(f"  and {len(rows) - MAX_PATHS_SHOWN:,} more (`--json` names them)")
 
 
 # --- with a model ----------------------------------------------------------------------------------------------------
@@ -385,26 +391,28 @@ def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
 
 def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:
     """Of all of them: a request has room for some thousand paths."""
-    parts = [client.post("/api/backfill/refine", {"paths": some, "dry_run": True}) for some in _some(paths) or [[]]]
-    found: dict[str, Any] = parts[0]
+    parts = [
+        client.post("/api/backfill/refine", {"paths": batch, "dry_run": True}) for batch in _in_batches(paths) or [[]]
+    ]
+    total: dict[str, Any] = parts[0]
     for name in ("turns", "tokens", "cost", "days"):
-        found[name] = sum(part[name] for part in parts)
-    return found
+        total[name] = sum(part[name] for part in parts)
+    return total
 
 
 def _refine(client: Client, paths: Sequence[str], options: argparse.Namespace) -> int:
-    found = _estimate(client, paths)
-    if not found["turns"]:
+    estimate = _estimate(client, paths)
+    if not estimate["turns"]:
         output.say("there is nothing for a model to refine")
         return 0
     output.say(
-        f"{found['turns']:,} turns: at most {found['tokens']:,} tokens, {output.dollars(found['cost'])} with"
-        f" {found['model']}. The caps hold: {found['daily_tokens']:,} tokens a day, so about {found['days']:,} day(s),"
-        f" and {output.dollars(found['monthly_cost'])} a month."
+        f"{estimate['turns']:,} turns: at most {estimate['tokens']:,} tokens, {output.dollars(estimate['cost'])} with"
+        f" {estimate['model']}. The caps hold: {estimate['daily_tokens']:,} tokens a day, so about {estimate['days']:,} day(s),"
+        f" and {output.dollars(estimate['monthly_cost'])} a month."
     )
     if not options.yes and not output.ask("send them?"):
         output.say("nothing was sent (`--yes` sends without asking)")
         return 1
-    asked = sum(client.post("/api/backfill/refine", {"paths": some})["turns"] for some in _some(paths))
-    output.say(f"{asked:,} turns will be refined, one after the other; `claude-mem cost` shows how far it is")
+    turn_count = sum(client.post("/api/backfill/refine", {"paths": batch})["turns"] for batch in _in_batches(paths))
+    output.say(f"{turn_count:,} turns will be refined, one after the other; `claude-mem cost` shows how far it is")
     return 0

@@ -12,7 +12,7 @@ import sys
 
 from claude_mem.origins import AGENT, USER
 
-AGENTS = (
+AGENT_VARIABLES = (
     "CLAUDECODE", "CODEX_CI", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID", "COPILOT_CLI",
     "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE", "QWEN_CODE", "AI_AGENT",
 )  # fmt: skip
@@ -20,5 +20,5 @@ AGENTS = (
 
 def speaker() -> str:
     """`user` or `agent`. One of the three is enough: the text may come from a pipe, the answer may go into a file."""
-    seen = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return USER if seen and not any(os.environ.get(name) for name in AGENTS) else AGENT
+    has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return USER if has_terminal and not any(os.environ.get(name) for name in AGENT_VARIABLES) else AGENT

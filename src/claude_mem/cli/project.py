@@ -47,53 +47,55 @@ def project(options: argparse.Namespace) -> int:
     items: list[dict[str, Any]] = client.get("/api/projects")["items"]
     if options.what == "list":
         _list(items, options)
-        _say_related(_here(client, ".")["related"])
+        _show_related(_project_of_folder(client, ".")["related"])
         return 0
-    found = named(client, items, options.project)
+    row = named(client, items, options.project)
     if options.what in ("rename", "merge") and not options.other:
         raise Misuse("how shall it be called?" if options.what == "rename" else "into which project?")
     match options.what:
         case "show":
-            return _show(client.get(f"/api/project/{found['id']}"), options)
+            return _show(client.get(f"/api/project/{row['id']}"), options)
         case "rename":
-            kept = client.patch(f"/api/project/{found['id']}", {"name": options.other})
-            output.line(f"{found['name']} is called {kept['name']} now")
+            updated_row = client.patch(f"/api/project/{row['id']}", {"name": options.other})
+            output.line(f"{row['name']} is called {updated_row['name']} now")
             return 0
         case "merge":
-            return _merge(client, found["id"], named(client, items, options.other)["id"], options)
-    answer = client.post(f"/api/project/{found['id']}/{options.what}")
-    _wait_for_it(client, answer)
-    return _switched(answer["switch"], found["name"])
+            return _merge(client, row["id"], named(client, items, options.other)["id"], options)
+    answer = client.post(f"/api/project/{row['id']}/{options.what}")
+    _wait_for_restart(client, answer)
+    return _show_switch(answer["switch"], row["name"])
 
 
-def named(client: Client, items: list[dict[str, Any]], given: str) -> dict[str, Any]:
+def named(client: Client, items: list[dict[str, Any]], reference: str) -> dict[str, Any]:
     """By its number, its name, or a folder."""
-    if given.isdecimal():
-        fitting = [item for item in items if item["id"] == int(given)]
-    elif given and not Path(given).is_dir():
-        fitting = [item for item in items if item["name"] == given]
+    if reference.isdecimal():
+        matches = [item for item in items if item["id"] == int(reference)]
+    elif reference and not Path(reference).is_dir():
+        matches = [item for item in items if item["name"] == reference]
     else:
-        fitting = _of_folder(client, items, given or ".")
-    if len(fitting) > 1:
-        numbers = ", ".join(str(item["id"]) for item in fitting)
-        raise Misuse(f"{len(fitting)} projects are called {given!r}", hint=f"use a number: {numbers}")
-    if not fitting:
-        raise NotFound(f"there is no project {given or 'of this folder'}", hint="`claude-mem project list` shows them")
-    return fitting[0]
+        matches = _of_folder(client, items, reference or ".")
+    if len(matches) > 1:
+        numbers = ", ".join(str(item["id"]) for item in matches)
+        raise Misuse(f"{len(matches)} projects are called {reference!r}", hint=f"use a number: {numbers}")
+    if not matches:
+        raise NotFound(
+            f"there is no project {reference or 'of this folder'}", hint="`claude-mem project list` shows them"
+        )
+    return matches[0]
 
 
 def _of_folder(client: Client, items: list[dict[str, Any]], folder: str) -> list[dict[str, Any]]:
-    known = _here(client, folder)["id"]
-    return [item for item in items if item["id"] == known]
+    project_id = _project_of_folder(client, folder)["id"]
+    return [item for item in items if item["id"] == project_id]
 
 
-def _here(client: Client, folder: str) -> dict[str, Any]:
+def _project_of_folder(client: Client, folder: str) -> dict[str, Any]:
     """The project of a folder, and those it may have to be joined with."""
-    found = client.get("/api/projects", cwd=storable(str(Path(folder).absolute())))
-    return found.get("here") or {"id": None, "related": []}
+    response = client.get("/api/projects", cwd=storable(str(Path(folder).absolute())))
+    return response.get("here") or {"id": None, "related": []}
 
 
-def _say_related(related: list[dict[str, Any]]) -> None:
+def _show_related(related: list[dict[str, Any]]) -> None:
     """Name the projects that may be this one: only a person can tell."""
     for row in related:
         where = f"project {row['id']}, {row['name']} ({row['root']})"
@@ -118,22 +120,22 @@ def _counts(item: dict[str, Any]) -> tuple[Any, ...]:
     return item["id"], item["name"], item["sessions"], item["observations"]
 
 
-def _show(found: dict[str, Any], options: argparse.Namespace) -> int:
+def _show(details: dict[str, Any], options: argparse.Namespace) -> int:
     if options.json:
-        output.json_lines([found])
+        output.json_lines([details])
         return 0
-    output.line(f"{found['id']} {found['name']}  {found['root']}")
-    output.line(", ".join(f"{count:,} {name}" for name, count in found["counts"].items()))
-    for alias in found["aliases"]:
+    output.line(f"{details['id']} {details['name']}  {details['root']}")
+    output.line(", ".join(f"{count:,} {name}" for name, count in details["counts"].items()))
+    for alias in details["aliases"]:
         output.line(f"known by  {alias['kind']} {alias['what']}")
-    for step in found["open"]:
+    for step in details["open"]:
         output.line(f"open      {step}")
-    for row in found["related"]:
+    for row in details["related"]:
         output.line(f"related   {row['id']} {row['name']}  {row['root']}: the same {row['same']}; `{row['command']}`")
-    return _switched(found["switch"], found["name"])
+    return _show_switch(details["switch"], details["name"])
 
 
-def _wait_for_it(client: Client, answer: dict[str, Any]) -> None:
+def _wait_for_restart(client: Client, answer: dict[str, Any]) -> None:
     """Until the worker has opened anew with the setting: what comes next has to find it so."""
     deadline = time.monotonic() + RESTART_SECONDS
     while answer["restarts"] and time.monotonic() < deadline:
@@ -143,7 +145,7 @@ def _wait_for_it(client: Client, answer: dict[str, Any]) -> None:
         time.sleep(0.02)
 
 
-def _switched(switch: dict[str, Any], name: str) -> int:
+def _show_switch(switch: dict[str, Any], name: str) -> int:
     output.line(f"{name} is {'on' if switch['on'] else 'off'}")
     for row in switch["off"]:
         output.line(f"off in    {row['folder']}, by {row['by']}: {row['what']}")

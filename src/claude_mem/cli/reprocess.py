@@ -39,57 +39,65 @@ def add_commands(commands: Any) -> None:
 
 def reprocess(options: argparse.Namespace) -> int:
     config = load_forgiving().config
-    wanted = {**_project(options.project), **_since(options.since)}
+    params = {**_project(options.project), **_since(options.since)}
     client = Client(process.start(config.data_dir), seconds=60)
-    found = client.post(ROUTE, {**wanted, "dry_run": options.dry_run})
+    plan = client.post(ROUTE, {**params, "dry_run": options.dry_run})
     failed: list[dict[str, Any]] = []
-    gone = found["events_gone"]
-    if found["asked"]:
+    events_gone = plan["events_gone"]
+    if plan["asked"]:
         try:
-            failed = _watch(client, config, wanted, found["asked"])
-            gone = client.post(ROUTE, {**wanted, "dry_run": True})["events_gone"]
+            failed = _watch(client, config, params, plan["asked"])
+            events_gone = client.post(ROUTE, {**params, "dry_run": True})["events_gone"]
         except KeyboardInterrupt:
             output.say("")
             output.say(GOES_ON)
             return 130
-    rewritable = found["rewritable"] - max(0, gone - found["events_gone"])  # a transcript may tell less than it seems
-    _report({**found, "rewritable": rewritable, "events_gone": gone}, failed, options)
+    rewritable = plan["rewritable"] - max(
+        0, events_gone - plan["events_gone"]
+    )  # a transcript may tell less than it seems
+    _report({**plan, "rewritable": rewritable, "events_gone": events_gone}, failed, options)
     return 1 if failed else 0
 
 
-def _project(given: str | None) -> dict[str, str]:
+def _project(value: str | None) -> dict[str, str]:
     """A folder if it is one, else a name."""
-    if not given:
+    if not value:
         return {}
-    path = Path(given).expanduser()
-    return {"cwd": str(path.resolve())} if os.sep in given or path.is_dir() else {"project": given}
+    path = Path(value).expanduser()
+    return {"cwd": str(path.resolve())} if os.sep in value or path.is_dir() else {"project": value}
 
 
-def _since(given: str | None) -> dict[str, str]:
+def _since(value: str | None) -> dict[str, str]:
     """In milliseconds, as text."""
-    at = moment(given)
+    at = moment(value)
     return {} if at is None else {"since": str(at)}
 
 
-def _watch(client: Client, config: Config, wanted: dict[str, str], asked: int) -> list[dict[str, Any]]:
+def _watch(client: Client, config: Config, params: dict[str, str], total: int) -> list[dict[str, Any]]:
     """Wait until all of it is rewritten; return what was given up."""
     with output.progress() as advance:
-        for found in looks(client, config, f"{ROUTE}?{urlencode(wanted)}"):
-            advance("rewriting turns", max(0, asked - found["left"]), asked)
-            if not found["left"]:
+        for status in looks(client, config, f"{ROUTE}?{urlencode(params)}"):
+            advance("rewriting turns", max(0, total - status["left"]), total)
+            if not status["left"]:
                 break
-    return list(found["failed"])
+    return list(status["failed"])
 
 
-def _report(found: dict[str, Any], failed: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    kept = {name: found[name] for name in KEPT}
-    done = 0 if options.dry_run else found["rewritable"] - len(failed)
+def _report(plan: dict[str, Any], failed: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    kept_counts = {name: plan[name] for name in KEPT}
+    rewritten_count = 0 if options.dry_run else plan["rewritable"] - len(failed)
     if options.json:
-        output.json({"rewritable": found["rewritable"], "rewritten": done, "kept": kept, "failed": failed})
+        output.json(
+            {"rewritable": plan["rewritable"], "rewritten": rewritten_count, "kept": kept_counts, "failed": failed}
+        )
         return
-    said = f"{found['rewritable']:,} turn(s) would be rewritten" if options.dry_run else f"{done:,} turn(s) rewritten"
-    output.line(said)
-    for name, count in kept.items():
+    text = (
+        f"{plan['rewritable']:,} turn(s) would be rewritten"
+        if options.dry_run
+        else f"{rewritten_count:,} turn(s) rewritten"
+    )
+    output.line(text)
+    for name, count in kept_counts.items():
         if count:
             output.line(f"{count:,} turn(s) stay as they are: {KEPT[name]}")
     for job in failed:

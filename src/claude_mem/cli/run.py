@@ -48,20 +48,20 @@ def add_commands(commands: Any) -> None:
 
 
 def start(_: argparse.Namespace) -> int:
-    worker = start_current(data_dir := load().data_dir, asked=True)
+    worker = start_current(data_dir := load().data_dir, explicit=True)
     process.write_plugin_launcher(data_dir)
     output.line(f"worker running: process {worker.pid}, http://127.0.0.1:{worker.port}")
     return 0
 
 
-def start_current(data_dir: Path, *, asked: bool = False) -> process.Worker:
+def start_current(data_dir: Path, *, explicit: bool = False) -> process.Worker:
     """The worker of this very version: one that outlived an upgrade is replaced, and so is another installation's,
     since the person has asked for this one."""
     running = process.running(data_dir)
     if running is not None and running.version != __version__:
         output.say(f"replacing the worker of version {running.version}")
         process.stop(data_dir)
-    return process.start(data_dir, asked=asked)
+    return process.start(data_dir, asked=explicit)
 
 
 def stop(_: argparse.Namespace) -> int:
@@ -122,12 +122,12 @@ def status(options: argparse.Namespace) -> int:
     if options.line:
         output.line(status_line(config, _stdin_folder()))
         return 0
-    found = gather_status(config)
+    report = gather_status(config)
     if options.json:
-        output.json(found)
+        output.json(report)
     else:
-        _show_status(found)
-    return 1 if found["problem"] else 0
+        _show_status(report)
+    return 1 if report["problem"] else 0
 
 
 def status_line(config: Config, folder: str) -> str:
@@ -136,27 +136,27 @@ def status_line(config: Config, folder: str) -> str:
     if worker is None:
         return "mem: asleep"
     try:
-        found = Client(worker, seconds=LINE_SECONDS).get("/api/line", cwd=folder)
+        counts = Client(worker, seconds=LINE_SECONDS).get("/api/line", cwd=folder)
     except MemError:
         return "mem: no answer (claude-mem doctor)"
-    here = [f"mem: {found['known']:,} here" if folder else f"mem: {found['all']:,}"]
-    here += [f"{found['today']:,} today"] if found["today"] else []
-    here += [f"{found['queued']:,} waiting"] if found["queued"] else []
-    here += [f"{found['set_aside']:,} set aside (claude-mem doctor)"] if found["set_aside"] else []
-    return " · ".join(here)
+    parts = [f"mem: {counts['known']:,} here" if folder else f"mem: {counts['all']:,}"]
+    parts += [f"{counts['today']:,} today"] if counts["today"] else []
+    parts += [f"{counts['queued']:,} waiting"] if counts["queued"] else []
+    parts += [f"{counts['set_aside']:,} set aside (claude-mem doctor)"] if counts["set_aside"] else []
+    return " · ".join(parts)
 
 
 def _stdin_folder() -> str:
     """Claude Code tells its status line where it is at work."""
     if sys.stdin is None or sys.stdin.isatty():
         return ""
-    given = b""
+    payload = b""
     try:
-        while len(given) < STDIN_BYTES and select.select([sys.stdin], [], [], STDIN_SECONDS)[0]:
+        while len(payload) < STDIN_BYTES and select.select([sys.stdin], [], [], STDIN_SECONDS)[0]:
             if not (chunk := os.read(sys.stdin.fileno(), 1 << 16)):
                 break
-            given += chunk
-        fields = json.loads(given)
+            payload += chunk
+        fields = json.loads(payload)
         return str(fields["workspace"].get("project_dir") or fields["workspace"]["current_dir"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
@@ -174,7 +174,7 @@ def gather_status(config: Config) -> dict[str, Any]:
             state = state if state == "running" else "hung"
     elif process.holder(config.data_dir) is not None:
         state = "starting"
-    elif database(config).exists() or _has_traces(config):
+    elif database(config).exists() or _had_database(config):
         try:
             totals = _offline(config)
         except WorkerHeld:
@@ -198,19 +198,19 @@ def gather_status(config: Config) -> dict[str, Any]:
         "problem": problem,
         "refining": refining,
         "door": totals.get("door", []),
-        "damage": _set_aside(config),
+        "damage": _damage(config),
     }
 
 
-def refining_problem(found: dict[str, Any]) -> str:
+def refining_problem(cost: dict[str, Any]) -> str:
     """Return in one line why no model writes the memories that one was set up for; `found` is what `/api/cost` says."""
     now = time.time() * 1000
     paused = [
         f"{row['provider']} is paused: {row['verdict']}: {row['message']}"
-        for row in found["paused"]
+        for row in cost["paused"]
         if row["until"] > now
     ]
-    return str(found["problem"]) or next(iter(paused), "")
+    return str(cost["problem"]) or next(iter(paused), "")
 
 
 def _outdated(config: Config, worker: process.Worker | None) -> str:
@@ -229,7 +229,7 @@ def database(config: Config) -> Path:
     return ours(config.database)
 
 
-def _has_traces(config: Config) -> bool:
+def _had_database(config: Config) -> bool:
     """Was there a database?"""
     from claude_mem.store import damage
 
@@ -244,14 +244,14 @@ def _offline(config: Config) -> dict[str, Any]:
     lock = process.take_lock(config.data_dir)
     try:
         db = Database(database(config), backups=config.backups)
-        found = db.read_now(account.totals, in_spool=waiting(config))
+        totals = db.read_now(account.totals, in_spool=waiting(config))
         db.close()
     finally:
         lock.release()
-    return found
+    return totals
 
 
-def _set_aside(config: Config) -> list[str]:
+def _damage(config: Config) -> list[str]:
     """Damaged databases and files of ours that are kept, in words; the newest first."""
     from claude_mem.store import repair
 
@@ -277,37 +277,37 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _show_status(found: dict[str, Any]) -> None:
-    where = f"process {found['pid']}, http://127.0.0.1:{found['port']}" if found["pid"] else ""
-    output.line(f"worker      {found['worker']}  {where}".rstrip())
-    if found["outdated"]:
-        output.line(f"version     {found['outdated']}")
-    output.line(f"data        {found['data_dir']}")
+def _show_status(report: dict[str, Any]) -> None:
+    where = f"process {report['pid']}, http://127.0.0.1:{report['port']}" if report["pid"] else ""
+    output.line(f"worker      {report['worker']}  {where}".rstrip())
+    if report["outdated"]:
+        output.line(f"version     {report['outdated']}")
+    output.line(f"data        {report['data_dir']}")
     output.line()
-    output.line(f"captured    {found['captured']:>8,}  events, of which")
+    output.line(f"captured    {report['captured']:>8,}  events, of which")
     for name, meaning in (
         ("stored", "in the database, digested or in an open turn"),
         ("queued", "waiting in the spool or for a job"),
         ("set_aside", "could not be read or digested"),
         ("filtered", "left out by a rule"),
     ):
-        output.line(f"  {name.replace('_', ' '):<10}{found[name]:>8,}  {meaning}")
-        for rule, count in sorted((found.get(f"{name}_by") or {}).items()):
+        output.line(f"  {name.replace('_', ' '):<10}{report[name]:>8,}  {meaning}")
+        for rule, count in sorted((report.get(f"{name}_by") or {}).items()):
             output.line(f"    {rule:<14}{count:>6,}")
-    if found["to_rewrite"]:
-        output.line(f"rewriting   {found['to_rewrite']:>8,}  turns of an earlier version, in the background")
-    if found["audit"] and found["audit"]["at"]:
-        wrong = "; ".join(f"{item['name']}: {item['found']}" for item in found["audit"]["wrong"])
+    if report["to_rewrite"]:
+        output.line(f"rewriting   {report['to_rewrite']:>8,}  turns of an earlier version, in the background")
+    if report["audit"] and report["audit"]["at"]:
+        wrong = "; ".join(f"{item['name']}: {item['found']}" for item in report["audit"]["wrong"])
         output.line(f"audit       {wrong or 'what it can check of itself is right'}")
-    for said in found["damage"]:
-        output.line(f"damage      {said}")
-    for said in found["door"]:
-        output.line(f"viewer      {said}")
-    if found["refining"]:
-        output.line(f"refining    {found['refining']}; memories are written without it")
-    if found["problem"]:
-        output.error(found["problem"], "`claude-mem doctor` looks for the cause")
-    if found["worker"] == "hung":
+    for text in report["damage"]:
+        output.line(f"damage      {text}")
+    for text in report["door"]:
+        output.line(f"viewer      {text}")
+    if report["refining"]:
+        output.line(f"refining    {report['refining']}; memories are written without it")
+    if report["problem"]:
+        output.error(report["problem"], "`claude-mem doctor` looks for the cause")
+    if report["worker"] == "hung":
         output.error("the worker does not answer", "`claude-mem restart` ends it and starts a new one")
 
 
@@ -356,9 +356,9 @@ def routes(options: argparse.Namespace) -> int:
     if options.openapi:
         output.json(openapi.document(ROUTES))
         return 0
-    found = [{"path": path, "methods": sorted(handlers)} for path, handlers in ROUTES.items()]
+    rows = [{"path": path, "methods": sorted(handlers)} for path, handlers in ROUTES.items()]
     if options.json:
-        output.json(found)
+        output.json(rows)
     else:
-        output.table(("path", "methods"), [(row["path"], ", ".join(row["methods"])) for row in found])
+        output.table(("path", "methods"), [(row["path"], ", ".join(row["methods"])) for row in rows])
     return 0

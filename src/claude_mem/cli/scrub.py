@@ -39,40 +39,40 @@ def scrub(options: argparse.Namespace) -> int:
     config = load_forgiving().config
     client = Client(process.start(config.data_dir), seconds=SECONDS)
     if not options.yes or options.dry_run:
-        found = _watched(client, dry_run=True)
-        if options.dry_run or not found["changed"]:
-            return _show(found, as_json=options.json)
-        output.say(f"would change: {_amounts(found['changed'])}")
+        status = _run_job(client, dry_run=True)
+        if options.dry_run or not status["changed"]:
+            return _show(status, as_json=options.json)
+        output.say(f"would change: {_amounts(status['changed'])}")
         if not output.ask("replace the secrets in them? It can't be undone"):
             output.say("nothing was changed (`--yes` does it without asking)")
             return 1
-    code = _show(_watched(client, dry_run=False), as_json=options.json)
+    code = _show(_run_job(client, dry_run=False), as_json=options.json)
     mention_exports(config)
     return code
 
 
-def _watched(client: Client, *, dry_run: bool) -> dict[str, Any]:
-    found: dict[str, Any] = client.post("/api/scrub", {"dry_run": dry_run})
+def _run_job(client: Client, *, dry_run: bool) -> dict[str, Any]:
+    status: dict[str, Any] = client.post("/api/scrub", {"dry_run": dry_run})
     with output.progress() as advance:
-        while found["busy"] or found["dry_run"] != dry_run:
-            advance("looking" if dry_run else "scrubbing", found["done"], found["total"], found["doing"])
+        while status["busy"] or status["dry_run"] != dry_run:
+            advance("looking" if dry_run else "scrubbing", status["done"], status["total"], status["doing"])
             time.sleep(LOOK_SECONDS)
-            found = client.get("/api/scrub")
-            if not found["busy"] and found["dry_run"] != dry_run:  # another one was under way: now ours
-                found = client.post("/api/scrub", {"dry_run": dry_run})
-    if found["error"]:
-        raise CannotDo(found["error"], hint="`claude-mem logs` may say more; what is done is done, run it again")
-    return found
+            status = client.get("/api/scrub")
+            if not status["busy"] and status["dry_run"] != dry_run:  # another one was under way: now ours
+                status = client.post("/api/scrub", {"dry_run": dry_run})
+    if status["error"]:
+        raise CannotDo(status["error"], hint="`claude-mem logs` may say more; what is done is done, run it again")
+    return status
 
 
-def _show(found: dict[str, Any], *, as_json: bool) -> int:
+def _show(status: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         names = ("dry_run", "changed", "kept", "done")
-        output.json({name: found[name] for name in names})
+        output.json({name: status[name] for name in names})
         return 0
-    changed = _amounts(found["changed"]) or "nothing"
-    output.line(f"{'would change' if found['dry_run'] else 'changed'}: {changed} (of {found['done']:,} looked at)")
-    for copy in found["kept"]:
+    changed = _amounts(status["changed"]) or "nothing"
+    output.line(f"{'would change' if status['dry_run'] else 'changed'}: {changed} (of {status['done']:,} looked at)")
+    for copy in status["kept"]:
         output.say(f"still as it was: {copy}")
     return 0
 

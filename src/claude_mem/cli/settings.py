@@ -44,15 +44,15 @@ def config(options: argparse.Namespace) -> int:
         case "edit":
             return _edit(path)
         case "set":
-            return _set(loaded, path, _known(options.name), options.value)
+            return _set(loaded, path, _setting_name(options.name), options.value)
         case "unset":
-            return _unset(loaded, path, _known(options.name))
+            return _unset(loaded, path, _setting_name(options.name))
         case "get":
-            return _list(loaded, [_known(options.name)], options)
+            return _list(loaded, [_setting_name(options.name)], options)
     return _list(loaded, names(), options)
 
 
-def _known(name: str) -> str:
+def _setting_name(name: str) -> str:
     if not name:
         raise Misuse("which setting?", hint="`claude-mem config` lists them")
     name = name.lower().replace("-", "_").removeprefix(PREFIX.lower())
@@ -61,10 +61,10 @@ def _known(name: str) -> str:
     return name
 
 
-def _list(loaded: Loaded, wanted: list[str], options: argparse.Namespace) -> int:
+def _list(loaded: Loaded, setting_names: list[str], options: argparse.Namespace) -> int:
     rows = [
         {"name": name, "value": shown(loaded.config, name), "source": loaded.sources[name], "reason": reason(name)}
-        for name in wanted
+        for name in setting_names
     ]
     if options.json:
         output.json_lines(rows)
@@ -78,15 +78,15 @@ def _list(loaded: Loaded, wanted: list[str], options: argparse.Namespace) -> int
     return 2 if loaded.problems else 0
 
 
-def _set(loaded: Loaded, path: Path, name: str, given: str | None) -> int:
+def _set(loaded: Loaded, path: Path, name: str, raw_value: str | None) -> int:
     if name == "data_dir":
         raise Misuse("`data_dir` can't be set in a file", hint="the hook reads none; use CLAUDE_MEM_DATA_DIR")
-    if given is None:
+    if raw_value is None:
         raise Misuse("to which value?", hint=f"`claude-mem config set {name} VALUE`, or - to read it from stdin")
-    text = _from_stdin(name) if given == "-" else given
+    text = _from_stdin(name) if raw_value == "-" else raw_value
     value = check(name, parse(name, text), "this value")
     config_file.store(path, name, value)
-    return _done(loaded, name)
+    return _apply(loaded, name)
 
 
 def _from_stdin(name: str) -> str:
@@ -101,17 +101,17 @@ def _unset(loaded: Loaded, path: Path, name: str) -> int:
     if not config_file.unset(path, name):
         output.say(f"{name} is not in {path}")
         return 0
-    return _done(loaded, name)
+    return _apply(loaded, name)
 
 
-def _done(before: Loaded, name: str) -> int:
+def _apply(before: Loaded, name: str) -> int:
     loaded = load_forgiving()
     output.line(f"{name} = {shown(loaded.config, name)}")
     if loaded.sources[name] == "environment":
         output.say(f"but {PREFIX}{name.upper()} is set, and here the environment counts before the file")
     if loaded.config != before.config and process.holder(loaded.config.data_dir) is not None:
         process.stop(loaded.config.data_dir)
-        start_current(loaded.config.data_dir, asked=True)
+        start_current(loaded.config.data_dir, explicit=True)
         output.say("the worker was restarted with it")
     return 0
 
@@ -124,18 +124,18 @@ def _edit(path: Path) -> int:
         write_private(path, b"# Settings of claude-mem; `claude-mem config` lists them all with their reasons.\n")
     before = load_forgiving()
     try:
-        done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+        result = subprocess.run([*shlex.split(editor), str(path)], check=False)
     except (OSError, ValueError) as error:
         raise CannotDo(
             f"{editor!r} can't be started: {error}", hint=f"set EDITOR, or change {path} yourself"
         ) from error
-    if done.returncode:
-        raise CannotDo(f"{editor} ended with {done.returncode}", hint=f"see {path}")
+    if result.returncode:
+        raise CannotDo(f"{editor} ended with {result.returncode}", hint=f"see {path}")
     after = load_forgiving()
     for problem in after.problems:
         output.error(str(problem), problem.hint)
     if after.config != before.config and process.holder(after.config.data_dir) is not None:
         process.stop(after.config.data_dir)
-        start_current(after.config.data_dir, asked=True)
+        start_current(after.config.data_dir, explicit=True)
         output.say("the worker was restarted")
     return 2 if after.problems else 0

@@ -51,10 +51,10 @@ def install(options: argparse.Namespace) -> int:
     ours = Ours(process.launcher(config.data_dir), os.environ)
     if options.mcp:
         return _print_mcp(ours)
-    chosen = _chosen(options.host)
-    plans, problems = _plans(chosen, ours)
-    changes = [change for found in plans.values() for change in found]
-    _show(chosen, plans, problems)
+    hosts = _select_hosts(options.host)
+    plans, problems = _plans(hosts, ours)
+    changes = [change for host_changes in plans.values() for change in host_changes]
+    _show(hosts, plans, problems)
     if options.dry_run:
         return 1 if problems else 0
     if changes and not options.yes and not output.ask("change these files?", default=True):
@@ -64,30 +64,30 @@ def install(options: argparse.Namespace) -> int:
     process.write_plugin_launcher(config.data_dir)
     record = Record(config.data_dir)
     if changes and not options.yes:
-        plans, problems = _plans(chosen, ours)  # while the person was reading, an agent may have written its files
-    for name, found in plans.items():
+        plans, problems = _plans(hosts, ours)  # while the person was reading, an agent may have written its files
+    for name, host_changes in plans.items():
         try:
-            put_in(found, record)
+            put_in(host_changes, record)
         except CannotDo as problem:
             problems[name] = problem
     if not options.yes and output.can_show_questions():
         _ask_model(config)
     start_current(config.data_dir)
-    code = _report(chosen, plans, problems, config)
-    _offer_past(chosen, options)
+    code = _report(hosts, plans, problems, config)
+    _offer_backfill(hosts, options)
     return code
 
 
-def _offer_past(chosen: Sequence[Host], options: argparse.Namespace) -> None:
+def _offer_backfill(hosts: Sequence[Host], options: argparse.Namespace) -> None:
     """What the agents did before us is on disk; reading it costs nothing but a moment."""
-    count, size = past.on_disk(chosen)
+    count, size = past.on_disk(hosts)
     if not count:
         return
-    what = f"{count:,} old session{'s' * (count != 1)} ({output.size(size)}) of these agents on this disk"
-    if not options.yes and output.ask(f"{what}: remember them too?", default=True):
+    label = f"{count:,} old session{'s' * (count != 1)} ({output.size(size)}) of these agents on this disk"
+    if not options.yes and output.ask(f"{label}: remember them too?", default=True):
         past.everything()
     else:
-        output.line(f"{what}: `claude-mem backfill` remembers them")
+        output.line(f"{label}: `claude-mem backfill` remembers them")
 
 
 def _ask_model(config: Config) -> None:
@@ -109,24 +109,24 @@ def _ask_model(config: Config) -> None:
         config_file.store(config.data_dir / "config.toml", name, value)
 
 
-def _chosen(names: Sequence[str]) -> list[Host]:
+def _select_hosts(names: Sequence[str]) -> list[Host]:
     """The agents that were named, or those that are here."""
     unknown = [name for name in names if name not in HOSTS]
     if unknown:
         raise Misuse(f"there is no agent {unknown[0]!r}", hint="one of " + ", ".join(HOSTS))
-    found = [HOSTS[name] for name in names] or [host for host in HOSTS.values() if host.present(os.environ)]
-    if not found:
+    hosts = [HOSTS[name] for name in names] or [host for host in HOSTS.values() if host.present(os.environ)]
+    if not hosts:
         raise NotFound(
             "no coding agent was found here", hint="`claude-mem install --host NAME` with " + ", ".join(HOSTS)
         )
-    return found
+    return hosts
 
 
-def _plans(chosen: Sequence[Host], ours: Ours) -> tuple[dict[str, list[Change]], dict[str, CannotDo]]:
+def _plans(hosts: Sequence[Host], ours: Ours) -> tuple[dict[str, list[Change]], dict[str, CannotDo]]:
     """Each agent by itself: a broken file of one is no reason to leave the others out."""
     plans: dict[str, list[Change]] = {}
     problems: dict[str, CannotDo] = {}
-    for host in chosen:
+    for host in hosts:
         try:
             plans[host.name] = plan(host, ours)
         except CannotDo as problem:
@@ -134,8 +134,8 @@ def _plans(chosen: Sequence[Host], ours: Ours) -> tuple[dict[str, list[Change]],
     return plans, problems
 
 
-def _show(chosen: Sequence[Host], plans: Mapping[str, list[Change]], problems: Mapping[str, CannotDo]) -> None:
-    for host in chosen:
+def _show(hosts: Sequence[Host], plans: Mapping[str, list[Change]], problems: Mapping[str, CannotDo]) -> None:
+    for host in hosts:
         if host.name in problems:
             output.error(f"{host.label}: {problems[host.name]}", problems[host.name].hint)
         elif not plans[host.name]:
@@ -148,20 +148,20 @@ def _show(chosen: Sequence[Host], plans: Mapping[str, list[Change]], problems: M
 
 
 def _report(
-    chosen: Sequence[Host],
+    hosts: Sequence[Host],
     plans: Mapping[str, list[Change]],
     problems: Mapping[str, CannotDo],
     config: Config,
 ) -> int:
-    done = [host for host in chosen if host.name in plans and host.name not in problems]
-    for host in done:
+    connected_hosts = [host for host in hosts if host.name in plans and host.name not in problems]
+    for host in connected_hosts:
         output.line(f"{host.label}: {'connected' if plans[host.name] else 'already connected'}")
         if host.note and plans[host.name]:
             output.line(f"  {host.note}")
     for name, problem in problems.items():
         if name in plans:  # the others were told before
             output.error(f"{HOSTS[name].label}: {problem}", problem.hint)
-    if done:
+    if connected_hosts:
         output.line(f"new sessions are remembered in {config.data_dir}")
         output.line("`claude-mem open` shows them in a browser, `claude-mem doctor` checks that all is well,")
         output.line("`claude-mem uninstall` takes it out again")
@@ -191,25 +191,27 @@ def uninstall(options: argparse.Namespace) -> int:
     if not options.yes and not output.ask(question, default=True):
         output.say("nothing was changed (`--yes` does it without asking)")
         return 1
-    troubled = not _take_out_of_agents(config, ours)
+    had_problems = not _remove_from_agents(config, ours)
     try:
         decision = Decision(options.delete_data) if options.yes else decide(config, requested=options.delete_data)
     except CannotDo as problem:
         output.error(str(problem), problem.hint)
-        decision, troubled = Decision(delete=False), True
-    stopped = _end(config.data_dir, ours, delete=decision.delete, keep=(RECORD, KEPT_FILES) if troubled else ())
-    _prove(config, ours, stopped=stopped, deleted=decision.delete)
+        decision, had_problems = Decision(delete=False), True
+    stopped = _stop_and_delete(
+        config.data_dir, ours, delete=decision.delete, keep=(RECORD, KEPT_FILES) if had_problems else ()
+    )
+    _verify_removal(config, ours, stopped=stopped, deleted=decision.delete)
     if decision.export:
         output.line(f"exported memories: {decision.export} (`claude-mem import` brings them back)")
-    return 1 if troubled else 0
+    return 1 if had_problems else 0
 
 
-def _take_out_of_agents(config: Config, ours: Ours) -> bool:
+def _remove_from_agents(config: Config, ours: Ours) -> bool:
     """Whether every agent's files could be cleared of us."""
     record, clear = Record(config.data_dir), True
     for host in HOSTS.values():
-        done, problems = take_out(host, ours, record)
-        for path in done:
+        paths, problems = take_out(host, ours, record)
+        for path in paths:
             output.say(f"{host.label}: taken out of {output.path(path)}")
         for problem in problems:
             output.error(f"{host.label}: {problem}", problem.hint)
@@ -217,7 +219,7 @@ def _take_out_of_agents(config: Config, ours: Ours) -> bool:
     return clear
 
 
-def _end(data_dir: Path, ours: Ours, *, delete: bool, keep: Sequence[str]) -> bool:
+def _stop_and_delete(data_dir: Path, ours: Ours, *, delete: bool, keep: Sequence[str]) -> bool:
     """Stop the worker, and delete. First the launcher: then no session that still runs can start another one. What was
     on its way in that moment may have; so it is looked at again."""
     ours.launcher.unlink(missing_ok=True)
@@ -259,8 +261,8 @@ def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
     own = "claude-mem.db"
     databases = (SECOND_NAME,) if is_foreign(folder / own) else (SECOND_NAME, own)
     patterns = (*OURS, *(name + side for name in databases for side in ("", "-wal", "-shm")))
-    kept = [pattern for pattern in patterns if pattern not in keep]
-    for path in [path for pattern in kept for path in folder.glob(pattern)]:
+    deletable = [pattern for pattern in patterns if pattern not in keep]
+    for path in [path for pattern in deletable for path in folder.glob(pattern)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -270,10 +272,10 @@ def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
             (folder / name).rmdir()  # unless someone else has put something there
 
 
-def _prove(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:
+def _verify_removal(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:
     """Looked up again, not remembered from what was just done."""
-    left = [f"{host.label}: {standing(host, ours)[0]}" for host in HOSTS.values() if _is_left(host, ours)]
-    output.line(f"agents that still run claude-mem: {', '.join(left) or 'none'}")
+    still_connected = [f"{host.label}: {standing(host, ours)[0]}" for host in HOSTS.values() if _is_left(host, ours)]
+    output.line(f"agents that still run claude-mem: {', '.join(still_connected) or 'none'}")
     output.line(
         f"worker running: {'yes' if process.holder(config.data_dir) else 'no'}{' (stopped)' if stopped else ''}"
     )

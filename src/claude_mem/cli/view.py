@@ -30,7 +30,7 @@ MOST_DIGITS = 19  # of a row's number; more is a word to search for
 LEFT_OVER_SECONDS = 300  # a file of a command that was killed; its link ended long before
 LOOK_SECONDS = 0.2
 # Loaded from a file, so nothing of it is in any history: a refresh after 0 seconds takes the place of the page.
-DOORWAY = """<!doctype html>
+REDIRECT_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0; url={link}">
 <title>claude-mem</title>
@@ -59,7 +59,7 @@ def open_viewer(options: argparse.Namespace) -> int:
     if options.only_print or not _has_screen():
         return _print_link(Client(worker), path)
     link = Client(worker).post("/api/open", {"path": path})
-    with _doorway(data_dir, link["url"]) as file:
+    with _redirect_file(data_dir, link["url"]) as file:
         if not webbrowser.open(file.as_uri()):
             return _print_link(Client(worker), path)
         state = _wait(data_dir, link)
@@ -83,14 +83,14 @@ def _print_link(client: Client, path: str) -> int:
 
 
 @contextmanager
-def _doorway(data_dir: Path, link: str) -> Iterator[Path]:
+def _redirect_file(data_dir: Path, link: str) -> Iterator[Path]:
     """A file that only we can read and that leads a browser to the link; gone afterwards."""
     for old in data_dir.glob("open-*.html"):
         with suppress(FileNotFoundError):  # two commands may tidy up at once
             if old.lstat().st_mtime < time.time() - LEFT_OVER_SECONDS:
                 old.unlink()
     file = data_dir / f"open-{secrets.token_hex(8)}.html"
-    write_private(file, DOORWAY.format(link=link).encode())
+    write_private(file, REDIRECT_PAGE.format(link=link).encode())
     try:
         yield file
     finally:
@@ -109,12 +109,12 @@ def _wait(data_dir: Path, link: dict[str, Any]) -> str:
     return "waiting"
 
 
-def page_of(what: list[str]) -> str:
+def page_of(words: list[str]) -> str:
     """An observation by its number, anything else by searching."""
-    number = what[0].removeprefix("#") if len(what) == 1 else ""
+    number = words[0].removeprefix("#") if len(words) == 1 else ""
     if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS:
         return f"{OBSERVATION}{int(number)}"
-    return "/search?" + urlencode({"q": " ".join(what)}) if what else "/"
+    return "/search?" + urlencode({"q": " ".join(words)}) if words else "/"
 
 
 def _check_exists(client: Client, path: str) -> None:
