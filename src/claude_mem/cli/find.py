@@ -1,4 +1,4 @@
-"""search, timeline, context: finding what is remembered, and seeing what an agent will be told of it."""
+"""search, timeline, context: find memories, and preview what agents are given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from claude_mem.errors import CannotDo
 KINDS = ("observation", "summary", "prompt", "turn")
 MARKS = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
 ORDERS = {"relevance": "relevance", "newest": "date_desc", "oldest": "date_asc"}
-_JSON = "one JSON object a line"
+_JSON = "print one JSON object per line"
 
 
 def add_commands(commands: Any) -> None:
@@ -24,51 +24,55 @@ def add_commands(commands: Any) -> None:
     _add_timeline(commands)
     context_ = commands.add_parser(
         "context",
-        help="what the next session will be told, or what is remembered about a prompt",
-        epilog="With a hook's payload on stdin and no option, this is the hook that agents run at a session's start."
+        help="preview the text that the next session, or a prompt, is given",
+        epilog="Without options and with a hook payload on stdin, this is the hook that agents run at session start."
         " Anything else on stdin is ignored.",
     )
-    context_.add_argument("--project", default="", metavar="NAME", help="default: the project of this folder")
-    context_.add_argument("--prompt", default="", metavar="TEXT", help="what is said of it when this is asked")
-    context_.add_argument("--json", action="store_true", help="one JSON object")
+    context_.add_argument("--project", default="", metavar="NAME", help="project (default: the current directory's)")
+    context_.add_argument("--prompt", default="", metavar="TEXT", help="show what would be injected for this prompt")
+    context_.add_argument("--json", action="store_true", help="print one JSON object")
     context_.set_defaults(run=context)
 
 
 def _add_search(commands: Any) -> None:
     search_ = commands.add_parser(
         "search",
-        help="find what is remembered, by words and by meaning",
-        epilog="Options stand before or after the words. Without words: what there is, newest first. Several --kind,"
-        " --type, --concept or --file mean any of them. `claude-mem show ID` prints an observation in full,"
-        " `claude-mem timeline ID` what happened around it.",
+        help="search memories by words and, with a model, by meaning",
+        epilog="Without words, the newest records are listed. --kind, --type, --concept and --file may be repeated to"
+        " match any of the values. `claude-mem show ID` prints an observation in full, `claude-mem timeline ID` shows"
+        " what happened around it.",
     )
     search_.set_defaults(run=search)
     add = search_.add_argument
-    add("query", nargs="*", metavar="QUERY", help="any words; no quotes needed")
-    add("--project", default="", metavar="P", help="only of this project (`claude-mem list projects`)")
-    add("--kind", action="append", choices=KINDS, help="only this kind")
+    add("query", nargs="*", metavar="QUERY", help="words to search for; quotes are not needed")
+    add("--project", default="", metavar="P", help="only this project (see `claude-mem list projects`)")
+    add("--kind", action="append", choices=KINDS, help="only this kind of record")
     add("--type", action="append", metavar="T", help="only observations of this type: bugfix, feature, decision, …")
     add("--concept", action="append", metavar="C", help="only observations with this concept: gotcha, how-it-works, …")
-    add("--file", action="append", metavar="F", help="only what read or changed this file or folder")
-    add("--since", type=date, metavar="DATE", help="not older: 2026-01-31, or with a time")
-    add("--until", type=date, metavar="DATE", help="not newer; a day counts to its end")
-    add("--host", default="", metavar="H", help="only what this agent did: claude, …")
-    add("--session", default="", metavar="S", help="only of this session (its id at the agent)")
-    add("-n", "--limit", type=int, default=20, help="how many (default: 20, at most 100)")
-    add("--sort", choices=ORDERS, default="relevance", help="of the best, which first (default: relevance)")
-    add("--explain", action="store_true", help="say why each was found")
+    add("--file", action="append", metavar="F", help="only records that read or changed this file or directory")
+    add("--since", type=date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00")
+    add("--until", type=date, metavar="DATE", help="only up to this date, inclusive")
+    add("--host", default="", metavar="H", help="only this agent: claude, codex, …")
+    add("--session", default="", metavar="S", help="only this session, by the agent's session id")
+    add("-n", "--limit", type=int, default=20, help="number of results (default: 20, maximum: 100)")
+    add("--sort", choices=ORDERS, default="relevance", help="order of the best results (default: relevance)")
+    add("--explain", action="store_true", help="show why each result matched")
     add("--json", action="store_true", help=_JSON)
 
 
 def _add_timeline(commands: Any) -> None:
-    timeline_ = commands.add_parser("timeline", help="what happened before and after something")
+    timeline_ = commands.add_parser("timeline", help="show what happened before and after a record or a date")
     timeline_.add_argument(
-        "anchor", nargs="?", default="", metavar="ANCHOR", help="ID, S12 (summary), P12 (prompt) or date; default: now"
+        "anchor",
+        nargs="?",
+        default="",
+        metavar="ANCHOR",
+        help="12 (observation), S12 (summary), P12 (prompt) or a date (default: now)",
     )
-    timeline_.add_argument("--query", default="", metavar="Q", help="around the best hit for these words")
-    timeline_.add_argument("--before", type=int, default=5, metavar="N", help="how many before it (default: 5)")
-    timeline_.add_argument("--after", type=int, default=5, metavar="N", help="how many after it (default: 5)")
-    timeline_.add_argument("--project", default="", metavar="P", help="only of this project (default: the anchor's)")
+    timeline_.add_argument("--query", default="", metavar="Q", help="use the best hit for these words as the anchor")
+    timeline_.add_argument("--before", type=int, default=5, metavar="N", help="records before it (default: 5)")
+    timeline_.add_argument("--after", type=int, default=5, metavar="N", help="records after it (default: 5)")
+    timeline_.add_argument("--project", default="", metavar="P", help="only this project (default: the anchor's)")
     timeline_.add_argument("--json", action="store_true", help=_JSON)
     timeline_.set_defaults(run=timeline)
 
@@ -77,7 +81,7 @@ def date(text: str) -> str:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no date; write it as 2026-01-31 or 2026-01-31T14:00") from None
+        raise argparse.ArgumentTypeError(f"invalid date {text!r}; use 2026-01-31 or 2026-01-31T14:00") from None
     return text
 
 
@@ -95,7 +99,7 @@ def search(options: argparse.Namespace) -> int:
     elif results["items"]:
         _show_hits(results["items"], explain=options.explain)
         if results["hasMore"]:
-            output.say(f"there is more: `-n {min(2 * options.limit, 100)}`, or narrow it down")
+            output.say(f"more results: use `-n {min(2 * options.limit, 100)}`, or narrow the search")
     if not results["items"]:
         _explain_no_hits(options)
     return 0
@@ -141,13 +145,13 @@ def _row(item: dict[str, Any], icons: dict[str, str]) -> tuple[Any, ...]:
 
 
 def why(item: dict[str, Any]) -> str:
-    """What of the score comes from where; without a question there is nothing to explain."""
+    """Describe which parts make up a hit's score. Without a query, only the date counts."""
     explanation = item["explain"]
     parts = [f"words {explanation['words']:.2f} ({', '.join(explanation['terms'])})"] if explanation["terms"] else []
     parts += [f"meaning {explanation['meaning']:.2f}"] if explanation["meaning"] else []
-    parts += [f"exactly {', '.join(explanation['signals'])}"] if explanation["signals"] else []
-    parts += ["your own word"] if explanation["confirmed"] else []
-    return "; ".join(parts) or "its date"
+    parts += [f"exact match {', '.join(explanation['signals'])}"] if explanation["signals"] else []
+    parts += ["confirmed by you"] if explanation["confirmed"] else []
+    return "; ".join(parts) or "date"
 
 
 def _explain_no_hits(options: argparse.Namespace) -> None:
@@ -157,11 +161,11 @@ def _explain_no_hits(options: argparse.Namespace) -> None:
         if getattr(options, name)
     ]
     if narrow:
-        output.say(f"nothing found. Leave out {' or '.join(narrow)}, or try other words")
+        output.say(f"no results; try without {' or '.join(narrow)}, or use other words")
     elif options.query:
-        output.say("nothing found. Try other or fewer words; `claude-mem list` shows what there is")
+        output.say("no results; try other or fewer words, or `claude-mem list` for the newest memories")
     else:
-        output.say("nothing is remembered yet; `claude-mem doctor` checks that sessions are captured")
+        output.say("no memories yet; run `claude-mem doctor` to check that sessions are captured")
 
 
 # --- timeline --------------------------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ def context(options: argparse.Namespace) -> int:
     elif answer["context"]:
         output.text(answer["context"].rstrip("\n"))
     else:
-        output.say(f"nothing: no memory of {name} is close enough to that prompt to be brought up unasked")
+        output.say(f"nothing would be injected: no memory of {name} is close enough to that prompt")
     return 0
 
 
@@ -208,7 +212,7 @@ def _current_project() -> str:
     here = projects.resolve(str(Path.cwd()), excluded=load_forgiving().config.excluded_projects)
     if not here.enabled:
         raise CannotDo(
-            f"memory is switched off in {Path.cwd()}: a session here is told nothing",
-            hint=f"`{projects.OVERRIDE}` or the setting `excluded_projects` says so; --project names another project",
+            f"memory is off in {Path.cwd()}; sessions here are given nothing",
+            hint=f"check `{projects.OVERRIDE}` and the setting `excluded_projects`, or use --project",
         )
     return here.name

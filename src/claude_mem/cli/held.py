@@ -1,7 +1,7 @@
-"""What came from outside and is not approved is marked wherever a command prints it.
+"""Mark records that are based on external content and not approved, wherever a command prints them.
 
-An agent that runs the command has then read something from outside, and our capture must know it (`origins.py`). So the
-note stands in what is printed; and where no person looks also on stderr, which stays when a pipe cuts the rest.
+An agent that runs the command has then read external content, and capture must detect that (`origins.py`). So the note
+is part of the output, and if stdout is not a terminal it is also on stderr, where a pipe such as `| head` can't cut it.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ def closing_mark(item: Item) -> str:
 
 
 def _is_any(item: Item) -> bool:
-    """Whether the record or the closing message in it is held."""
+    """Return whether the record or its closing message waits for approval."""
     return is_held(item) or bool(closing_trust(item))
 
 
 def warn(items: Sequence[Item]) -> None:
-    """Before they are printed: who reads only the beginning should have it."""
+    """Print the note to stderr before the records, so that it is there even if only the beginning is read."""
     warn_of(HELD_NOTE if any(map(_is_any, items)) else "")
 
 
 def warn_of(text: str) -> None:
-    """Likewise, of what the worker has put into words."""
+    """Like `warn`, for text that the worker formatted."""
     if HELD_NOTE in text and not sys.stdout.isatty():
         output.say(HELD_NOTE)
         sys.stderr.flush()
 
 
 def note(items: Sequence[Item]) -> None:
-    """Below them."""
+    """Print the note below the records."""
     if any(map(_is_any, items)):
         output.line(HELD_NOTE)
 

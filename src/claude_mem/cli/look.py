@@ -1,4 +1,4 @@
-"""list, show, cost, compress: what is remembered, what it cost, how it is made."""
+"""list, show, cost, compress: print memories and costs, and try a model on one turn."""
 
 from __future__ import annotations
 
@@ -21,55 +21,54 @@ KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
 
 
 def add_commands(commands: Any) -> None:
-    listing = commands.add_parser("list", help="what is remembered, newest first")
+    listing = commands.add_parser("list", help="list memories, sessions or projects, newest first")
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
-    listing.add_argument("--project", default="", help="only of this project")
+    listing.add_argument("--project", default="", metavar="P", help="only this project")
     listing.add_argument("--type", default="", metavar="T", help="only observations of this type: rule, decision, …")
-    listing.add_argument("-n", "--limit", type=int, default=20, help="how many (default: 20, at most 100)")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    listing.add_argument("-n", "--limit", type=int, default=20, help="number of rows (default: 20, maximum: 100)")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line")
     listing.set_defaults(run=list_)
     show_ = commands.add_parser(
         "show",
-        help="observations in full, and what the agent said at the end of a turn",
-        epilog="A summary (S12) is printed with the agent's closing message, word for word, as Markdown.",
+        help="print observations, summaries and prompts in full",
+        epilog="A summary (S12) includes the agent's closing message, verbatim, as Markdown.",
     )
     show_.add_argument(
-        "ids", nargs="+", type=_parse_id, metavar="ID", help="12 an observation, S12 a summary, P12 a prompt"
+        "ids", nargs="+", type=_parse_id, metavar="ID", help="12 (observation), S12 (summary) or P12 (prompt)"
     )
-    show_.add_argument("--json", action="store_true", help="one JSON object a line")
+    show_.add_argument("--json", action="store_true", help="print one JSON object per line")
     show_.set_defaults(run=show)
-    cost_ = commands.add_parser("cost", help="what models were asked to refine, and what it cost")
-    cost_.add_argument("--by", choices=GROUPS, default="day", help="default: day")
-    cost_.add_argument("--days", type=int, default=30, help="how far back (default: 30)")
-    cost_.add_argument("--json", action="store_true", help="one JSON object a line")
+    cost_ = commands.add_parser("cost", help="show the requests to models, their tokens and their cost")
+    cost_.add_argument("--by", choices=GROUPS, default="day", help="group by (default: day)")
+    cost_.add_argument("--days", type=int, default=30, metavar="N", help="only the last N days (default: 30)")
+    cost_.add_argument("--json", action="store_true", help="print one JSON object per line")
     cost_.set_defaults(run=cost)
     compress_ = commands.add_parser(
-        "compress", help="try a model on one turn: what is sent, what comes back, and the draft beside it"
+        "compress", help="try a model on one turn, and compare its wording with the draft made without a model"
     )
     compress_.add_argument("what", metavar="SESSION|TRANSCRIPT", help="a session (number or id), or a transcript file")
-    compress_.add_argument("--provider", default="", help="as in the setting `provider` (default: what is set)")
-    compress_.add_argument("--turn", type=int, default=0, help="which turn (default: the last with work in it)")
-    compress_.add_argument("--dry-run", action="store_true", help="send nothing, only show what would be sent")
-    compress_.add_argument("--json", action="store_true", help="one JSON object")
+    compress_.add_argument("--provider", default="", metavar="NAME", help="default: the setting `provider`")
+    compress_.add_argument("--turn", type=int, default=0, metavar="N", help="turn (default: the last one with work)")
+    compress_.add_argument("--dry-run", action="store_true", help="show what would be sent; send nothing")
+    compress_.add_argument("--json", action="store_true", help="print one JSON object")
     compress_.set_defaults(run=compress)
 
 
 def _parse_id(text: str) -> tuple[str, int]:
-    """The kind and the number that an ID names."""
+    """Split an ID into the kind of record and its number."""
     match = re.fullmatch(r"([#SP]?)([0-9]{1,15})", text.upper())
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is no ID: use 12, S12 or P12")
+        raise argparse.ArgumentTypeError(f"invalid ID {text!r}; use 12, S12 or P12")
     return _KIND_BY_PREFIX[match[1]], int(match[2])
 
 
 def _client() -> Client:
-    """Looking needs a worker; whoever looks should not have to know that."""
     return Client(process.start(load_forgiving().config.data_dir))
 
 
 def list_(options: argparse.Namespace) -> int:
     if options.type and options.kind != "observations":
-        raise Misuse(f"{options.kind} have no type", hint="claude-mem list --type rule")
+        raise Misuse(f"{options.kind} have no type", hint="only observations do: `claude-mem list --type rule`")
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
     query |= {"type": options.type} if options.type else {}
     items = _client().get(f"/api/{options.kind}", **query)["items"]
@@ -90,7 +89,7 @@ def _with_mark(row: dict[str, Any], name: str) -> str:
 
 
 def _single_line(text: str) -> str:
-    """A text of several lines for one cell."""
+    """Join the lines of a text, to fit into one cell."""
     return " ".join(text.split())
 
 
@@ -100,10 +99,10 @@ _TABLES: dict[str, tuple[tuple[str, ...], Any]] = {
         lambda row: (row["id"], output.when(row["created_at"]), row["project"], row["type"], _with_mark(row, "title")),
     ),
     "summaries": (
-        ("id", "when", "project", "asked", "outcome", "done"),
+        ("id", "when", "project", "requested", "outcome", "completed"),
         lambda row: (
-            row["id"], output.when(row["created_at"]), row["project"], _single_line(row["request"] or ""), row["outcome"],
-            f"{_single_line(row['completed'] or '')}{held.mark(row)}",
+            row["id"], output.when(row["created_at"]), row["project"], _single_line(row["request"] or ""),
+            row["outcome"], f"{_single_line(row['completed'] or '')}{held.mark(row)}",
         ),
     ),
     "prompts": (
@@ -111,7 +110,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], Any]] = {
         lambda row: (row["id"], output.when(row["created_at"]), row["project"], _single_line(row["text"])),
     ),
     "sessions": (
-        ("id", "when", "project", "host", "status", "prompts", "title"),
+        ("id", "when", "project", "agent", "status", "prompts", "title"),
         lambda row: (
             row["id"], output.when(row["last_event_at"]), row["project"], row["host"], row["status"],
             row["prompt_counter"], row["title"] or "",
@@ -137,12 +136,12 @@ def show(options: argparse.Namespace) -> int:
             _SHOW[item["kind"]](item)
         held.note(items)
     if missing := [_NAMES[kind].format(number) for kind, number in options.ids if (kind, number) not in rows]:
-        raise NotFound(f"no {', no '.join(missing)}", hint="`claude-mem list` shows what there is")
+        raise NotFound(f"no {', no '.join(missing)}", hint="find IDs with `claude-mem list` or `claude-mem search`")
     return 0
 
 
 def _fetch(client: Client, ids: Sequence[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
-    """The rows that exist, in the order asked for."""
+    """Return the rows that exist, in the order of `ids`."""
     numbers = [number for kind, number in ids if kind == "observation"]
     rows = client.post("/api/observations/batch", {"ids": numbers})["items"] if numbers else []
     by_id = {("observation", row["id"]): row for row in rows}
@@ -165,13 +164,13 @@ def _show_observation(item: dict[str, Any]) -> None:
         if item[name]:
             output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
     if item["summary_id"]:
-        output.line(f"   closing message of its turn: claude-mem show S{item['summary_id']}")
+        output.line(f"   closing message of the turn: claude-mem show S{item['summary_id']}")
     output.line()
 
 
 def _show_summary(item: dict[str, Any]) -> None:
-    """With the closing message last and unindented, so that it can be read or rendered as the Markdown it is."""
-    output.line(f"S{item['id']} {item['request'] or 'What a turn did'}{held.mark(item)}")
+    """Print a summary, with the closing message last and unindented: it is Markdown and can be rendered as such."""
+    output.line(f"S{item['id']} {item['request'] or 'Summary of a turn'}{held.mark(item)}")
     outcome = [item["outcome"]] if item["outcome"] else []
     output.line("   " + " · ".join(["summary", *outcome, item["project"], output.when(item["created_at"])]))
     for name in ("completed", "investigated", "learned", "next_steps", "notes"):
@@ -201,7 +200,7 @@ def cost(options: argparse.Namespace) -> int:
         columns = (options.by, "requests", "failed", "tokens in", "from cache", "tokens out", "cost")
         output.table(columns, [_cost_row(row) for row in [*report["items"], _total(report["items"])]])
     else:
-        output.line(f"no model was asked in the last {options.days} days")
+        output.line(f"no requests to a model in the last {options.days} days")
     _show_budget(report)
     return 0
 
@@ -219,8 +218,8 @@ def _cost_row(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _show_budget(report: dict[str, Any]) -> None:
-    provider_names = ", ".join(report["providers"]) or "nobody (`provider` names one; memories are made without)"
-    output.line(f"refined by    {provider_names}")
+    off = "off (no model configured; to choose one: `claude-mem config set provider NAME`)"
+    output.line(f"refining      {', '.join(report['providers']) or off}")
     output.line(f"today         {report['today_tokens']:,} of {report['daily_tokens']:,} tokens")
     output.line(f"this month    {output.dollars(report['month_cost'])} of {output.dollars(report['monthly_cost'])}")
     if report["waiting"]:
@@ -253,26 +252,26 @@ def _show_comparison(result: dict[str, Any]) -> None:
     output.line(
         f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out, {output.dollars(result['cost'])}"
     )
-    refined = _format_digest(result["refined"]) if result["refined"] else "(the draft stands)"
-    output.beside(("without a model", _format_digest(result["local"])), ("with it", refined))
+    refined = _format_digest(result["refined"]) if result["refined"] else "(the draft is kept)"
+    output.beside(("without a model", _format_digest(result["local"])), ("with the model", refined))
 
 
 def dry_text(preview: dict[str, Any]) -> str:
-    """What would be sent, and what is kept without sending it."""
+    """Format what would be sent, and the draft that is written without sending anything."""
     max_tokens = preview["request"]["tokens_at_most"]
     parts = (
         (
-            f"instructions ({max_tokens:,} tokens at most with all that follows and the answer)",
+            f"instructions (whole request and reply: at most {max_tokens:,} tokens)",
             preview["request"]["system"],
         ),
         ("the turn", preview["request"]["prompt"]),
-        ("kept without a model", _format_digest(preview["local"])),
+        ("written without a model", _format_digest(preview["local"])),
     )
     return "\n".join(f"--- {title} {'-' * max(3, 95 - len(title))}\n{text.strip()}\n" for title, text in parts)
 
 
 def _format_digest(digest: dict[str, Any]) -> str:
-    """A digest as text."""
+    """Format observations and summary of a turn as text."""
     lines = []
     for item in digest["observations"]:
         lines.append(f"● [{item['type']}] {item['title']}")

@@ -1,4 +1,4 @@
-"""Parses the command line and calls one function. Exit 0 done, 1 could not, 2 misused."""
+"""Parse the command line and call one function. Exit codes: 0 success, 1 failure, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -17,27 +17,38 @@ from claude_mem.text import printable
 Run = Callable[[argparse.Namespace], int]
 
 HOOKS = {
-    "context": "SessionStart: answer with what earlier sessions did",
-    "new": "UserPromptSubmit: note what was asked, and answer with what is remembered about it",
-    "save": "PostToolUse: note what was done",
-    "fail": "PostToolUseFailure: note it, and answer with what solved the same error before",
-    "file": "PreToolUse of a file: answer with what is known about it",
-    "summary": "Stop, SubagentStop: a turn is over",
-    "cleanup": "SessionEnd: the session is over",
-    "compact": "PreCompact: the conversation is about to be compacted",
+    "context": "SessionStart: reply with what earlier sessions did",
+    "new": "UserPromptSubmit: record the prompt, and reply with related memories",
+    "save": "PostToolUse: record the tool call",
+    "fail": "PostToolUseFailure: record the error, and reply with what fixed it before",
+    "file": "PreToolUse of a file: reply with what is known about the file",
+    "summary": "Stop, SubagentStop: record the end of a turn",
+    "cleanup": "SessionEnd: record the end of the session",
+    "compact": "PreCompact: record that the conversation is about to be compacted",
 }
 
 PEOPLE_RUN = ("context", "save")
 
 EPILOG = """\
-Hook commands (an agent runs them; each reads one JSON payload on stdin and always exits 0; `context` and `save` are
-hooks only when nothing follows them and stdin has such a payload; the others, run with nothing on stdin, only explain
-themselves):
+examples:
+  claude-mem install                    connect the coding agents on this machine
+  claude-mem backfill                   import the sessions you already had
+  claude-mem search why did the wal grow
+  claude-mem save "Releases are cut from main"
+  claude-mem open                       open the viewer in a browser
+  claude-mem doctor                     check the installation
+
+`claude-mem COMMAND --help` describes a command and its options.
+
+hook commands:
+  Agents run these. Each reads one JSON payload from stdin and always exits 0. `context` and `save` act as hooks only
+  without arguments and with such a payload on stdin. The others print a description if stdin is empty.
+
 """ + "\n".join(f"  {name:<10} {text}" for name, text in HOOKS.items())
 
 
 def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -> int:
-    """Run one command; its exit code. `piped`: what `hook.read_stdin` has returned, if stdin was read already."""
+    """Run one command and return its exit code. `piped`: the result of `hook.read_stdin`, if it was called."""
     if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in PEOPLE_RUN:
         return _explain_hook(arguments[0], help_requested=not {"-h", "--help"}.isdisjoint(arguments))
     _log_to_stderr()
@@ -59,7 +70,7 @@ def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -
         sys.stderr.close()
         return 0
     except OSError as problem:
-        output.error(str(problem), "`claude-mem doctor` looks for the cause")
+        output.error(str(problem), "run `claude-mem doctor` to find the cause")
         return 1
 
 
@@ -70,20 +81,20 @@ def _log_to_stderr() -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages, which repeat what was typed, pass the same filter as everything that is printed."""
+    """A parser whose messages, which quote the arguments, pass the same filter as all other output."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(printable(message), file)
 
 
 def _explain_hook(name: str, *, help_requested: bool) -> int:
-    """Describe a command that only agents run. Exit 0 also when no payload came: an agent takes another exit code of a
-    hook as an order, such as to block the prompt."""
+    """Describe a command that only agents run. Exit 0 even without a payload: agents act on any other exit code of a
+    hook, for example by blocking the prompt."""
     print_line = output.line if help_requested else output.say
-    print_line(f"`claude-mem {name}` is a hook: agents run it, with one JSON object on stdin.")
+    print_line(f"`claude-mem {name}` is a hook: agents run it with one JSON object on stdin.")
     print_line(f"{HOOKS[name]}.")
     if not help_requested:
-        print_line("There was nothing on stdin, so nothing was done.")
+        print_line("stdin was empty, so nothing was done.")
     return 0
 
 
@@ -108,7 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="claude-mem",
-        description="A memory for coding agents: what one session did, the next one knows.",
+        description="A memory for coding agents: each new session knows what earlier sessions did.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""import, export, backup, restore: memories that come, go, and are kept safe."""
+"""import, export, backup, restore: move memories between machines, and protect them against loss."""
 
 from __future__ import annotations
 
@@ -24,55 +24,67 @@ from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, WorkerHeld
 
-SECONDS = 600.0  # for one answer: a large database takes its time
+SECONDS = 600.0  # for one response: a large database takes time
 LOOK_SECONDS = 0.1
 MAX_STRANGE_SHOWN = 5
-_JSON = "one JSON object"
-EXPORT_NAMES = "claude-mem-*.jsonl"  # of exports that were given no name
+_JSON = "print one JSON object"
+EXPORT_NAMES = "claude-mem-*.jsonl"  # exports with a default name
 KINDS = {"project": "projects", "session": "sessions", "prompt": "prompts", "observation": "observations"}
 KINDS |= {"summary": "summaries", "line": "lines", "file": "files"}
-OUTCOMES = {"added": "new", "changed": "brought up to date", "known": "here already", "forgotten": "forgotten here"}
+OUTCOMES = {"added": "added", "changed": "updated", "known": "already present", "forgotten": "forgotten here"}
 
 
 def add_commands(commands: Any) -> None:
     _add_import(commands)
     export_ = commands.add_parser(
         "export",
-        help="write what is remembered to a file: JSON Lines, for another machine or another program",
-        epilog="Nothing private and nothing forgotten is in it, but all the rest is: the file is yours alone (0600)."
-        " Without FILE it goes into `exports/` in the data directory, never into the current folder.",
+        help="export memories to a JSON Lines file",
+        epilog="The file contains everything except private and forgotten text, and is readable only by you (0600)."
+        " Without FILE it is written to `exports/` in the data directory, never to the current directory.",
     )
     export_.add_argument(
-        "file", nargs="?", default="", metavar="FILE", help="`-`: stdout (default: a name with the date, in `exports/`)"
+        "file",
+        nargs="?",
+        default="",
+        metavar="FILE",
+        help="output file, `-` for stdout (default: a name with the date, in `exports/`)",
     )
-    export_.add_argument("--project", default="", metavar="P", help="only of this project (`claude-mem list projects`)")
-    export_.add_argument("--query", default="", metavar="TEXT", help="only what a search for this finds")
-    export_.add_argument("--since", type=date_, metavar="DATE", help="not older: 2026-01-31, or with a time")
-    export_.add_argument("--until", type=date_, metavar="DATE", help="not newer; a day counts to its end")
+    export_.add_argument(
+        "--project", default="", metavar="P", help="only this project (see `claude-mem list projects`)"
+    )
+    export_.add_argument("--query", default="", metavar="TEXT", help="only the results of this search")
+    export_.add_argument(
+        "--since", type=date_, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
+    )
+    export_.add_argument("--until", type=date_, metavar="DATE", help="only up to this date, inclusive")
     export_.set_defaults(run=export)
     backup_ = commands.add_parser(
         "backup",
-        help="copy the whole database while it is in use, and check the copy",
-        epilog="The copy holds everything, forgotten things of later days too: delete those you no longer want.",
+        help="back up the database while it is in use, and verify the copy",
+        epilog="A backup also contains what you forget later; delete backups that you no longer want.",
     )
     backup_.add_argument(
-        "path", nargs="?", default="", metavar="PATH", help="a file or a folder (default: our backups/)"
+        "path",
+        nargs="?",
+        default="",
+        metavar="PATH",
+        help="a file or a directory (default: `backups/` in the data directory)",
     )
-    backup_.add_argument("--list", action="store_true", help="the backups there are, newest first")
-    backup_.add_argument("--drill", action="store_true", help="also restore it into a folder that is thrown away")
-    backup_.add_argument("--json", action="store_true", help="one JSON object (--list: one a line)")
+    backup_.add_argument("--list", action="store_true", help="list the backups, newest first")
+    backup_.add_argument("--drill", action="store_true", help="also test the backup by restoring it temporarily")
+    backup_.add_argument("--json", action="store_true", help="print one JSON object (with --list: one per line)")
     backup_.set_defaults(run=backup)
     restore_ = commands.add_parser(
         "restore",
-        help="put a backup in place of the present database, which is kept",
-        epilog="What was remembered since the backup is not in it; it stays in the database that is kept.",
+        help="replace the database by a backup; the current database is kept",
+        epilog="Memories newer than the backup are only in the current database, which is saved as a backup first.",
     )
-    restore_.add_argument("path", metavar="PATH", help="a backup, or its name as in `claude-mem backup --list`")
-    restore_.add_argument("--yes", action="store_true", help="never ask")
+    restore_.add_argument("path", metavar="PATH", help="a backup file, or its name as in `claude-mem backup --list`")
+    restore_.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     restore_.add_argument(
         "--with-forgotten",
         action="store_true",
-        help="also where it can't be told what was forgotten since, because `forget.key` is lost",
+        help="restore even if later deletions can't be applied again, because `forget.key` is lost",
     )
     restore_.set_defaults(run=restore)
 
@@ -80,22 +92,22 @@ def add_commands(commands: Any) -> None:
 def _add_import(commands: Any) -> None:
     import_ = commands.add_parser(
         "import",
-        help="bring in an export, or the memories of the claude-mem written in TypeScript",
-        epilog="What the file is, is told by what is in it. A second time adds nothing; what was forgotten here does"
-        " not come back. The worker does it, a little at a time; ^C only ends the watching.",
+        help="import an export, or the database of the TypeScript claude-mem",
+        epilog="The type of the file is detected from its content. Importing a file again adds nothing, and forgotten"
+        " records do not come back. The worker imports in the background; Ctrl-C only stops the progress display.",
     )
     import_.add_argument(
         "path",
         nargs="?",
         default="",
         metavar="PATH",
-        help="default: the older one's database in its usual place",
+        help="file to import (default: the TypeScript claude-mem's database in its usual place)",
     )
-    import_.add_argument("--project", default="", metavar="P", help="only of this project, as it is called there")
+    import_.add_argument("--project", default="", metavar="P", help="only this project, by its name in the file")
     import_.add_argument(
-        "--untrusted", action="store_true", help="someone else's: found when searched for, never told unasked"
+        "--untrusted", action="store_true", help="import as untrusted: found by search, but never injected"
     )
-    import_.add_argument("--dry-run", action="store_true", help="only count; nothing is kept")
+    import_.add_argument("--dry-run", action="store_true", help="only count; import nothing")
     import_.add_argument("--json", action="store_true", help=_JSON)
     import_.set_defaults(run=import_memories)
 
@@ -107,7 +119,7 @@ def import_memories(options: argparse.Namespace) -> int:
     config = load_forgiving().config
     path = Path(options.path).expanduser().absolute() if options.path else _default_import_path(config)
     if not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="name an export or a database of the older claude-mem")
+        raise NotFound(f"no such file: {path}", hint="give an export or a database of the TypeScript claude-mem")
     client = Client(process.start(config.data_dir), seconds=SECONDS)
     params = {"path": str(path), "project": options.project, "untrusted": options.untrusted, "dry_run": options.dry_run}
     status = _watch(client, client.post("/api/import", params)["id"])
@@ -117,12 +129,13 @@ def import_memories(options: argparse.Namespace) -> int:
     else:
         _show_import(status)
     if status["error"]:
-        raise CannotDo(status["error"], hint="mend the cause and import again: what is here already is not added twice")
+        raise CannotDo(status["error"], hint="fix the cause and import again; nothing is added twice")
     return 0
 
 
 def _default_import_path(config: Config) -> Path:
-    """Where the older one keeps its database. It may be our own folder, under the name ours has elsewhere."""
+    """Return the path of the TypeScript claude-mem's database. It may be in our data directory, under the name that our
+    database has otherwise."""
     from claude_mem.store.database import is_foreign
 
     places = (config.database, Path.home() / ".claude-mem" / "claude-mem.db")
@@ -130,8 +143,8 @@ def _default_import_path(config: Config) -> Path:
         if path.is_file() and is_foreign(path):
             return path
     raise NotFound(
-        f"no database of an older claude-mem in {' or '.join(sorted({str(path.parent) for path in places}))}",
-        hint="name it: `claude-mem import PATH`",
+        f"no database of the TypeScript claude-mem in {' or '.join(sorted({str(path.parent) for path in places}))}",
+        hint="give its path: `claude-mem import PATH`",
     )
 
 
@@ -139,15 +152,15 @@ def _watch(client: Client, import_id: int) -> dict[str, Any]:
     with output.progress() as advance:
         while True:
             status: dict[str, Any] = client.get(f"/api/import/{import_id}")
-            advance("reading", status["done"], status["total"])
+            advance("importing", status["done"], status["total"])
             if status["ended_at"] is not None or status["error"]:
                 return status
             time.sleep(LOOK_SECONDS)
 
 
 def _show_import(status: dict[str, Any]) -> None:
-    label = "an export" if status["source"] == "export" else "an older claude-mem's database"
-    output.line(f"{status['path']}: {label}{', only counted' if status['dry_run'] else ''}")
+    label = "export" if status["source"] == "export" else "database of the TypeScript claude-mem"
+    output.line(f"{status['path']} ({label}){': dry run, nothing imported' if status['dry_run'] else ''}")
     counts = {outcome: status["counts"].get(outcome, {}) for outcome in OUTCOMES}
     for outcome, text in OUTCOMES.items():
         if counts[outcome] or outcome == "added":
@@ -176,12 +189,12 @@ def export(options: argparse.Namespace) -> int:
         return 0
     path = Path(options.file).expanduser().absolute() if options.file else _default_export(config)
     records = write_export(path, config, **narrow)
-    output.line(f"{records:,} records in {path}, readable by you alone")
+    output.line(f"exported {records:,} records to {path} (readable only by you)")
     return 0
 
 
 def write_export(path: Path, config: Config, **narrow: str) -> int:
-    """Write what is remembered, or what `narrow` leaves of it, to a file; the number of records."""
+    """Export the memories, restricted by `narrow`, to a file. Returns the number of records."""
     _check_may_replace(path)
     with _new_file(path) as file:
         return _copy(_export_lines(config, narrow), file)
@@ -192,54 +205,55 @@ def _export_lines(config: Config, narrow: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _default_export(config: Config) -> Path:
-    """Never in the current folder: that is usually a repository, and the file holds private memories."""
+    """Return a path in `exports/`, never in the current directory: that is usually a repository, and exports are
+    private."""
     try:
         hook.make_private(str(config.exports))
     except OSError as error:
-        raise CannotDo(f"{config.exports} can't be made: {error.strerror}", hint="name a file") from error
+        raise CannotDo(f"can't create {config.exports}: {error.strerror}", hint="give a file name") from error
     return unused_name(config.exports)
 
 
 def unused_name(folder: Path) -> Path:
-    """A name for an export that takes the place of nothing."""
+    """Return a path for an export that does not exist yet."""
     stem = f"claude-mem-{date.today().isoformat()}"
     names = chain([stem], (f"{stem}-{number}" for number in count(2)))
     return next(path for name in names if not os.path.lexists(path := folder / f"{name}.jsonl"))
 
 
 def mention_exports(config: Config) -> None:
-    """After something was taken out of the memory: exports are a person's own copies and keep it."""
+    """After an erasure, remind that exports are the user's own copies and still contain the erased text."""
     if any(config.exports.glob("*")):
-        output.say(f"exports made before are not changed; delete those in {config.exports} that you no longer want")
+        output.say(f"earlier exports are not changed; delete those in {config.exports} that you no longer want")
 
 
 def _check_may_replace(path: Path) -> None:
-    """An export may take the place of an earlier one, and of nothing else."""
+    """Raise unless the path is free or an earlier export: an export replaces nothing else."""
     try:
         if path.is_dir():
-            raise Misuse(f"{path} is a folder", hint="name a file in it")
+            raise Misuse(f"{path} is a directory", hint="give a file name")
         if not path.parent.is_dir():
-            raise NotFound(f"there is no folder {path.parent}", hint="make it first, or name a file in another one")
+            raise NotFound(f"no such directory: {path.parent}", hint="create it first, or use another one")
         if not path.exists():
             return
         if not path.is_file():
-            raise Misuse(f"{path} is no ordinary file", hint="name another one, or `-` for stdout")
+            raise Misuse(f"{path} is not a regular file", hint="give another file, or `-` for stdout")
         with path.open("rb") as file:
             first = file.readline(1 << 16)
     except OSError as error:
         raise _cannot_write(path, error) from error
     if first and portable.read_header(first) is None:
-        raise Misuse(f"{path} is there already, and no export", hint="name another file")
+        raise Misuse(f"{path} already exists and is not an export", hint="give another file name")
 
 
 def _cannot_write(path: Path, error: OSError) -> CannotDo:
-    hint = "name a file in a folder that you may write to and that has room"
-    return CannotDo(f"{path} can't be written: {error.strerror or error}", hint=hint)
+    hint = "use a directory that is writable and has free space"
+    return CannotDo(f"can't write {path}: {error.strerror or error}", hint=hint)
 
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """All of it under its name, or nothing."""
+    """Write a file atomically: it appears under its name complete or not at all."""
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -255,7 +269,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
-    """How many records there were; an error if the last line is not the one that says so."""
+    """Write the lines and return the number of records. Raise if the final line, which states it, is missing."""
     last = b""
     with output.progress() as advance:
         for number, last in enumerate(lines, start=1):
@@ -268,7 +282,7 @@ def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
     except BadRecord:
         end = None
     if not isinstance(end, portable.End):
-        raise CannotDo("the worker broke off in the middle", hint="`claude-mem logs` may say why; then export again")
+        raise CannotDo("the export is incomplete: the worker stopped", hint="see `claude-mem logs`, then export again")
     return end.records
 
 
@@ -284,12 +298,12 @@ def backup(options: argparse.Namespace) -> int:
     target = _target(options.path)
     client = Client(process.start(config.data_dir), seconds=SECONDS)
     result = client.post("/api/backup", {"digest": options.drill})
-    path = config.backups / Path(result["path"]).name  # the folder's own name may be no text that JSON could carry
+    path = config.backups / Path(result["path"]).name  # the directory's name may not be representable in JSON
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
     verification = copies.check(path)
     if verification.counts != result["counts"]:
-        raise CannotDo(f"{path} has not all the rows that the database has", hint="make another one, and report this")
+        raise CannotDo(f"{path} does not contain every row of the database", hint="make another one, and report this")
     if options.drill:
         _drill(path, config, result["digest"])
     if options.json:
@@ -300,7 +314,7 @@ def backup(options: argparse.Namespace) -> int:
 
 
 def _backups(config: Config) -> list[dict[str, Any]]:
-    """With how each stood its drill, if a worker runs: only to tell that, none is started."""
+    """List the backups, with their test restores if a worker is running. No worker is started for this."""
     from claude_mem.store import backup as copies
 
     worker = process.running(config.data_dir)
@@ -316,14 +330,14 @@ def _target(value: str) -> Path | None:
         return None
     path = Path(value).expanduser().absolute()
     if path.exists() and not path.is_dir():
-        raise Misuse(f"{path} is there already", hint="name a file that is not, or a folder")
+        raise Misuse(f"{path} already exists", hint="give a new file name or a directory")
     if not path.parent.is_dir():
-        raise NotFound(f"there is no folder {path.parent}")
+        raise NotFound(f"no such directory: {path.parent}", hint="create it first, or use another one")
     return path
 
 
 def _move(path: Path, target: Path) -> Path:
-    """The worker writes into its own folder only; from there it is ours to move."""
+    """Move the backup to its target. The worker itself writes only into its own directory."""
     with path.open("rb") as source, _new_file(target) as file:
         shutil.copyfileobj(source, file, 1 << 20)
     path.unlink()
@@ -331,7 +345,7 @@ def _move(path: Path, target: Path) -> Path:
 
 
 def _drill(path: Path, config: Config, digest: str) -> None:
-    """Restore it for a try: does everything come back that was remembered when it was made?"""
+    """Restore the backup temporarily, and compare its contents with the database at the time of the backup."""
     from claude_mem.store import backup as copies
     from claude_mem.store.database import open_reader
 
@@ -342,13 +356,13 @@ def _drill(path: Path, config: Config, digest: str) -> None:
         finally:
             conn.close()
     if restored_digest != digest:
-        raise CannotDo(f"{path} does not bring back what is remembered", hint="make another one, and report this")
+        raise CannotDo(f"{path} does not restore all memories", hint="make another one, and report this")
 
 
 def _show_backup(counts: dict[str, int], path: Path, size: int, *, drilled: bool) -> None:
-    output.line(f"{path}: {output.size(size)}, sound, every row of the database is in it")
+    output.line(f"backed up to {path}: {output.size(size)}, verified, complete")
     if drilled:
-        output.line("restored for a try: everything that is remembered came back")
+        output.line("test restore: all memories came back")
     output.line(_format_counts(counts))
 
 
@@ -361,10 +375,10 @@ def _list_backups(backups: list[dict[str, Any]], *, as_json: bool) -> int:
     if as_json:
         output.json_lines(backups)
     elif not backups:
-        output.say("no backups yet: `claude-mem backup` makes one")
+        output.say("no backups yet; run `claude-mem backup` to make one")
     else:
         output.table(
-            ("name", "made", "size", "observations", "proven"),
+            ("name", "made", "size", "observations", "test restore"),
             [
                 (
                     row["name"],
@@ -380,7 +394,7 @@ def _list_backups(backups: list[dict[str, Any]], *, as_json: bool) -> int:
 
 
 def _drill_age(drill: dict[str, Any] | None) -> str:
-    """Those that the worker makes are restored for a try at once."""
+    """Format the age of a successful test restore. The worker tests each backup it makes right away."""
     return output.when(drill["at"]) if drill and drill["ok"] else ""
 
 
@@ -393,13 +407,13 @@ def restore(options: argparse.Namespace) -> int:
     config = load_forgiving().config
     path = _resolve_backup(options.path, config)
     verification = copies.check(path)
-    output.say(f"{path} is sound: {_format_counts(verification.counts)}")
+    output.say(f"{path} is intact: {_format_counts(verification.counts)}")
     if verification.strange:
-        output.say(f"not made by claude-mem, and left out: {', '.join(verification.strange[:MAX_STRANGE_SHOWN])}")
+        output.say(f"skipping what claude-mem did not create: {', '.join(verification.strange[:MAX_STRANGE_SHOWN])}")
     if not options.with_forgotten:
         _check_forgotten(path, config)
-    if not options.yes and not output.ask("put it in place of the present memory, which is kept?"):
-        output.say("nothing was changed (`--yes` does it without asking)")
+    if not options.yes and not output.ask("Replace the current memory by this backup? (the current one is kept)"):
+        output.say("nothing was changed (use `--yes` to skip the question)")
         return 1
     with copies.prepared(path, config.data_dir) as fresh:
         lock = _stop_and_lock(config)
@@ -410,26 +424,26 @@ def restore(options: argparse.Namespace) -> int:
         finally:
             lock.release()
     process.start(config.data_dir)
-    output.line(f"restored from {path}; the worker is running again")
+    output.line(f"restored {path}; the worker is running again")
     if previous:
-        output.line(f"what was there before is kept as {previous}")
+        output.line(f"the previous database is kept as {previous}")
     return 0
 
 
 def _check_forgotten(path: Path, config: Config) -> None:
-    """The worker forgets again what was forgotten since a backup was made, unless the key to it is lost."""
+    """Raise if the key is lost that the worker needs to repeat the deletions made since the backup."""
     from claude_mem.store import backup as copies
 
     if count := copies.uncheckable(path, config.data_dir):
         raise CannotDo(
-            f"{path} may hold what was forgotten since ({count:,} tombstones), and {own_files.KEY} is lost, so it could"
-            " not be forgotten again; nothing was changed",
-            hint="take a later backup; or add --with-forgotten, and forget it again by hand",
+            f"{path} may contain text that was forgotten later ({count:,} tombstones), and it can't be deleted again"
+            f" because {own_files.KEY} is lost; nothing was changed",
+            hint="use a newer backup, or add --with-forgotten and forget the text again yourself",
         )
 
 
 def _delete_prepared_contexts(config: Config) -> None:
-    """What lies ready to be told may no longer be remembered. The worker makes it anew."""
+    """Delete the cached start contexts: they may contain what the backup does not. The worker renders them again."""
     for path in config.starts.glob("*"):
         path.unlink(missing_ok=True)
 
@@ -441,11 +455,11 @@ def _resolve_backup(name: str, config: Config) -> Path:
 
 
 def _stop_and_lock(config: Config) -> process.Lock:
-    """No worker runs, and none can start while we hold this. A hook may have started one just now: stop it, too."""
+    """Stop the worker and take the lock, so that none can start. Repeats if a hook starts a worker in between."""
     for _ in range(5):
         process.stop(config.data_dir)
         try:
             return process.take_lock(config.data_dir)
         except WorkerHeld:
             continue
-    raise WorkerHeld("the data directory is in use again and again", hint="close the agents that run, then try again")
+    raise WorkerHeld("the worker keeps restarting", hint="close all running agents, then try again")

@@ -1,8 +1,8 @@
-"""The only module that prints: results to stdout, talk to stderr, no colour in a pipe.
+"""The only module that prints: results to stdout, messages to stderr, no colour in a pipe.
 
-What is printed may come from a memory, a file's name or another program. So everything passes one filter: `line`,
-`say`, `error`, the cells of `table` and log records are single lines, whatever they hold; `text` may have several,
-and only its first begins a line of ours. No character that a terminal acts on is printed, in JSON neither.
+Printed text may come from a memory, a file name or another program, so all of it passes one filter. `line`, `say`,
+`error`, the cells of `table` and log records are always single lines. `text` may have several lines; `first` prefixes
+only the first. No control character that a terminal would interpret is printed, not even in JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from claude_mem.text import map_strings, printable, printable_line, safe_json
 
 class Advance(Protocol):
     def __call__(self, label: str, completed: int, total: int, note: str = "") -> None:
-        """What is being done, how much of it so far, of how much (0: not known), and what else to say beside it."""
+        """Report progress of the task `label`. `total` is 0 if unknown; `note` is shown after the numbers."""
 
 
 def line(text: str = "") -> None:
-    """One line of a result. A line break in it is shown as an escape, so that no name can forge a second line."""
+    """Print one line of a result. Line breaks are escaped, so that no name can forge a second line."""
     print(printable_line(text))
 
 
 def text(content: str, *, indent: str = "", first: str | None = None) -> None:
-    """A result of several lines, each after `indent`; the first after `first`, where that is given."""
+    """Print a result of several lines, each prefixed with `indent`; the first with `first`, if given."""
     head, *rest = printable(content).split("\n")
     print(
         "\n".join([f"{indent if first is None else printable_line(first)}{head}", *(f"{indent}{row}" for row in rest)])
@@ -39,7 +39,7 @@ def text(content: str, *, indent: str = "", first: str | None = None) -> None:
 
 
 def say(text: str) -> None:
-    """Talk that is not a result: one line."""
+    """Print a one-line message that is not a result, to stderr."""
     print(printable_line(text), file=sys.stderr)
 
 
@@ -82,7 +82,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
 
 
 def beside(left_column: tuple[str, str], right_column: tuple[str, str]) -> None:
-    """Two texts next to each other, each under its title."""
+    """Print two texts side by side, each given as (title, text)."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -97,7 +97,7 @@ def beside(left_column: tuple[str, str], right_column: tuple[str, str]) -> None:
 
 @contextmanager
 def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Advance]:
-    """A bar on stderr for each thing that is being done: how much, how fast, how long still. Nothing in a pipe."""
+    """Draw a progress bar on stderr for each task, with amount, speed and remaining time. Draws nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
@@ -128,7 +128,7 @@ def dollars(millionths: int) -> str:
 
 
 def when(milliseconds: int | None) -> str:
-    """How long ago, as people say it."""
+    """Format a time as its age: "3 hours ago"."""
     if not milliseconds:
         return "never"
     seconds = int(datetime.now().timestamp() - milliseconds / 1000)
@@ -137,6 +137,11 @@ def when(milliseconds: int | None) -> str:
             count = seconds // size
             return f"{count} {name}{'s' if count > 1 else ''} ago"
     return "just now"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun: "1 file", "1,200 files"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def size(count: float) -> str:
@@ -149,28 +154,28 @@ def size(count: float) -> str:
 
 
 def path(file: Path) -> str:
-    """As people write it."""
+    """Format a path, with the home directory as `~`."""
     home = Path.home()
     return f"~/{file.relative_to(home)}" if file.is_relative_to(home) and file != home else str(file)
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
-# Whatever can't be undone, or leaves this machine, is asked about with `ask(…)`, whose default is no.
+# Anything that can't be undone, or that sends data from this machine, is confirmed with `ask(…)`, whose default is no.
 
 
 def can_ask() -> bool:
-    """Whether a person can answer: stdin is a terminal."""
+    """Return whether a person can answer: stdin is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def can_show_questions() -> bool:
-    """Whether a person can answer, and sees the question: stderr is a terminal, too."""
+    """Return whether a person can see the question and answer it: stderr and stdin are terminals."""
     return can_ask() and sys.stderr.isatty()
 
 
 def ask_to_spend(question: str) -> bool | None:
-    """Whether a person agrees to something that is sent or spent from then on; None without an answer. An empty line
-    means yes, but only to a question that was seen: nothing counts that was typed before it was shown."""
+    """Ask for consent to future requests that send data or cost money; None means no answer. An empty line means yes,
+    but only to a question that was seen: anything typed before the question appeared is discarded."""
     if not can_show_questions():
         return None
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
@@ -179,18 +184,18 @@ def ask_to_spend(question: str) -> bool | None:
 
 
 def reply(question: str) -> str | None:
-    """The line that was typed, stripped; None at the end of input (^D, a closed stdin)."""
+    """Return the typed line, stripped; None at the end of input (^D, a closed stdin)."""
     say(f"{question} ")
     try:
         typed = sys.stdin.readline() if sys.stdin is not None else ""
     except UnicodeDecodeError:
-        typed = "\ufffd\n"  # no answer that anything takes for a yes
+        typed = "\ufffd\n"  # never taken for a yes
     return typed.strip() if typed.strip() or typed.endswith("\n") else None
 
 
 def ask(question: str, *, default: bool = False) -> bool:
-    """Whether the answer is yes. `default` is what an empty line means. The end of input always means no, and so does
-    a stdin that is no terminal."""
+    """Return whether the answer is yes. `default` is the meaning of an empty line. The end of input and a stdin that is
+    not a terminal always mean no."""
     if not can_ask():
         return False
     answer = reply(f"{question} {'[Y/n]' if default else '[y/N]'}")

@@ -1,4 +1,4 @@
-"""backfill: what agents did before we were there, read from their own records of it."""
+"""backfill: import earlier sessions from the agents' own transcripts."""
 
 from __future__ import annotations
 
@@ -29,17 +29,15 @@ POLL_SECONDS = 0.2
 PATHS_AT_ONCE = 5_000
 RESTARTS = 5
 MAX_PATHS_SHOWN = 10
-# What was left out for a good reason; anything else that was not read is a failure, and the command says so.
+# Files skipped for a good reason. Any other unread file is a failure, and the exit code says so.
 EXPECTED_PROBLEMS = ("foreign", "empty", "project_off", "ours", "lines")
 _HINTS = {
     **PROBLEMS,
-    "failed": "`claude-mem logs` says why; asking again tries again",
-    "lines": "read, but some lines could not be understood and were left out",
-    "no_name": "its name is not text; rename it",
+    "failed": "see `claude-mem logs` for the reason; run the command again to retry",
+    "lines": "read, except for some lines that could not be parsed",
+    "no_name": "the name is not valid text; rename the file",
 }
-GOES_ON = (
-    "the rest is read in the background: `claude-mem backfill` shows it again, `claude-mem backfill --stop` ends it"
-)
+GOES_ON = "the back-fill continues in the background; `claude-mem backfill` shows it again, `--stop` cancels it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +50,36 @@ class Chosen:
 
 @dataclass(slots=True)
 class LeftOut:
-    """Files that are not even asked for, by the reason."""
+    """Files that are not submitted: counts per reason, and the problem files by path."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    named: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[dict[str, Any]] = field(default_factory=list)
 
-    def because(self, reason: str, path: Path) -> None:
-        self.named.append({"path": _as_text(path), "problem": reason})
+    def add_problem(self, reason: str, path: Path) -> None:
+        self.problems.append({"path": _as_text(path), "problem": reason})
 
 
 def add_commands(commands: Any) -> None:
-    add = commands.add_parser("backfill", help="remember old sessions: read the agents' own records of them")
-    add.add_argument("path", nargs="?", type=Path, help="a transcript or a folder of them (default: the usual places)")
-    add.add_argument("--host", choices=sorted(registry.HOSTS), help="only this agent's")
-    add.add_argument("--since", metavar="T", help="only sessions that went on after this date or time")
-    add.add_argument("--until", metavar="T", help="only sessions that began before this date or time")
-    add.add_argument("--project", metavar="P", help="only this project's: its name, or a folder in it")
-    add.add_argument("--dry-run", action="store_true", help="show what would be read, change nothing")
-    add.add_argument(
-        "--refine", action="store_true", help="then let a model refine it, after saying what that may cost"
+    add = commands.add_parser(
+        "backfill",
+        help="import your existing sessions from the agents' transcripts",
+        epilog="The worker imports in the background; Ctrl-C only stops the progress display. Running it again adds"
+        " only what is new.",
     )
-    add.add_argument("--stop", action="store_true", help="leave the files unread that have not been begun")
-    add.add_argument("--yes", action="store_true", help="never ask")
-    add.add_argument("--json", action="store_true", help="one JSON object")
+    add.add_argument(
+        "path", nargs="?", type=Path, help="a transcript or a directory of them (default: where the agents keep them)"
+    )
+    add.add_argument("--host", choices=sorted(registry.HOSTS), help="only this agent's sessions")
+    add.add_argument("--since", metavar="T", help="only sessions that ended after this date or time")
+    add.add_argument("--until", metavar="T", help="only sessions that began before this date or time")
+    add.add_argument("--project", metavar="P", help="only this project: its name or a directory in it")
+    add.add_argument("--dry-run", action="store_true", help="show what would be imported; change nothing")
+    add.add_argument(
+        "--refine", action="store_true", help="afterwards, let a model refine the memories (shows the cost, then asks)"
+    )
+    add.add_argument("--stop", action="store_true", help="cancel: skip files that have not been started")
+    add.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    add.add_argument("--json", action="store_true", help="print one JSON object")
     add.set_defaults(run=backfill)
 
 
@@ -84,15 +89,15 @@ def backfill(options: argparse.Namespace) -> int:
         return _cancel(config)
     left_out = LeftOut()
     files = list(_select_files(options, config, left_out))
-    if not files and not left_out.named and not left_out.counts:
-        where = options.path or "the usual places"
-        raise NotFound(f"no transcripts in {where}", hint="name a folder, such as ~/.claude/projects")
+    if not files and not left_out.problems and not left_out.counts:
+        where = f"in {options.path}" if options.path else "where the agents usually keep them"
+        raise NotFound(f"no transcripts found {where}", hint="give a directory, such as ~/.claude/projects")
     if options.dry_run:
         return _show_plan(files, left_out, config, as_json=options.json)
     client = Client(process.start(config.data_dir), seconds=60)
     paths = [str(item.path) for item in files]
     if options.refine:
-        _estimate(client, [])  # that no model is set up is better known before than after
+        _estimate(client, [])  # fail now rather than after the import if no model is configured
     try:
         unchanged = _request_backfill(client, paths)
         status = _watch(client, config)
@@ -107,14 +112,14 @@ def backfill(options: argparse.Namespace) -> int:
 
 
 def on_disk(hosts: Sequence[Host]) -> tuple[int, int]:
-    """How many old sessions these agents have kept in their usual places, and how many bytes."""
+    """Return how many transcripts these agents have in their usual places, and their total size in bytes."""
     sources = [host.transcripts for host in hosts if host.transcripts is not None]
     sizes = [_size(path) for transcripts in sources for path in transcripts.find(os.environ)]
     return len(sizes), sum(sizes)
 
 
 def everything() -> int:
-    """As `claude-mem backfill` does it, with nothing said."""
+    """Run `claude-mem backfill` without arguments."""
     parser = argparse.ArgumentParser()
     add_commands(parser.add_subparsers())
     return backfill(parser.parse_args(["backfill"]))
@@ -123,7 +128,7 @@ def everything() -> int:
 def _cancel(config: Config) -> int:
     process.replace_outdated(config.data_dir)
     dropped = Client.of(config.data_dir).delete("/api/backfill")["dropped"]
-    output.line(f"{dropped} file(s) will not be read; what was begun is finished")
+    output.line(f"cancelled: {output.plural(dropped, 'file')} skipped; files already started are finished")
     return 0
 
 
@@ -157,11 +162,11 @@ def moment(text: str | None, *, end: bool = False) -> int | None:
     try:
         return milliseconds(text or "", end=end)
     except ValueError as error:
-        raise Misuse(f"{text!r} is no date", hint="write it as 2026-01-31 or 2026-01-31T14:00") from error
+        raise Misuse(f"invalid date {text!r}", hint="use 2026-01-31 or 2026-01-31T14:00") from error
 
 
 def _project(value: str, config: Config) -> Project | str:
-    """A folder if it is one, else a name."""
+    """Return the project of a directory, or the value itself as a project's name."""
     path = Path(value).expanduser()
     return resolve(str(path), excluded=config.excluded_projects) if os.sep in value or path.is_dir() else value
 
@@ -178,7 +183,7 @@ def _skip_reason(item: Chosen, since: int | None, until: int | None, project: Pr
 
 
 def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Host | None]]:
-    """Every session's file once; those of its subagents are read with it."""
+    """Yield each session's transcript once. Transcripts of its subagents are read together with it."""
     if path is None:
         for host in registry.HOSTS.values():
             if host.transcripts is not None:
@@ -187,7 +192,7 @@ def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Ho
     path = path.expanduser().absolute()
     if not path.is_dir():
         if not os.path.lexists(path):
-            raise NotFound(f"no transcripts in {path}", hint="there is no such file or folder")
+            raise NotFound(f"no such file or directory: {path}", hint="give a transcript or a directory of them")
         yield path, None
         return
     owners = {file: registry.whose(file) for file in _with_text_names(_files_in(path, left_out), left_out)}
@@ -196,12 +201,12 @@ def _candidates(path: Path | None, left_out: LeftOut) -> Iterator[tuple[Path, Ho
 
 
 def _with_text_names(files: Iterable[Path], left_out: LeftOut) -> Iterator[Path]:
-    """Those whose names can be told: a name is bytes, and need not be text."""
+    """Yield the files whose names are valid text; file names are bytes and may not be."""
     for file in files:
         if _as_text(file) == str(file):
             yield file
         else:
-            left_out.because("no_name", file)
+            left_out.add_problem("no_name", file)
 
 
 def _as_text(path: Path) -> str:
@@ -209,13 +214,13 @@ def _as_text(path: Path) -> str:
 
 
 def _files_in(folder: Path, left_out: LeftOut) -> Iterator[Path]:
-    """Links to folders are not followed: one may lead back."""
+    """Yield all transcript files below a directory. Symbolic links to directories are not followed: they may loop."""
     trouble: list[OSError] = []
     for here, folders, names in os.walk(folder, onerror=trouble.append):
         folders.sort()
         yield from (Path(here, name) for name in sorted(names) if name.endswith(ENDINGS))
     for problem in trouble:
-        left_out.because("unreadable", Path(problem.filename))
+        left_out.add_problem("unreadable", Path(problem.filename))
 
 
 def _parts(file: Path, host: Host | None) -> Iterator[Path]:
@@ -234,19 +239,19 @@ def _show_plan(files: Sequence[Chosen], left_out: LeftOut, config: Config, *, as
         groups[f"{project} (off)" if item.project and not item.project.enabled else project, _label(item)].append(item)
     rows = [_plan_row(*key, items, unchanged) for key, items in sorted(groups.items())]
     if as_json:
-        output.json({"projects": rows, "left_out": left_out.counts, "problems": left_out.named})
+        output.json({"projects": rows, "left_out": left_out.counts, "problems": left_out.problems})
         return 0
-    columns = ("project", "agent", "sessions", "MB", "from", "to", "to be read")
+    columns = ("project", "agent", "sessions", "MB", "from", "to", "to import")
     output.table(
         columns, [(*list(row.values())[:3], f"{row['bytes'] / 1e6:,.1f}", *_dates(row), row["new"]) for row in rows]
     )
     _show_left_out(left_out.counts)
-    _show_problems(left_out.named)
+    _show_problems(left_out.problems)
     return 0
 
 
 def _label(item: Chosen) -> str:
-    return item.host.label if item.host else "nobody's"
+    return item.host.label if item.host else "unknown"
 
 
 def _plan_row(project: str, agent: str, items: Sequence[Chosen], unchanged: set[str]) -> dict[str, Any]:
@@ -278,7 +283,7 @@ def _size(path: Path) -> int:
 
 
 def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
-    """Those that need no reading, asked of the worker or, if none runs, of the database."""
+    """Return the files that were imported before and have not changed, from the worker or else the database."""
     if process.running(config.data_dir) is not None:
         client = Client.of(config.data_dir, seconds=60)
         batches = [
@@ -292,28 +297,28 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
 
     lock = process.take_lock(config.data_dir)
     try:
-        with foreign.reading(path) as conn:  # ours, too, is only looked at
-            has_table = "backfill_files" in foreign.columns(conn)  # else it has not been brought up to date yet
+        with foreign.reading(path) as conn:  # read-only, although it is our own database
+            has_table = "backfill_files" in foreign.columns(conn)  # missing before the migration
             return set(backfills.unchanged(conn, backfills.look(paths))) if has_table else set()
     finally:
         lock.release()
 
 
 def _in_batches(paths: Iterable[str]) -> list[list[str]]:
-    listed = list(paths)
-    return [listed[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(listed), PATHS_AT_ONCE)]
+    all_paths = list(paths)
+    return [all_paths[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(all_paths), PATHS_AT_ONCE)]
 
 
 # --- doing it --------------------------------------------------------------------------------------------------------
 
 
 def _request_backfill(client: Client, paths: Sequence[str]) -> int:
-    """How many of them need no reading."""
+    """Submit the files, and return how many are unchanged since an earlier import."""
     return sum(client.post("/api/backfill", {"paths": batch})["unchanged"] for batch in _in_batches(paths))
 
 
 def _watch(client: Client, config: Config) -> dict[str, Any]:
-    """Until all is read and digested: first the files, then the turns that are still left of them."""
+    """Show the progress until all is done: first of reading files, then of processing their turns."""
     with output.progress(count=output.size) as advance:
         for status in looks(client, config, "/api/backfill"):
             file_count = status["read"] + status["skipped"]
@@ -323,14 +328,14 @@ def _watch(client: Client, config: Config) -> dict[str, Any]:
     with output.progress() as advance:
         for status in looks(client, config, "/api/backfill"):
             turns = max(status["new"]["turns"], status["digesting"])
-            advance("digesting turns", turns - status["digesting"], turns)
+            advance("processing turns", turns - status["digesting"], turns)
             if not status["busy"]:
                 break
     return status
 
 
 def looks(client: Client, config: Config, path: str) -> Iterator[dict[str, Any]]:
-    """How far it is, again and again. A worker that dies is started again: it goes on where it was."""
+    """Poll the status. If the worker dies, start it again: it continues where it stopped."""
     restarts = 0
     while True:
         try:
@@ -340,7 +345,7 @@ def looks(client: Client, config: Config, path: str) -> Iterator[dict[str, Any]]
             restarts += 1
             if restarts > RESTARTS:
                 raise
-            output.say("the worker has stopped; starting it again")
+            output.say("the worker stopped; restarting it")
             client = Client(process.start(config.data_dir), seconds=60)
 
 
@@ -348,9 +353,9 @@ def _report(
     status: dict[str, Any], files: int, unchanged: int, left_out: LeftOut, *, as_json: bool, is_single_file: bool
 ) -> int:
     zeros = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
-    is_ours = unchanged < files  # else nothing was asked for, and what is told is an earlier one's
+    is_ours = unchanged < files  # otherwise nothing was submitted, and the status is an earlier run's
     new, read = (status["new"], status["read"]) if is_ours else (zeros, 0)
-    problems = [*left_out.named, *(_as_problem(row) for row in status["problems"] if is_ours)]
+    problems = [*left_out.problems, *(_as_problem(row) for row in status["problems"] if is_ours)]
     if as_json:
         counts = {"files": files, "read": read, "unchanged": unchanged, **new}
         output.json({**counts, "left_out": left_out.counts, "problems": problems})
@@ -369,7 +374,7 @@ def _as_problem(row: dict[str, Any]) -> dict[str, Any]:
 
 def _show_left_out(counts: Counter[str]) -> None:
     for reason, count in counts.most_common():
-        output.line(f"left out: {count:,} file(s), {reason}")
+        output.line(f"skipped {output.plural(count, 'file')} ({reason})")
 
 
 def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
@@ -377,20 +382,20 @@ def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
     for row in problems:
         by_reason[row["problem"]].append(row)
     for reason, rows in sorted(by_reason.items()):
-        output.line(f"{reason.replace('_', ' ')}: {len(rows):,} file(s); {_HINTS.get(reason, reason)}")
+        output.line(f"{reason.replace('_', ' ')}: {output.plural(len(rows), 'file')}; {_HINTS.get(reason, reason)}")
         for row in rows[:MAX_PATHS_SHOWN]:
             lines = f" ({row['bad_lines']:,} lines)" if row.get("bad_lines") else ""
             error = f" ({row['error']})" if row.get("error") else ""
             output.line(f"  {row['path']}{lines}{error}")
         if len(rows) > MAX_PATHS_SHOWN:
-            output.line(f"  and {len(rows) - MAX_PATHS_SHOWN:,} more (`--json` names them)")
+            output.line(f"  and {len(rows) - MAX_PATHS_SHOWN:,} more (`--json` lists all)")
 
 
 # --- with a model ----------------------------------------------------------------------------------------------------
 
 
 def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:
-    """Of all of them: a request has room for some thousand paths."""
+    """Return the estimate for all files, in several requests: one has room for a few thousand paths."""
     parts = [
         client.post("/api/backfill/refine", {"paths": batch, "dry_run": True}) for batch in _in_batches(paths) or [[]]
     ]
@@ -403,16 +408,16 @@ def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:
 def _refine(client: Client, paths: Sequence[str], options: argparse.Namespace) -> int:
     estimate = _estimate(client, paths)
     if not estimate["turns"]:
-        output.say("there is nothing for a model to refine")
+        output.say("nothing to refine")
         return 0
     output.say(
         f"{estimate['turns']:,} turns: at most {estimate['tokens']:,} tokens, {output.dollars(estimate['cost'])} with"
-        f" {estimate['model']}. The caps hold: {estimate['daily_tokens']:,} tokens a day, so about {estimate['days']:,} day(s),"
-        f" and {output.dollars(estimate['monthly_cost'])} a month."
+        f" {estimate['model']}. This takes about {output.plural(estimate['days'], 'day')} within your limits:"
+        f" {estimate['daily_tokens']:,} tokens per day, {output.dollars(estimate['monthly_cost'])} per month."
     )
-    if not options.yes and not output.ask("send them?"):
-        output.say("nothing was sent (`--yes` sends without asking)")
+    if not options.yes and not output.ask("Send them to the model?"):
+        output.say("nothing was sent (use `--yes` to skip the question)")
         return 1
     turn_count = sum(client.post("/api/backfill/refine", {"paths": batch})["turns"] for batch in _in_batches(paths))
-    output.say(f"{turn_count:,} turns will be refined, one after the other; `claude-mem cost` shows how far it is")
+    output.say(f"refining {turn_count:,} turns in the background; `claude-mem cost` shows the progress")
     return 0

@@ -1,8 +1,8 @@
-"""Whether a person is at the keyboard: only then is what a command says a person's own word.
+"""Detect whether a person or an agent runs the command: only a person's input is trusted as the user's own.
 
-An agent that runs `claude-mem save` in its shell would otherwise speak as the user. It is known by the variables that
-agents set for their commands, and by there being no terminal at all. Whoever wants to lie can, as any program can that
-runs as you.
+Otherwise an agent that runs `claude-mem save` in its shell would be recorded as the user. An agent is recognised by the
+environment variables agents set for their commands, and by the absence of a terminal. This is no protection against a
+malicious program: any program that runs as you can imitate you.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ AGENT_VARIABLES = (
 
 
 def speaker() -> str:
-    """`user` or `agent`. One of the three is enough: the text may come from a pipe, the answer may go into a file."""
+    """Return `user` or `agent`. One terminal stream is enough: the input may be piped, the output redirected."""
     has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     return USER if has_terminal and not any(os.environ.get(name) for name in AGENT_VARIABLES) else AGENT

@@ -1,4 +1,4 @@
-"""project: which there are, what each knows, and changing them: rename, merge, off, on."""
+"""project: list, show, rename and merge projects, and turn memory off and on."""
 
 from __future__ import annotations
 
@@ -16,29 +16,36 @@ from claude_mem.errors import MemError, Misuse, NotFound
 from claude_mem.text import storable
 
 RESTART_SECONDS = 10.0
-MERGE_SECONDS = 120.0  # with a hundred thousand memories it takes a while
+MERGE_SECONDS = 120.0  # enough for a project with a hundred thousand memories
 ACTIONS = {
-    "list": "all of them",
-    "show": "what one knows, and what it is known by",
-    "rename": "call it something else: `rename PROJECT NAME`",
-    "merge": "make it part of another: `merge PROJECT INTO`",
-    "off": "remember nothing more in its folders, and tell nothing there",
-    "on": "remember again",
+    "list": "list all projects",
+    "show": "show one project, with its aliases and open steps",
+    "rename": "rename it (`rename PROJECT NAME`)",
+    "merge": "merge it into another one (`merge PROJECT INTO`)",
+    "off": "stop capturing and injecting in its directories",
+    "on": "undo `off`",
 }
 
 
 def add_commands(commands: Any) -> None:
     project_ = commands.add_parser(
         "project",
-        help="projects: what each knows; rename, merge, switch off and on",
-        epilog="; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
-        + ". A PROJECT is its number, its name, or a folder of it; none: that of this folder.",
+        help="list, show, rename or merge projects; turn memory off or on",
+        epilog="; ".join(f"{name}: {text}" for name, text in ACTIONS.items()) + ".",
     )
     project_.add_argument("what", nargs="?", choices=tuple(ACTIONS), default="list", help="default: list")
-    project_.add_argument("project", nargs="?", default="", metavar="PROJECT")
-    project_.add_argument("other", nargs="?", default="", metavar="NAME|INTO", help="rename, merge")
-    project_.add_argument("--yes", action="store_true", help="merge: never ask")
-    project_.add_argument("--json", action="store_true", help="list, show: one JSON object a line")
+    project_.add_argument(
+        "project",
+        nargs="?",
+        default="",
+        metavar="PROJECT",
+        help="its number, name or directory (default: the current directory's)",
+    )
+    project_.add_argument(
+        "other", nargs="?", default="", metavar="NAME|INTO", help="rename: the new name; merge: the target project"
+    )
+    project_.add_argument("--yes", action="store_true", help="merge: do not ask for confirmation")
+    project_.add_argument("--json", action="store_true", help="list, show: print one JSON object per line")
     project_.set_defaults(run=project)
 
 
@@ -51,13 +58,15 @@ def project(options: argparse.Namespace) -> int:
         return 0
     row = named(client, items, options.project)
     if options.what in ("rename", "merge") and not options.other:
-        raise Misuse("how shall it be called?" if options.what == "rename" else "into which project?")
+        usage = "rename PROJECT NAME" if options.what == "rename" else "merge PROJECT INTO"
+        text = "missing new name" if options.what == "rename" else "missing target project"
+        raise Misuse(text, hint=f"usage: claude-mem project {usage}")
     match options.what:
         case "show":
             return _show(client.get(f"/api/project/{row['id']}"), options)
         case "rename":
             updated_row = client.patch(f"/api/project/{row['id']}", {"name": options.other})
-            output.line(f"{row['name']} is called {updated_row['name']} now")
+            output.line(f"renamed {row['name']} to {updated_row['name']}")
             return 0
         case "merge":
             return _merge(client, row["id"], named(client, items, options.other)["id"], options)
@@ -67,7 +76,7 @@ def project(options: argparse.Namespace) -> int:
 
 
 def named(client: Client, items: list[dict[str, Any]], reference: str) -> dict[str, Any]:
-    """By its number, its name, or a folder."""
+    """Return the project with this number, name or directory; "" means the current directory."""
     if reference.isdecimal():
         matches = [item for item in items if item["id"] == int(reference)]
     elif reference and not Path(reference).is_dir():
@@ -76,10 +85,11 @@ def named(client: Client, items: list[dict[str, Any]], reference: str) -> dict[s
         matches = _of_folder(client, items, reference or ".")
     if len(matches) > 1:
         numbers = ", ".join(str(item["id"]) for item in matches)
-        raise Misuse(f"{len(matches)} projects are called {reference!r}", hint=f"use a number: {numbers}")
+        raise Misuse(f"{len(matches)} projects are named {reference!r}", hint=f"use a number: {numbers}")
     if not matches:
         raise NotFound(
-            f"there is no project {reference or 'of this folder'}", hint="`claude-mem project list` shows them"
+            f"no project {reference}" if reference else "the current directory has no project yet",
+            hint="`claude-mem project list` lists all projects",
         )
     return matches[0]
 
@@ -90,19 +100,19 @@ def _of_folder(client: Client, items: list[dict[str, Any]], folder: str) -> list
 
 
 def _project_of_folder(client: Client, folder: str) -> dict[str, Any]:
-    """The project of a folder, and those it may have to be joined with."""
+    """Return the project of a directory, and the projects it may have to be merged with."""
     response = client.get("/api/projects", cwd=storable(str(Path(folder).absolute())))
     return response.get("here") or {"id": None, "related": []}
 
 
 def _show_related(related: list[dict[str, Any]]) -> None:
-    """Name the projects that may be this one: only a person can tell."""
+    """Print the projects that may be the same as this one; only the user can decide."""
     for row in related:
         where = f"project {row['id']}, {row['name']} ({row['root']})"
         how = (
-            f": `{row['command']}` joins their memories"
+            f"; to merge their memories, run `{row['command']}`"
             if row["command"]
-            else "; a session here makes it one of its own"
+            else "; the first session here creates a separate project"
         )
         output.say(f"this repository has the same {row['same']} as {where}{how}")
 
@@ -127,26 +137,26 @@ def _show(details: dict[str, Any], options: argparse.Namespace) -> int:
     output.line(f"{details['id']} {details['name']}  {details['root']}")
     output.line(", ".join(f"{count:,} {name}" for name, count in details["counts"].items()))
     for alias in details["aliases"]:
-        output.line(f"known by  {alias['kind']} {alias['what']}")
+        output.line(f"alias     {alias['kind']} {alias['what']}")
     for step in details["open"]:
-        output.line(f"open      {step}")
+        output.line(f"open step {step}")
     for row in details["related"]:
         output.line(f"related   {row['id']} {row['name']}  {row['root']}: the same {row['same']}; `{row['command']}`")
     return _show_switch(details["switch"], details["name"])
 
 
 def _wait_for_restart(client: Client, answer: dict[str, Any]) -> None:
-    """Until the worker has opened anew with the setting: what comes next has to find it so."""
+    """Wait until the worker has restarted with the setting, so that it applies to whatever follows."""
     deadline = time.monotonic() + RESTART_SECONDS
     while answer["restarts"] and time.monotonic() < deadline:
-        with suppress(MemError):  # it may not answer in between
+        with suppress(MemError):  # it may not respond while it restarts
             if client.get("/api/health")["started_at"] != answer["started_at"]:
                 return
         time.sleep(0.02)
 
 
 def _show_switch(switch: dict[str, Any], name: str) -> int:
-    output.line(f"{name} is {'on' if switch['on'] else 'off'}")
+    output.line(f"memory is {'on' if switch['on'] else 'off'} for {name}")
     for row in switch["off"]:
         output.line(f"off in    {row['folder']}, by {row['by']}: {row['what']}")
     return 0
@@ -155,10 +165,10 @@ def _show_switch(switch: dict[str, Any], name: str) -> int:
 def _merge(client: Client, source: int, target: int, options: argparse.Namespace) -> int:
     plan = client.post(f"/api/project/{source}/merge?dry_run=1", {"into": target})
     moves = ", ".join(f"{count:,} {name}" for name, count in plan["moves"].items())
-    output.say(f"{moves} of {plan['from']['name']} become part of {plan['into']['name']}; there is no way back")
-    if not options.yes and not output.ask("merge them?"):
-        output.say("nothing was changed (`--yes` does it without asking)")
+    output.say(f"moves {moves} from {plan['from']['name']} to {plan['into']['name']}")
+    if not options.yes and not output.ask("Merge the projects? (can't be undone)"):
+        output.say("nothing was changed (use `--yes` to skip the question)")
         return 1
     client.post(f"/api/project/{source}/merge", {"into": target})
-    output.line(f"{plan['from']['name']} is part of {plan['into']['name']} now")
+    output.line(f"merged {plan['from']['name']} into {plan['into']['name']}")
     return 0

@@ -1,4 +1,4 @@
-"""reprocess: memories that earlier versions wrote, written again by this one."""
+"""reprocess: rewrite memories of earlier versions with the current writer."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from claude_mem.client import Client
 from claude_mem.config import Config, load_forgiving
 
 ROUTE = "/api/reprocess"
-GOES_ON = "the rest is rewritten in the background; `claude-mem status` shows how much is left"
+GOES_ON = "reprocessing continues in the background; `claude-mem status` shows how many turns are left"
 KEPT = {
-    "events_gone": "their raw events are no longer kept, and no transcript tells of them",
+    "events_gone": "their raw events were purged, and no transcript has them",
     "a_persons": "a person has edited, judged, pinned or forgotten something in them",
-    "a_models": "a model has put them into words",
+    "a_models": "they were refined by a model",
 }
 
 
 def add_commands(commands: Any) -> None:
     add = commands.add_parser(
         "reprocess",
-        help="write memories of earlier versions again, as this version writes them",
-        epilog="The worker does this by itself after an upgrade, a few turns at a time. No model is asked. What a"
-        " person has touched and what a model has put into words stays as it is.",
+        help="rewrite memories of earlier versions with this version",
+        epilog="The worker does this automatically after an upgrade, a few turns at a time, without a model. Memories"
+        " that a person has changed or a model has refined are kept as they are.",
     )
-    add.add_argument("--project", metavar="P", help="only this project's: its name, or a folder in it")
+    add.add_argument("--project", metavar="P", help="only this project: its name or a directory in it")
     add.add_argument("--since", metavar="T", help="only turns that ended after this date or time")
-    add.add_argument("--dry-run", action="store_true", help="say how many turns would be rewritten, change nothing")
-    add.add_argument("--json", action="store_true", help="one JSON object")
+    add.add_argument("--dry-run", action="store_true", help="count the turns that would be rewritten; change nothing")
+    add.add_argument("--json", action="store_true", help="print one JSON object")
     add.set_defaults(run=reprocess)
 
 
@@ -52,15 +52,14 @@ def reprocess(options: argparse.Namespace) -> int:
             output.say("")
             output.say(GOES_ON)
             return 130
-    rewritable = plan["rewritable"] - max(
-        0, events_gone - plan["events_gone"]
-    )  # a transcript may tell less than it seems
+    newly_gone = max(0, events_gone - plan["events_gone"])  # turns whose transcript contained less than expected
+    rewritable = plan["rewritable"] - newly_gone
     _report({**plan, "rewritable": rewritable, "events_gone": events_gone}, failed, options)
     return 1 if failed else 0
 
 
 def _project(value: str | None) -> dict[str, str]:
-    """A folder if it is one, else a name."""
+    """Return the parameter for a project: a directory if it is one, else a name."""
     if not value:
         return {}
     path = Path(value).expanduser()
@@ -68,13 +67,13 @@ def _project(value: str | None) -> dict[str, str]:
 
 
 def _since(value: str | None) -> dict[str, str]:
-    """In milliseconds, as text."""
+    """Return the parameter for a start time: milliseconds, as text."""
     at = moment(value)
     return {} if at is None else {"since": str(at)}
 
 
 def _watch(client: Client, config: Config, params: dict[str, str], total: int) -> list[dict[str, Any]]:
-    """Wait until all of it is rewritten; return what was given up."""
+    """Wait until all turns are rewritten, and return those that failed."""
     with output.progress() as advance:
         for status in looks(client, config, f"{ROUTE}?{urlencode(params)}"):
             advance("rewriting turns", max(0, total - status["left"]), total)
@@ -91,14 +90,12 @@ def _report(plan: dict[str, Any], failed: list[dict[str, Any]], options: argpars
             {"rewritable": plan["rewritable"], "rewritten": rewritten_count, "kept": kept_counts, "failed": failed}
         )
         return
-    text = (
-        f"{plan['rewritable']:,} turn(s) would be rewritten"
-        if options.dry_run
-        else f"{rewritten_count:,} turn(s) rewritten"
-    )
-    output.line(text)
+    if options.dry_run:
+        output.line(f"would rewrite {output.plural(plan['rewritable'], 'turn')}")
+    else:
+        output.line(f"rewrote {output.plural(rewritten_count, 'turn')}")
     for name, count in kept_counts.items():
         if count:
-            output.line(f"{count:,} turn(s) stay as they are: {KEPT[name]}")
+            output.line(f"kept {output.plural(count, 'turn')} unchanged: {KEPT[name]}")
     for job in failed:
         output.line(f"turn {job['turn']} could not be rewritten: {job['error']}")

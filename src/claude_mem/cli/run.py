@@ -1,4 +1,4 @@
-"""start, stop, restart, status, serve, drain, logs, routes: the worker's life."""
+"""start, stop, restart, serve, drain, retry, status, logs, token, routes: control and inspect the worker."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ STDIN_SECONDS, STDIN_BYTES = 0.1, 1 << 20
 
 def add_commands(commands: Any) -> None:
     add = commands.add_parser
-    add("start", help="start the worker, if none of this version is running").set_defaults(run=start)
-    add("stop", help="stop the worker; what waits stays in the spool").set_defaults(run=stop)
-    add("restart", help="stop the worker and start it again").set_defaults(run=restart)
+    add("start", help="start the worker, or replace one of another version").set_defaults(run=start)
+    add("stop", help="stop the worker; pending events are kept").set_defaults(run=stop)
+    add("restart", help="restart the worker").set_defaults(run=restart)
     add("serve", help="run the worker in the foreground").set_defaults(run=serve)
-    add("drain", help="work off what waits, then exit; for when no worker runs").set_defaults(run=drain)
-    add("retry", help="give turns that could not be digested another chance").set_defaults(run=retry)
-    status_ = add("status", help="is it running, and where is every event it captured")
-    status_.add_argument("--json", action="store_true", help="one JSON object")
-    status_.add_argument("--line", action="store_true", help="one short line, for an agent's status line")
+    add("drain", help="process pending events without a worker, then exit").set_defaults(run=drain)
+    add("retry", help="retry failed turns").set_defaults(run=retry)
+    status_ = add("status", help="show the state of the worker and of all captured events")
+    status_.add_argument("--json", action="store_true", help="print one JSON object")
+    status_.add_argument("--line", action="store_true", help="print one short line, for an agent's status line")
     status_.set_defaults(run=status)
-    logs_ = add("logs", help="the worker's log")
-    logs_.add_argument("-n", "--lines", type=int, default=50, help="how many lines (default: 50)")
-    logs_.add_argument("-f", "--follow", action="store_true", help="go on showing new lines until ^C")
+    logs_ = add("logs", help="print the worker's log")
+    logs_.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="number of lines (default: 50)")
+    logs_.add_argument("-f", "--follow", action="store_true", help="keep printing new lines until Ctrl-C")
     logs_.set_defaults(run=logs)
-    token_ = add("token", help="a new token for the worker's port: the old one and every browser's login end at once")
-    token_.add_argument("what", choices=("rotate",), help="rotate: make a new one")
+    token_ = add("token", help="replace the API token; the old one and all browser logins stop working")
+    token_.add_argument("what", choices=("rotate",), help="rotate: create a new token")
     token_.set_defaults(run=rotate_token)
-    routes_ = add("routes", help="what the worker's HTTP API offers")
-    routes_.add_argument("--json", action="store_true", help="one JSON list of path and methods")
-    routes_.add_argument("--openapi", action="store_true", help="an OpenAPI document: what each takes and answers")
+    routes_ = add("routes", help="list the routes of the worker's HTTP API")
+    routes_.add_argument("--json", action="store_true", help="print one JSON list of paths and methods")
+    routes_.add_argument(
+        "--openapi", action="store_true", help="print an OpenAPI document with parameters and responses"
+    )
     routes_.set_defaults(run=routes)
 
 
@@ -55,11 +57,11 @@ def start(_: argparse.Namespace) -> int:
 
 
 def start_current(data_dir: Path, *, explicit: bool = False) -> process.Worker:
-    """The worker of this very version: one that outlived an upgrade is replaced, and so is another installation's,
-    since the person has asked for this one."""
+    """Return a running worker of this version. A worker of an earlier version or of another installation is replaced.
+    `explicit` means that the user asked for a worker."""
     running = process.running(data_dir)
     if running is not None and running.version != __version__:
-        output.say(f"replacing the worker of version {running.version}")
+        output.say(f"replacing worker version {running.version}")
         process.stop(data_dir)
     return process.start(data_dir, asked=explicit)
 
@@ -85,7 +87,7 @@ def serve(_: argparse.Namespace) -> int:
         run(loaded.config)
     except WorkerHeld:
         if not process.replace_outdated(loaded.config.data_dir):
-            output.say("a worker is running already")
+            output.say("a worker is already running")
     return 0
 
 
@@ -103,7 +105,7 @@ def retry(_: argparse.Namespace) -> int:
     data_dir = load_forgiving().config.data_dir
     process.replace_outdated(data_dir)
     count = Client.of(data_dir).post("/api/queue/retry")["retried"]
-    output.line(f"{count} job(s) will be tried again")
+    output.line(f"retrying {output.plural(count, 'job')}")
     return 0
 
 
@@ -131,7 +133,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def status_line(config: Config, folder: str) -> str:
-    """For an agent's status line: short, quick, never an error; no worker is started for it."""
+    """Return the text for an agent's status line: short, fast, never an error, and without starting a worker."""
     worker = process.running(config.data_dir)
     if worker is None:
         return "mem: asleep"
@@ -147,7 +149,7 @@ def status_line(config: Config, folder: str) -> str:
 
 
 def _stdin_folder() -> str:
-    """Claude Code tells its status line where it is at work."""
+    """Return the working directory that Claude Code passes to its status line on stdin."""
     if sys.stdin is None or sys.stdin.isatty():
         return ""
     payload = b""
@@ -163,7 +165,7 @@ def _stdin_folder() -> str:
 
 
 def gather_status(config: Config) -> dict[str, Any]:
-    """From the worker; if none runs, from the files it left. It always says what waits, and what is wrong."""
+    """Collect the status from the worker or, if none runs, from its files; always with pending events and problems."""
     totals, state, worker, problem = _spool_only(config), "stopped", process.running(config.data_dir), ""
     refining = ""
     if worker is not None:
@@ -178,7 +180,7 @@ def gather_status(config: Config) -> dict[str, Any]:
         try:
             totals = _offline(config)
         except WorkerHeld:
-            state = "starting"  # this very moment
+            state = "starting"  # a worker took the lock just now
         except (MemError, OSError) as error:
             problem = str(error)
     audit = totals.get("audit")
@@ -203,7 +205,7 @@ def gather_status(config: Config) -> dict[str, Any]:
 
 
 def refining_problem(cost: dict[str, Any]) -> str:
-    """Return in one line why no model writes the memories that one was set up for; `found` is what `/api/cost` says."""
+    """Return in one line why the configured model does not refine, or "". `cost` is the reply of `/api/cost`."""
     now = time.time() * 1000
     paused = [
         f"{row['provider']} is paused: {row['verdict']}: {row['message']}"
@@ -214,13 +216,13 @@ def refining_problem(cost: dict[str, Any]) -> str:
 
 
 def _outdated(config: Config, worker: process.Worker | None) -> str:
-    """In words: the worker is of another version than this program, and what comes of it."""
+    """Describe that the worker's version differs from this program's, and what happens next; "" if it does not."""
     if worker is None or worker.version == __version__:
         return ""
-    text = f"worker runs {worker.version or 'an unknown version'}, installed is {__version__}"
+    text = f"worker is {worker.version or 'an unknown version'}, installed is {__version__}"
     if process.is_outdated(config.data_dir, worker):
         return f"{text}; it restarts at the next event"
-    return f"{text}, in another place; `claude-mem start` replaces the worker"
+    return f"{text} in another location; run `claude-mem start` to replace the worker"
 
 
 def database(config: Config) -> Path:
@@ -230,14 +232,14 @@ def database(config: Config) -> Path:
 
 
 def _had_database(config: Config) -> bool:
-    """Was there a database?"""
+    """Return whether there was a database that is missing now."""
     from claude_mem.store import damage
 
     return bool(damage.traces(database(config), backups=config.backups))
 
 
 def _offline(config: Config) -> dict[str, Any]:
-    """With no worker, we may open the database ourselves, under the same lock."""
+    """Read the totals from the database directly, under the worker's lock."""
     from claude_mem.store import account
     from claude_mem.store.database import Database
 
@@ -252,7 +254,7 @@ def _offline(config: Config) -> dict[str, Any]:
 
 
 def _damage(config: Config) -> list[str]:
-    """Damaged databases and files of ours that are kept, in words; the newest first."""
+    """Describe the damaged databases and files that were moved away and kept, newest first."""
     from claude_mem.store import repair
 
     files = [str(moved) for moved in own_files.listing(config.data_dir)]
@@ -266,7 +268,7 @@ def _spool_only(config: Config) -> dict[str, Any]:
 
 
 def waiting(config: Config) -> int:
-    """How many captured events are not in the database yet."""
+    """Return the number of captured events that are not in the database yet."""
     return len(_names(config.spool))
 
 
@@ -286,35 +288,35 @@ def _show_status(report: dict[str, Any]) -> None:
     output.line()
     output.line(f"captured    {report['captured']:>8,}  events, of which")
     for name, meaning in (
-        ("stored", "in the database, digested or in an open turn"),
-        ("queued", "waiting in the spool or for a job"),
-        ("set_aside", "could not be read or digested"),
-        ("filtered", "left out by a rule"),
+        ("stored", "in the database"),
+        ("queued", "pending in the spool or the job queue"),
+        ("set_aside", "could not be read or processed"),
+        ("filtered", "excluded by a setting or a capture rule"),
     ):
         output.line(f"  {name.replace('_', ' '):<10}{report[name]:>8,}  {meaning}")
         for rule, count in sorted((report.get(f"{name}_by") or {}).items()):
             output.line(f"    {rule:<14}{count:>6,}")
     if report["to_rewrite"]:
-        output.line(f"rewriting   {report['to_rewrite']:>8,}  turns of an earlier version, in the background")
+        output.line(f"reprocess   {report['to_rewrite']:>8,}  turns of an earlier version, in the background")
     if report["audit"] and report["audit"]["at"]:
         wrong = "; ".join(f"{item['name']}: {item['found']}" for item in report["audit"]["wrong"])
-        output.line(f"audit       {wrong or 'what it can check of itself is right'}")
+        output.line(f"audit       {wrong or 'all checks passed'}")
     for text in report["damage"]:
         output.line(f"damage      {text}")
     for text in report["door"]:
         output.line(f"viewer      {text}")
     if report["refining"]:
-        output.line(f"refining    {report['refining']}; memories are written without it")
+        output.line(f"refining    {report['refining']}; memories are written without a model")
     if report["problem"]:
-        output.error(report["problem"], "`claude-mem doctor` looks for the cause")
+        output.error(report["problem"], "run `claude-mem doctor` to find the cause")
     if report["worker"] == "hung":
-        output.error("the worker does not answer", "`claude-mem restart` ends it and starts a new one")
+        output.error("the worker does not respond", "run `claude-mem restart`")
 
 
 def logs(options: argparse.Namespace) -> int:
     path = load_forgiving().config.log_file
     if not path.exists():
-        raise WorkerDown("there is no log yet", hint="`claude-mem start` starts the worker")
+        raise WorkerDown("there is no log yet", hint="start the worker with `claude-mem start`")
     lines = path.read_text("utf-8", "replace").splitlines()
     for text in lines[-max(options.lines, 0) :] if options.lines else []:
         output.line(text)
@@ -344,8 +346,8 @@ def rotate_token(_: argparse.Namespace) -> int:
         lock = process.take_lock(data_dir)
         process.new_token(data_dir)
         lock.release()
-    output.line("there is a new token; the old one is refused")
-    output.say("`claude-mem open` lets a browser in again; agents and commands need nothing")
+    output.line("token replaced; the old one is no longer valid")
+    output.say("run `claude-mem open` to log in a browser again; agents and commands use the new token automatically")
     return 0
 
 

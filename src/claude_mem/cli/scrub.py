@@ -1,4 +1,4 @@
-"""scrub: today's rules for secrets on what was stored before them."""
+"""scrub: apply the current redaction rules to data that was stored earlier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 60.0
 LOOK_SECONDS = 0.1
 NAMES = {
     "user_prompts": "prompts", "session_summaries": "summaries", "sdk_sessions": "sessions", "attic": "forgotten",
-    "passages": "texts of the index", "signals": "words of the index", "history": "earlier versions",
+    "passages": "index texts", "signals": "index terms", "history": "earlier versions",
     "aside": "files set aside",
 }  # fmt: skip
 
@@ -25,13 +25,14 @@ NAMES = {
 def add_commands(commands: Any) -> None:
     scrub_ = commands.add_parser(
         "scrub",
-        help="apply today's rules for secrets to everything that is stored already, backups too",
-        epilog="The worker does it, a little at a time; ^C only ends the watching. A second time changes nothing. What"
-        " was exported, or sent to a model, is out of reach.",
+        help="redact secrets in everything stored so far, including backups",
+        epilog="Applies the current redaction rules to existing data. The worker does this in the background; Ctrl-C"
+        " only stops the progress display. Running it again changes nothing. Exports, and data already sent to a model,"
+        " are not changed.",
     )
     scrub_.add_argument("--dry-run", action="store_true", help="only count what would change")
-    scrub_.add_argument("--yes", action="store_true", help="never ask")
-    scrub_.add_argument("--json", action="store_true", help="one JSON object")
+    scrub_.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    scrub_.add_argument("--json", action="store_true", help="print one JSON object")
     scrub_.set_defaults(run=scrub)
 
 
@@ -43,8 +44,8 @@ def scrub(options: argparse.Namespace) -> int:
         if options.dry_run or not status["changed"]:
             return _show(status, as_json=options.json)
         output.say(f"would change: {_amounts(status['changed'])}")
-        if not output.ask("replace the secrets in them? It can't be undone"):
-            output.say("nothing was changed (`--yes` does it without asking)")
+        if not output.ask("Redact the secrets in these records? (can't be undone)"):
+            output.say("nothing was changed (use `--yes` to skip the question)")
             return 1
     code = _show(_run_job(client, dry_run=False), as_json=options.json)
     mention_exports(config)
@@ -55,13 +56,13 @@ def _run_job(client: Client, *, dry_run: bool) -> dict[str, Any]:
     status: dict[str, Any] = client.post("/api/scrub", {"dry_run": dry_run})
     with output.progress() as advance:
         while status["busy"] or status["dry_run"] != dry_run:
-            advance("looking" if dry_run else "scrubbing", status["done"], status["total"], status["doing"])
+            advance("checking" if dry_run else "scrubbing", status["done"], status["total"], status["doing"])
             time.sleep(LOOK_SECONDS)
             status = client.get("/api/scrub")
-            if not status["busy"] and status["dry_run"] != dry_run:  # another one was under way: now ours
+            if not status["busy"] and status["dry_run"] != dry_run:  # an earlier run has ended; start ours
                 status = client.post("/api/scrub", {"dry_run": dry_run})
     if status["error"]:
-        raise CannotDo(status["error"], hint="`claude-mem logs` may say more; what is done is done, run it again")
+        raise CannotDo(status["error"], hint="see `claude-mem logs`, then run it again; finished records stay redacted")
     return status
 
 
@@ -71,9 +72,9 @@ def _show(status: dict[str, Any], *, as_json: bool) -> int:
         output.json({name: status[name] for name in names})
         return 0
     changed = _amounts(status["changed"]) or "nothing"
-    output.line(f"{'would change' if status['dry_run'] else 'changed'}: {changed} (of {status['done']:,} looked at)")
+    output.line(f"{'would change' if status['dry_run'] else 'changed'}: {changed} (checked {status['done']:,})")
     for copy in status["kept"]:
-        output.say(f"still as it was: {copy}")
+        output.say(f"not changed: {copy}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""config: how it is set, and setting it. The file stays the person's: comments, order and all."""
+"""config: show and change settings. Comments and order in config.toml are preserved."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ACTIONS = ("list", "get", "set", "unset", "edit", "path")
 def add_commands(commands: Any) -> None:
     config_ = commands.add_parser(
         "config",
-        help="every setting: its value, where it comes from, and why; and changing one",
-        epilog="`set` checks the value, writes it into config.toml and restarts the worker if one runs. Lists are given"
-        " with commas. A secret is better given on stdin: `claude-mem config set NAME -`.",
+        help="show or change settings",
+        epilog="`set` checks the value, writes it to config.toml and restarts a running worker. Separate the items of a"
+        " list with commas. Pass secrets on stdin: `claude-mem config set NAME -`.",
     )
     config_.add_argument("what", nargs="?", choices=ACTIONS, default="list", help="default: list")
-    config_.add_argument("name", nargs="?", default="", metavar="NAME")
-    config_.add_argument("value", nargs="?", metavar="VALUE", help="set: the value, or - to read it from stdin")
-    config_.add_argument("--json", action="store_true", help="list, get: one JSON object a line")
+    config_.add_argument("name", nargs="?", default="", metavar="NAME", help="get, set, unset: the setting")
+    config_.add_argument("value", nargs="?", metavar="VALUE", help="set: the value, or `-` to read it from stdin")
+    config_.add_argument("--json", action="store_true", help="list, get: print one JSON object per line")
     config_.set_defaults(run=config)
 
 
@@ -54,10 +54,10 @@ def config(options: argparse.Namespace) -> int:
 
 def _setting_name(name: str) -> str:
     if not name:
-        raise Misuse("which setting?", hint="`claude-mem config` lists them")
+        raise Misuse("missing NAME of the setting", hint="`claude-mem config` lists all settings")
     name = name.lower().replace("-", "_").removeprefix(PREFIX.lower())
     if name not in names():
-        raise Misuse(f"there is no setting `{name}`", hint="`claude-mem config` lists them")
+        raise Misuse(f"unknown setting `{name}`", hint="`claude-mem config` lists all settings")
     return name
 
 
@@ -71,8 +71,8 @@ def _list(loaded: Loaded, setting_names: list[str], options: argparse.Namespace)
     elif options.what == "get":
         output.line(rows[0]["value"])
     else:
-        output.table(("setting", "value", "source", "reason"), [tuple(row.values()) for row in rows])
-        output.say("`claude-mem config set NAME VALUE` changes one")
+        output.table(("setting", "value", "source", "description"), [tuple(row.values()) for row in rows])
+        output.say("to change a setting, run `claude-mem config set NAME VALUE`")
     for problem in loaded.problems:
         output.error(str(problem), problem.hint)
     return 2 if loaded.problems else 0
@@ -80,9 +80,9 @@ def _list(loaded: Loaded, setting_names: list[str], options: argparse.Namespace)
 
 def _set(loaded: Loaded, path: Path, name: str, raw_value: str | None) -> int:
     if name == "data_dir":
-        raise Misuse("`data_dir` can't be set in a file", hint="the hook reads none; use CLAUDE_MEM_DATA_DIR")
+        raise Misuse("`data_dir` can't be set in a file", hint="set CLAUDE_MEM_DATA_DIR instead; hooks read no file")
     if raw_value is None:
-        raise Misuse("to which value?", hint=f"`claude-mem config set {name} VALUE`, or - to read it from stdin")
+        raise Misuse("missing VALUE", hint=f"usage: claude-mem config set {name} VALUE, or `-` to read it from stdin")
     text = _from_stdin(name) if raw_value == "-" else raw_value
     value = check(name, parse(name, text), "this value")
     config_file.store(path, name, value)
@@ -90,16 +90,17 @@ def _set(loaded: Loaded, path: Path, name: str, raw_value: str | None) -> int:
 
 
 def _from_stdin(name: str) -> str:
-    """What was piped in or pasted. Nothing (^D at once, an empty pipe) is no value: it would remove a key."""
+    """Return the piped or pasted value. Empty input (^D, an empty pipe) is an error: it would remove an API key."""
     text = sys.stdin.read().strip() if sys.stdin is not None else ""
     if not text:
-        raise Misuse(f"there was nothing on stdin; {name} was not changed", hint=f"`claude-mem config unset {name}`")
+        hint = f"to remove it, run `claude-mem config unset {name}`"
+        raise Misuse(f"stdin was empty; {name} was not changed", hint=hint)
     return text
 
 
 def _unset(loaded: Loaded, path: Path, name: str) -> int:
     if not config_file.unset(path, name):
-        output.say(f"{name} is not in {path}")
+        output.say(f"{name} is not set in {path}")
         return 0
     return _apply(loaded, name)
 
@@ -108,34 +109,34 @@ def _apply(before: Loaded, name: str) -> int:
     loaded = load_forgiving()
     output.line(f"{name} = {shown(loaded.config, name)}")
     if loaded.sources[name] == "environment":
-        output.say(f"but {PREFIX}{name.upper()} is set, and here the environment counts before the file")
+        output.say(f"the environment variable {PREFIX}{name.upper()} overrides the file in this shell")
     if loaded.config != before.config and process.holder(loaded.config.data_dir) is not None:
         process.stop(loaded.config.data_dir)
         start_current(loaded.config.data_dir, explicit=True)
-        output.say("the worker was restarted with it")
+        output.say("worker restarted")
     return 0
 
 
 def _edit(path: Path) -> int:
-    """In the person's editor; what makes no sense is told at once."""
+    """Open config.toml in the user's editor, and report invalid settings afterwards."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     hook.make_private(str(path.parent))
     if not path.exists():
-        write_private(path, b"# Settings of claude-mem; `claude-mem config` lists them all with their reasons.\n")
+        write_private(path, b"# Settings of claude-mem. `claude-mem config` lists and describes all of them.\n")
     before = load_forgiving()
     try:
         result = subprocess.run([*shlex.split(editor), str(path)], check=False)
     except (OSError, ValueError) as error:
         raise CannotDo(
-            f"{editor!r} can't be started: {error}", hint=f"set EDITOR, or change {path} yourself"
+            f"can't start the editor {editor!r}: {error}", hint=f"set EDITOR, or edit {path} directly"
         ) from error
     if result.returncode:
-        raise CannotDo(f"{editor} ended with {result.returncode}", hint=f"see {path}")
+        raise CannotDo(f"{editor} exited with {result.returncode}", hint=f"check {path}")
     after = load_forgiving()
     for problem in after.problems:
         output.error(str(problem), problem.hint)
     if after.config != before.config and process.holder(after.config.data_dir) is not None:
         process.stop(after.config.data_dir)
         start_current(after.config.data_dir, explicit=True)
-        output.say("the worker was restarted")
+        output.say("worker restarted")
     return 2 if after.problems else 0

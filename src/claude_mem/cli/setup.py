@@ -1,4 +1,4 @@
-"""install, uninstall: into the agents' files, and out again without a trace."""
+"""install, uninstall: connect the agents, and remove every trace from their files again."""
 
 from __future__ import annotations
 
@@ -28,18 +28,22 @@ ENDINGS, END_SECONDS = 5, 0.3
 
 def add_commands(commands: Any) -> None:
     install_ = commands.add_parser("install", help="connect the coding agents on this machine")
-    install_.add_argument("--host", action="append", default=[], metavar="H", help="only this one; may be given again")
-    install_.add_argument("--yes", action="store_true", help="never ask; no model is set up")
-    install_.add_argument("--mcp", action="store_true", help="print what any other MCP client needs, change nothing")
-    install_.add_argument("--dry-run", action="store_true", help="show what would change, change nothing")
+    install_.add_argument("--host", action="append", default=[], metavar="H", help="only this agent; may be repeated")
+    install_.add_argument("--yes", action="store_true", help="do not ask for confirmation; no model is configured")
+    install_.add_argument(
+        "--mcp", action="store_true", help="print the settings for any other MCP client; change nothing"
+    )
+    install_.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
     install_.set_defaults(run=install)
     uninstall_ = commands.add_parser(
         "uninstall",
-        help="take it out of every agent again and stop the worker",
-        epilog="Memories are deleted only after an explicit yes on a terminal, where an export to your home folder is"
-        " offered first, or by --delete-data together with --yes.",
+        help="disconnect all agents and stop the worker",
+        epilog="Memories are deleted only after an explicit yes on a terminal, with the offer to export them to your"
+        " home directory first, or with --delete-data and --yes together.",
     )
-    uninstall_.add_argument("--yes", action="store_true", help="never ask; without --delete-data the memory is kept")
+    uninstall_.add_argument(
+        "--yes", action="store_true", help="do not ask for confirmation; memories are kept without --delete-data"
+    )
     uninstall_.add_argument(
         "--delete-data", action="store_true", help="also delete all memories, backups and exports in the data directory"
     )
@@ -57,14 +61,14 @@ def install(options: argparse.Namespace) -> int:
     _show(hosts, plans, problems)
     if options.dry_run:
         return 1 if problems else 0
-    if changes and not options.yes and not output.ask("change these files?", default=True):
-        output.say("nothing was changed (`--yes` changes them without asking)")
+    if changes and not options.yes and not output.ask("Change these files?", default=True):
+        output.say("nothing was changed (use `--yes` to skip the question)")
         return 1
     process.write_launcher(config.data_dir)
     process.write_plugin_launcher(config.data_dir)
     record = Record(config.data_dir)
     if changes and not options.yes:
-        plans, problems = _plans(hosts, ours)  # while the person was reading, an agent may have written its files
+        plans, problems = _plans(hosts, ours)  # an agent may have changed its files in the meantime
     for name, host_changes in plans.items():
         try:
             put_in(host_changes, record)
@@ -79,19 +83,19 @@ def install(options: argparse.Namespace) -> int:
 
 
 def _offer_backfill(hosts: Sequence[Host], options: argparse.Namespace) -> None:
-    """What the agents did before us is on disk; reading it costs nothing but a moment."""
+    """Offer to import the agents' earlier sessions, if there are any."""
     count, size = past.on_disk(hosts)
     if not count:
         return
-    label = f"{count:,} old session{'s' * (count != 1)} ({output.size(size)}) of these agents on this disk"
-    if not options.yes and output.ask(f"{label}: remember them too?", default=True):
+    label = f"{output.plural(count, 'earlier session')} ({output.size(size)})"
+    if not options.yes and output.ask(f"Import {label} of these agents?", default=True):
         past.everything()
     else:
-        output.line(f"{label}: `claude-mem backfill` remembers them")
+        output.line(f"found {label} of these agents; run `claude-mem backfill` to import them")
 
 
 def _ask_model(config: Config) -> None:
-    """Ask once whether a model may write the memories, if there is one to offer and nothing was set before."""
+    """Ask once whether a model may refine the memories, if one is available and `provider` is not set."""
     from claude_mem.worker import offers
 
     loaded = load_forgiving()
@@ -103,27 +107,28 @@ def _ask_model(config: Config) -> None:
     output.say(offer.about)
     agreed = output.ask_to_spend(offer.question)
     if agreed is None:
-        output.say("no model was set up; `claude-mem config set provider NAME` does it later")
+        output.say("no model configured; to choose one later, run `claude-mem config set provider NAME`")
         return
     for name, value in (offer.settings if agreed else {"provider": "local"}).items():
         config_file.store(config.data_dir / "config.toml", name, value)
 
 
 def _select_hosts(names: Sequence[str]) -> list[Host]:
-    """The agents that were named, or those that are here."""
+    """Return the agents given by name, or else all that are installed."""
     unknown = [name for name in names if name not in HOSTS]
     if unknown:
-        raise Misuse(f"there is no agent {unknown[0]!r}", hint="one of " + ", ".join(HOSTS))
+        raise Misuse(f"unknown agent {unknown[0]!r}", hint="use one of " + ", ".join(HOSTS))
     hosts = [HOSTS[name] for name in names] or [host for host in HOSTS.values() if host.present(os.environ)]
     if not hosts:
         raise NotFound(
-            "no coding agent was found here", hint="`claude-mem install --host NAME` with " + ", ".join(HOSTS)
+            "no coding agent found on this machine",
+            hint="to connect one anyway, run `claude-mem install --host NAME` with one of " + ", ".join(HOSTS),
         )
     return hosts
 
 
 def _plans(hosts: Sequence[Host], ours: Ours) -> tuple[dict[str, list[Change]], dict[str, CannotDo]]:
-    """Each agent by itself: a broken file of one is no reason to leave the others out."""
+    """Plan the changes for each agent separately, so that a broken file of one does not affect the others."""
     plans: dict[str, list[Change]] = {}
     problems: dict[str, CannotDo] = {}
     for host in hosts:
@@ -139,11 +144,11 @@ def _show(hosts: Sequence[Host], plans: Mapping[str, list[Change]], problems: Ma
         if host.name in problems:
             output.error(f"{host.label}: {problems[host.name]}", problems[host.name].hint)
         elif not plans[host.name]:
-            output.say(f"{host.label}: connected already {host.elsewhere(os.environ)}".rstrip())
+            output.say(f"{host.label}: already connected {host.elsewhere(os.environ)}".rstrip())
         else:
-            output.say(f"{host.label}{'' if host.tested else ' (by its documents; not tried with the program itself)'}")
+            output.say(f"{host.label}{'' if host.tested else ' (implemented from its documentation, not tested)'}")
             for change in plans[host.name]:
-                verb = "change" if change.before is not None else "make"
+                verb = "change" if change.before is not None else "create"
                 output.say(f"  {verb} {output.path(change.path)}: {change.what}")
 
 
@@ -159,12 +164,12 @@ def _report(
         if host.note and plans[host.name]:
             output.line(f"  {host.note}")
     for name, problem in problems.items():
-        if name in plans:  # the others were told before
+        if name in plans:  # the others were reported before
             output.error(f"{HOSTS[name].label}: {problem}", problem.hint)
     if connected_hosts:
-        output.line(f"new sessions are remembered in {config.data_dir}")
-        output.line("`claude-mem open` shows them in a browser, `claude-mem doctor` checks that all is well,")
-        output.line("`claude-mem uninstall` takes it out again")
+        output.line(f"new sessions are captured; memories are stored in {config.data_dir}")
+        output.line("next: `claude-mem open` opens the viewer, `claude-mem doctor` checks the installation,")
+        output.line("`claude-mem uninstall` removes it again")
         _mention_older(config)
     return 1 if problems else 0
 
@@ -173,11 +178,11 @@ def _mention_older(config: Config) -> None:
     from claude_mem.store.database import is_foreign
 
     if is_foreign(config.database):
-        output.line(f"{config.database} is another claude-mem's: `claude-mem import` brings its memories over")
+        output.line(f"found memories of the TypeScript claude-mem ({config.database}); `claude-mem import` copies them")
 
 
 def _print_mcp(ours: Ours) -> int:
-    """For any other client: what to put into its settings."""
+    """Print the settings that any other MCP client needs."""
     program, *arguments = ours.mcp()
     process.write_launcher(ours.launcher.parent)
     output.json({"mcpServers": {SERVER: {"command": program, "args": arguments}}})
@@ -187,9 +192,9 @@ def _print_mcp(ours: Ours) -> int:
 def uninstall(options: argparse.Namespace) -> int:
     config = load_forgiving().config
     ours = Ours(process.launcher(config.data_dir), os.environ)
-    question = "take claude-mem out of every agent's files and stop the worker?"
+    question = "Remove claude-mem from every agent and stop the worker?"
     if not options.yes and not output.ask(question, default=True):
-        output.say("nothing was changed (`--yes` does it without asking)")
+        output.say("nothing was changed (use `--yes` to skip the question)")
         return 1
     had_problems = not _remove_from_agents(config, ours)
     try:
@@ -202,17 +207,17 @@ def uninstall(options: argparse.Namespace) -> int:
     )
     _verify_removal(config, ours, stopped=stopped, deleted=decision.delete)
     if decision.export:
-        output.line(f"exported memories: {decision.export} (`claude-mem import` brings them back)")
+        output.line(f"exported memories: {decision.export} (`claude-mem import` restores them)")
     return 1 if had_problems else 0
 
 
 def _remove_from_agents(config: Config, ours: Ours) -> bool:
-    """Whether every agent's files could be cleared of us."""
+    """Remove our entries from every agent's files. Returns whether all of them could be removed."""
     record, clear = Record(config.data_dir), True
     for host in HOSTS.values():
         paths, problems = take_out(host, ours, record)
         for path in paths:
-            output.say(f"{host.label}: taken out of {output.path(path)}")
+            output.say(f"{host.label}: removed from {output.path(path)}")
         for problem in problems:
             output.error(f"{host.label}: {problem}", problem.hint)
         clear = clear and not problems
@@ -220,8 +225,9 @@ def _remove_from_agents(config: Config, ours: Ours) -> bool:
 
 
 def _stop_and_delete(data_dir: Path, ours: Ours, *, delete: bool, keep: Sequence[str]) -> bool:
-    """Stop the worker, and delete. First the launcher: then no session that still runs can start another one. What was
-    on its way in that moment may have; so it is looked at again."""
+    """Stop the worker, and delete the data if requested. Returns whether a worker was stopped. The launcher is deleted
+    first, so that running sessions can't start another worker. A hook that was just running may still have started one,
+    so the result is checked and the steps repeated."""
     ours.launcher.unlink(missing_ok=True)
     process.remove_plugin_launcher(data_dir)
     stopped = False
@@ -241,8 +247,8 @@ def _spooled(data_dir: Path) -> bool:
     return (data_dir / "spool").exists()
 
 
-KEPT_FILES = "backups/agents"  # agents' files as they were without us
-# Everything we ever put into the data directory. Nothing else in there is ours to delete.
+KEPT_FILES = "backups/agents"  # the agents' files as they were before `install`
+# Everything claude-mem ever writes into the data directory. Nothing else in it may be deleted.
 OURS = (
     "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
     KEPT_FILES, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.STOPPED, hook.WARNED, "token",
@@ -251,11 +257,11 @@ OURS = (
     "forgetting.json", ".forgetting.json", "open-*.html",
     "backups/daily-*.db*", "quarantine", "ballast", "missed", f"exports/{EXPORT_NAMES}", f"exports/.{EXPORT_NAMES}.*",
 )  # fmt: skip
-SHARED = ("logs", "backups", "exports", "modes", ".")  # the older claude-mem puts things there, too
+SHARED = ("logs", "backups", "exports", "modes", ".")  # the TypeScript claude-mem uses these, too
 
 
 def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
-    """Except what is still needed to take us out of a file that could not be read today."""
+    """Delete our files, except `keep`: these are needed to remove us later from files that can't be read now."""
     from claude_mem.store.database import SECOND_NAME, is_foreign
 
     own = "claude-mem.db"
@@ -269,24 +275,24 @@ def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
             path.unlink(missing_ok=True)
     for name in SHARED:
         with contextlib.suppress(OSError):
-            (folder / name).rmdir()  # unless someone else has put something there
+            (folder / name).rmdir()  # fails if other files remain in it
 
 
 def _verify_removal(config: Config, ours: Ours, *, stopped: bool, deleted: bool) -> None:
-    """Looked up again, not remembered from what was just done."""
+    """Check and print the final state, independent of the steps taken."""
     still_connected = [f"{host.label}: {standing(host, ours)[0]}" for host in HOSTS.values() if _is_left(host, ours)]
-    output.line(f"agents that still run claude-mem: {', '.join(still_connected) or 'none'}")
+    output.line(f"agents still connected: {', '.join(still_connected) or 'none'}")
     output.line(
         f"worker running: {'yes' if process.holder(config.data_dir) else 'no'}{' (stopped)' if stopped else ''}"
     )
     if deleted:
-        output.line(f"{config.data_dir}: {'still there' if config.data_dir.exists() else 'deleted'}")
+        output.line(f"{config.data_dir}: {'still exists' if config.data_dir.exists() else 'deleted'}")
     else:
-        output.line(f"memories kept in {config.data_dir} (`--delete-data` deletes them)")
+        output.line(f"memories kept in {config.data_dir} (use `--delete-data` to delete them)")
 
 
 def _is_left(host: Host, ours: Ours) -> bool:
     try:
         return bool(removal(host, ours))
     except MemError:
-        return True  # it can't be told
+        return True  # unknown, so assume it is

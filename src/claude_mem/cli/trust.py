@@ -1,4 +1,4 @@
-"""trust: outside sources whose content is shown in a project without approving each memory."""
+"""trust: external sources whose memories are injected in a project without individual approval."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ SECONDS = 120.0  # approving thousands of memories takes a while
 def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "trust",
-        help="outside sources you trust in a project: list, add, remove",
-        epilog="A SOURCE is a program (`gh`), an MCP server (`linear (MCP)`) or a host (`docs.example.org`), as the"
-        " Quarantine names it. Memories that rest on trusted sources alone are shown without approval; text that"
-        " resembles a prompt injection is held anyway. Only a person can add or remove a source.",
+        help="list, add or remove external sources that you trust in a project",
+        epilog="A SOURCE is a program (`gh`), an MCP server (`linear (MCP)`) or a host (`docs.example.org`), as listed"
+        " in the viewer under Quarantine. Memories based only on trusted sources need no approval; text that resembles a"
+        " prompt injection always does. Only a person can add or remove a source.",
     )
     parser.add_argument("what", nargs="?", choices=("list", "add", "remove"), default="list", help="default: list")
-    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="add, remove")
-    parser.add_argument("--project", default="", help="its number, name or a folder of it (default: this folder's)")
-    parser.add_argument("--json", action="store_true", help="list: one JSON object per line")
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="add, remove: the source")
+    parser.add_argument(
+        "--project", default="", metavar="P", help="its number, name or directory (default: the current directory's)"
+    )
+    parser.add_argument("--json", action="store_true", help="list: print one JSON object per line")
     parser.set_defaults(run=trust)
 
 
@@ -41,11 +43,13 @@ def trust(options: argparse.Namespace) -> int:
     project = named(client, client.get("/api/projects")["items"], options.project)
     if options.what == "add":
         added = client.post("/api/trust", {"project_id": project["id"], "source": options.source})
-        output.line(f"{added['source']} is trusted in {project['name']}; {_approved(added['approved'])}")
+        count = added["approved"]
+        approved = f"approved {count:,} pending {'memory' if count == 1 else 'memories'}"
+        output.line(f"{added['source']} is now trusted in {project['name']}; {approved}")
     else:
         query = urlencode({"project_id": project["id"], "source": options.source})
         removed = client.delete(f"/api/trust?{query}")
-        output.line(f"{removed['source']} is no longer trusted in {project['name']}; what was approved stays approved")
+        output.line(f"{removed['source']} is no longer trusted in {project['name']}; earlier approvals remain")
     return 0
 
 
@@ -53,11 +57,7 @@ def _check(options: argparse.Namespace) -> None:
     if not options.source:
         raise Misuse(f"missing SOURCE (usage: claude-mem trust {options.what} SOURCE)")
     if person.speaker() != USER:
-        raise CannotDo("only a person decides which sources are trusted", hint="run this command in your own terminal")
-
-
-def _approved(count: int) -> str:
-    return f"{count:,} held {'memory' if count == 1 else 'memories'} approved"
+        raise CannotDo("only a person can change which sources are trusted", hint="run this in your own terminal")
 
 
 def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> int:
@@ -66,5 +66,5 @@ def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> int:
     elif items:
         output.table(("project", "source", "since"), [(i["project"], i["source"], output.when(i["at"])) for i in items])
     else:
-        output.say("no source is trusted yet; `claude-mem trust add gh` trusts `gh` in this folder's project")
+        output.say("no trusted sources yet; to trust `gh` in the current project, run `claude-mem trust add gh`")
     return 0

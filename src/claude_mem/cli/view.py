@@ -1,7 +1,7 @@
-"""open: the viewer, in a browser.
+"""open: open the viewer in a browser.
 
-The link holds a secret, and command lines are public: every user of the machine can list them. So the browser is handed
-the name of a private file that leads on to the link.
+The link contains a secret, and command lines are public: every user of the machine can list them. So the browser is
+given the name of a private file that redirects to the link.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from claude_mem.errors import CannotDo, NotFound
 from claude_mem.spool import write_private
 
 OBSERVATION = "/observation/"
-MOST_DIGITS = 19  # of a row's number; more is a word to search for
-LEFT_OVER_SECONDS = 300  # a file of a command that was killed; its link ended long before
+MOST_DIGITS = 19  # of an ID; longer numbers are searched for
+LEFT_OVER_SECONDS = 300  # age of a file left by a command that was killed; its link has expired long before
 LOOK_SECONDS = 0.2
-# Loaded from a file, so nothing of it is in any history: a refresh after 0 seconds takes the place of the page.
+# Not in any browser history: a refresh after 0 seconds replaces the page.
 REDIRECT_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="referrer" content="no-referrer">
 <meta http-equiv="refresh" content="0; url={link}">
 <title>claude-mem</title>
-<p>The viewer opens. If it does not: <a href="{link}" rel="noreferrer">open it</a>.</p>
+<p>Opening the viewer. If nothing happens, <a href="{link}" rel="noreferrer">click here</a>.</p>
 """
 
 
 def add_commands(commands: Any) -> None:
     open_ = commands.add_parser(
         "open",
-        help="look at the memory in a browser: what is new, search, sessions, projects, cost, settings",
-        epilog="The browser is handed a private file with a link that works once and within half a minute. It then"
-        " stays logged in until the worker ends, 30 days at most. On a machine without a browser use --print (the link"
-        " works for a minute), and `ssh -L 37777:127.0.0.1:37777` from the one that has it.",
+        help="open the viewer in a browser",
+        epilog="The browser is logged in by a link that works once, within 30 seconds, and stays logged in until the"
+        " worker stops, at most for 30 days. On a remote machine, use --print (that link works for one minute) and"
+        " forward the port with `ssh -L 37777:127.0.0.1:37777`.",
     )
-    open_.add_argument("what", nargs="*", metavar="WHAT", help="an observation's ID, or words to search for")
-    open_.add_argument("--print", dest="only_print", action="store_true", help="print the link, open nothing")
+    open_.add_argument("what", nargs="*", metavar="WHAT", help="the ID of an observation, or words to search for")
+    open_.add_argument("--print", dest="only_print", action="store_true", help="print the link instead of opening it")
     open_.set_defaults(run=open_viewer)
 
 
@@ -64,13 +64,13 @@ def open_viewer(options: argparse.Namespace) -> int:
             return _print_link(Client(worker), path)
         state = _wait(data_dir, link)
     if state == "waiting":
-        text = f"no browser came within {link['seconds']} seconds"
-        hint = (
-            "a browser in a sandbox (snap, Flatpak) can't read our file: `claude-mem open --print` has a link to paste"
-        )
+        text = f"no browser opened the link within {link['seconds']} seconds"
+        hint = "sandboxed browsers (snap, Flatpak) can't read the file; paste the link of `claude-mem open --print`"
         raise CannotDo(text, hint=hint)
     if state == "misused":
-        raise CannotDo("someone else has used the link, too; all browsers are locked out", hint="run it again")
+        raise CannotDo(
+            "the link was used more than once, so all browsers were logged out", hint="run `claude-mem open` again"
+        )
     output.say(f"opened http://127.0.0.1:{worker.port}{path}")
     return 0
 
@@ -78,15 +78,15 @@ def open_viewer(options: argparse.Namespace) -> int:
 def _print_link(client: Client, path: str) -> int:
     link = client.post("/api/open", {"path": path, "printed": True})
     output.line(link["url"])
-    output.say(f"it works once, within {link['seconds']} seconds")
+    output.say(f"the link works once, within {link['seconds']} seconds")
     return 0
 
 
 @contextmanager
 def _redirect_file(data_dir: Path, link: str) -> Iterator[Path]:
-    """A file that only we can read and that leads a browser to the link; gone afterwards."""
+    """Write a private file that redirects a browser to the link, and delete it afterwards."""
     for old in data_dir.glob("open-*.html"):
-        with suppress(FileNotFoundError):  # two commands may tidy up at once
+        with suppress(FileNotFoundError):  # two commands may clean up at the same time
             if old.lstat().st_mtime < time.time() - LEFT_OVER_SECONDS:
                 old.unlink()
     file = data_dir / f"open-{secrets.token_hex(8)}.html"
@@ -98,10 +98,10 @@ def _redirect_file(data_dir: Path, link: str) -> Iterator[Path]:
 
 
 def _wait(data_dir: Path, link: dict[str, Any]) -> str:
-    """Return what became of the link, as soon as something did; "waiting" if nothing until it ended."""
+    """Wait until the link is used, and return its state; "waiting" if it expired unused."""
     end = time.monotonic() + link["seconds"]
     while time.monotonic() < end:
-        with suppress(CannotDo):  # the token is just being changed
+        with suppress(CannotDo):  # the token may be replaced at this moment
             state = str(Client.of(data_dir).get(f"/api/open/{link['id']}")["state"])
             if state in ("used", "misused"):
                 return state
@@ -110,7 +110,7 @@ def _wait(data_dir: Path, link: dict[str, Any]) -> str:
 
 
 def page_of(words: list[str]) -> str:
-    """An observation by its number, anything else by searching."""
+    """Return the viewer's path for an observation's ID, or for a search."""
     number = words[0].removeprefix("#") if len(words) == 1 else ""
     if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS:
         return f"{OBSERVATION}{int(number)}"
@@ -118,16 +118,16 @@ def page_of(words: list[str]) -> str:
 
 
 def _check_exists(client: Client, path: str) -> None:
-    """An error if this is the page of an observation that does not exist. A forgotten one still has a page."""
+    """Raise if this is the page of an observation that does not exist. A forgotten observation still has a page."""
     if path.startswith(OBSERVATION):
         try:
             client.get(f"/api{path}/page")
         except NotFound:
             number = path.removeprefix(OBSERVATION)
-            hint = "`claude-mem list` or `claude-mem search` shows what there is"
-            raise NotFound(f"there is no observation {number}", hint=hint) from None
+            hint = "find IDs with `claude-mem list` or `claude-mem search`"
+            raise NotFound(f"no observation {number}", hint=hint) from None
 
 
 def _has_screen() -> bool:
-    """Without one, a browser in the terminal would start, or nothing."""
+    """Return whether a graphical browser can open. Otherwise a text browser would start, or nothing."""
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
