@@ -46,7 +46,7 @@ def commands() -> Iterator[str]:
     os.environ["COLUMNS"] = "100"  # argparse wraps at the terminal's width; a page has none
     parser = build_parser()
     yield "# Commands"
-    yield "Exit 0 done, 1 could not, 2 misused. Results on stdout, talk on stderr; listings have `--json`, one object a line."
+    yield "Exit codes: 0 success, 1 failure, 2 wrong usage. Results go to stdout, messages to stderr. Listings have `--json`: one object per line."
     yield f"\n```\n{parser.format_help().strip()}\n```"
     for name, command in _subcommands(parser):
         yield f"\n## claude-mem {name}\n\n```\n{command.format_help().strip()}\n```"

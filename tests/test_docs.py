@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from claude_mem.cli.main import HOOKS, build_parser
+from claude_mem.cli.main import GROUPS, HOOKS, build_parser
 from claude_mem.hook import COMMANDS
 from tests.lab import Lab
 
@@ -30,11 +31,17 @@ def test_printed_pages_are_fresh() -> None:
 
 def test_every_command_that_a_page_shows_exists() -> None:
     help_text = build_parser().format_help()
-    known = set(re.findall(r"^    (\w+)", help_text, re.MULTILINE)) | set(HOOKS)
+    known = set(re.findall(r"^  (\w+)", help_text, re.MULTILINE)) | set(HOOKS)
     for page in PAGES:
         shown = set(re.findall(r"`claude-mem ([a-z]+)", page.read_text("utf-8")))
         shown |= set(re.findall(r"^claude-mem ([a-z]+)", page.read_text("utf-8"), re.MULTILINE))
         assert shown <= known, page.name
+
+
+def test_the_help_lists_every_command_once() -> None:
+    (action,) = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(action.choices)
 
 
 def test_the_hook_commands_in_the_help_are_the_hook_commands() -> None:

@@ -108,7 +108,7 @@ def reindex(options: argparse.Namespace) -> int:
         output.json({"documents": index["documents"], "vectors": index["vectors"], "model": index["model"]})
         return 0
     embeddings = f"{index['vectors']:,} embeddings ({index['model']})" if index["model"] else "no embeddings"
-    output.line(f"indexed {index['documents']:,} texts, {embeddings}")
+    output.line(f"indexed {output.plural(index['documents'], 'text')}, {embeddings}")
     if not index["model"]:
         output.say("no model is installed; run `claude-mem model pull` to search by meaning, too")
     return 0

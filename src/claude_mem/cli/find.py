@@ -54,7 +54,7 @@ def _add_search(commands: Any) -> None:
     add("--until", type=date, metavar="DATE", help="only up to this date, inclusive")
     add("--host", default="", metavar="H", help="only this agent: claude, codex, …")
     add("--session", default="", metavar="S", help="only this session, by the agent's session id")
-    add("-n", "--limit", type=int, default=20, help="number of results (default: 20, maximum: 100)")
+    add("-n", "--limit", type=int, default=20, metavar="N", help="number of results (default: 20, maximum: 100)")
     add("--sort", choices=ORDERS, default="relevance", help="order of the best results (default: relevance)")
     add("--explain", action="store_true", help="show why each result matched")
     add("--json", action="store_true", help=_JSON)

@@ -26,7 +26,7 @@ from claude_mem.text import local
 
 TEXTS = ("type", "title", "subtitle", "narrative")
 LISTS = {"facts": "fact", "concepts": "concept"}
-STAYS = "The turn's summary and raw events are separate records and are not deleted."
+STAYS = "Deleting by ID keeps the turn's summary and raw events, which are separate records."
 DAYS = 30
 MOST_SHOWN = 5
 SECONDS, LOOK_SECONDS = 600.0, 0.1
@@ -63,8 +63,8 @@ def _add_forget(commands: Any) -> None:
         "forget",
         help="delete observations, or everything in a scope; undo within 30 days",
         epilog="A preview is shown first. With several scope options, only records that match all of them are deleted."
-        f" With IDs: {STAYS} docs/forgetting.md lists what can't be deleted: data sent to a provider, file system"
-        " snapshots, your own copies.",
+        f" {STAYS} docs/forgetting.md lists what can't be deleted: data sent to a provider, file system snapshots,"
+        " your own copies.",
     )
     forget_.add_argument(
         "ids", nargs="*", type=_id_or_deletion, metavar="ID", help="observation ID, as in `claude-mem list`"
@@ -179,7 +179,7 @@ def pin(options: argparse.Namespace) -> int:
     client = _client()
     for item in _fetch_all(client, options.ids):
         if item["pinned"]:
-            output.line(f"already pinned {item['id']}: {item['title']}")
+            output.line(f"{item['id']} is already pinned: {item['title']}")
         else:
             client.post(f"/api/observation/{item['id']}/pin")
             output.line(f"pinned {item['id']}: {item['title']}")
@@ -193,7 +193,7 @@ def unpin(options: argparse.Namespace) -> int:
             client.delete(f"/api/observation/{item['id']}/pin")
             output.line(f"unpinned {item['id']}: {item['title']}")
         else:
-            output.line(f"not pinned {item['id']}: {item['title']}")
+            output.line(f"{item['id']} is not pinned: {item['title']}")
     return 0
 
 

@@ -25,7 +25,9 @@ def add_commands(commands: Any) -> None:
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", metavar="P", help="only this project")
     listing.add_argument("--type", default="", metavar="T", help="only observations of this type: rule, decision, …")
-    listing.add_argument("-n", "--limit", type=int, default=20, help="number of rows (default: 20, maximum: 100)")
+    listing.add_argument(
+        "-n", "--limit", type=int, default=20, metavar="N", help="number of rows (default: 20, maximum: 100)"
+    )
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
     listing.set_defaults(run=list_)
     show_ = commands.add_parser(

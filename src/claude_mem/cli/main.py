@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -29,22 +30,34 @@ HOOKS = {
 
 PEOPLE_RUN = ("context", "save")
 
-EPILOG = """\
+GROUPS = {
+    "set up": ("install", "uninstall", "backfill", "config", "model"),
+    "find and read": ("search", "list", "show", "timeline", "context", "cost", "open"),
+    "add and correct": ("save", "pin", "unpin", "edit", "forget", "trust", "project"),
+    "move and back up": ("import", "export", "backup", "restore"),
+    "check and maintain": ("doctor", "audit", "scrub", "reindex", "reprocess", "compress"),
+    "control the worker": (
+        "start", "stop", "restart", "status", "logs", "retry", "serve", "drain", "token", "routes",
+    ),
+}  # fmt: skip
+
+COMMAND_NAMES = [name for names in GROUPS.values() for name in names]
+
+EXAMPLES = """\
 examples:
-  claude-mem install                    connect the coding agents on this machine
-  claude-mem backfill                   import the sessions you already had
-  claude-mem search why did the wal grow
+  claude-mem install                           connect your agents
+  claude-mem backfill                          import the sessions you already had
+  claude-mem search why did the wal grow       find a memory
   claude-mem save "Releases are cut from main"
-  claude-mem open                       open the viewer in a browser
-  claude-mem doctor                     check the installation
+  claude-mem open                              open the viewer
 
-`claude-mem COMMAND --help` describes a command and its options.
+`claude-mem COMMAND --help` describes a command and its options."""
 
+HOOK_HELP = """\
 hook commands:
   Agents run these. Each reads one JSON payload from stdin and always exits 0. `context` and `save` act as hooks only
   without arguments and with such a payload on stdin. The others print a description if stdin is empty.
-
-""" + "\n".join(f"  {name:<10} {text}" for name, text in HOOKS.items())
+"""
 
 
 def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -> int:
@@ -52,6 +65,8 @@ def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -
     if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in PEOPLE_RUN:
         return _explain_hook(arguments[0], help_requested=not {"-h", "--help"}.isdisjoint(arguments))
     _log_to_stderr()
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMAND_NAMES:
+        return _reject_unknown_command(arguments[0])
     parser = build_parser()
     options = parser.parse_args(arguments)
     options.piped = piped
@@ -72,6 +87,13 @@ def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -
     except OSError as problem:
         output.error(str(problem), "run `claude-mem doctor` to find the cause")
         return 1
+
+
+def _reject_unknown_command(name: str) -> int:
+    similar = difflib.get_close_matches(name, COMMAND_NAMES, n=1)
+    hint = f"did you mean `claude-mem {similar[0]}`?" if similar else "`claude-mem --help` lists all commands"
+    output.error(f"unknown command {name!r}", hint)
+    return 2
 
 
 def _log_to_stderr() -> None:
@@ -119,28 +141,38 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="claude-mem",
+        usage="claude-mem [-h] [--version] COMMAND ...",
         description="A memory for coding agents: each new session knows what earlier sessions did.",
-        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for family in (
-        setup,
-        past,
-        reprocess,
-        run,
-        view,
-        find,
-        look,
-        keep,
-        trust,
-        project,
-        move,
-        settings,
-        audit,
-        scrub,
-        care,
-    ):
+    commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
+    families = (
+        setup, past, reprocess, run, view, find, look, keep, trust, project, move, settings, audit, scrub, care,
+    )  # fmt: skip
+    for family in families:
         family.add_commands(commands)
+    parser.epilog = _overview(commands.help_lines)
     return parser
+
+
+class Commands:
+    """Adds commands to the parser. The one-line help of a command is also the description on its own help page."""
+
+    def __init__(self, subparsers: Any) -> None:
+        self._subparsers = subparsers
+        self.help_lines: dict[str, str] = {}
+
+    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
+        self.help_lines[name] = help
+        return self._subparsers.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.", **options)
+
+
+def _overview(help_lines: dict[str, str]) -> str:
+    """Format all commands by group, examples and hook commands."""
+    parts = [
+        "\n".join([f"{group}:", *(f"  {name:<10} {help_lines[name]}" for name in names)])
+        for group, names in GROUPS.items()
+    ]
+    hooks = "\n".join([HOOK_HELP, *(f"  {name:<10} {text}" for name, text in HOOKS.items())])
+    return "\n\n".join([*parts, EXAMPLES, hooks])
