@@ -176,7 +176,7 @@ def test_a_seal_vouches_for_it(lab: Lab, home: Home) -> None:
 
         return await service.db.write(tamper)
 
-    assert home.work(broken) == ["session_summaries 1 is not what it was"]
+    assert home.work(broken) == ["session_summaries 1 does not match its checksum"]
 
 
 def test_a_backup_of_the_version_before_is_proven_by_its_own_seals(lab: Lab, home: Home, tmp_path: Path) -> None:

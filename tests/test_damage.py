@@ -417,7 +417,7 @@ def test_a_look_is_at_one_moment(whole: Path, tmp_path: Path) -> None:
     path = wounded(whole, tmp_path / "copy")
     db = Database(path, backups=tmp_path)
     try:
-        with examine._looking(path, backup.never) as conn:
+        with examine._open_snapshot(path, backup.never) as conn:
             before = value(conn, "select title from observations where id = 1")
             db.write_now(_do, "update observations set title = 'another' where id = 1", ())
             assert value(conn, "select title from observations where id = 1") == before

@@ -87,7 +87,7 @@ def test_what_one_that_was_killed_left_half_made_goes_too(told: Lab) -> None:
 
 
 def test_a_log_that_a_reader_holds_on_to_is_told_and_emptied_later(told: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "SCRUB_TRIES", 2)
+    monkeypatch.setattr(database, "_TRUNCATE_TRIES", 2)
 
     async def do(service: Service) -> Progress:
         reader = open_reader(service.db.path)

@@ -236,7 +236,7 @@ def test_an_export_of_too_many_projects_is_refused(home: Home, tmp_path: Path, m
 def test_projects_that_only_records_name_are_bounded_too(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_PROJECTS", 20)
+    monkeypatch.setattr(rows, "MAX_PROJECTS", 20)
     listed = [saved(f"Note {n}", project=f"name:p{n}") for n in range(60)]
     found = home.bring(write(tmp_path / "x.jsonl", listed))
     assert found.error is None

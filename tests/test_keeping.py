@@ -383,7 +383,7 @@ def test_a_backup_that_does_not_stand_its_drill_is_none(lab: Lab, monkeypatch: p
 
     async def do(service: Service) -> None:
         monkeypatch.setattr(migrate, "backup", half)
-        assert "drill" in await service.keeper.back_up(now=ids.now())
+        assert "restore test failed" in await service.keeper.back_up(now=ids.now())
         assert backup.listing(service.config.backups) == []
         assert "backup:failed" in await service.db.read(notices.untold)
         monkeypatch.undo()
@@ -398,7 +398,7 @@ def test_no_backup_is_made_where_there_is_no_room(lab: Lab, monkeypatch: pytest.
 
     async def do(service: Service) -> None:
         monkeypatch.setattr(room, "free", lambda _: 1000)
-        assert "no room" in await service.keeper.back_up(now=ids.now())
+        assert "not enough free disk space" in await service.keeper.back_up(now=ids.now())
         assert backup.listing(service.config.backups) == []
 
     inside(settings(lab), do)

@@ -165,7 +165,7 @@ def test_people_are_told_everywhere(lab: Lab, whole: Path) -> None:
     shutil.copytree(whole, lab.data)
     delete(lab.data / "claude-mem.db")
     before = lab.mem("status", ok=False)
-    assert (before.returncode, "is gone" in before.stderr) == (1, True)
+    assert (before.returncode, "is missing" in before.stderr) == (1, True)
     doctor = {
         check["name"]: check for check in map(json.loads, lab.mem("doctor", "--json", ok=False).stdout.splitlines())
     }

@@ -287,7 +287,7 @@ def test_a_backup_is_synced_little_by_little_with_rests_between(lab: Lab, monkey
         done.append("sync")
         fsync(file)
 
-    monkeypatch.setattr(migrate, "PAGES_AT_ONCE", 10)
+    monkeypatch.setattr(migrate, "_PAGES_PER_STEP", 10)
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(time, "sleep", lambda _: done.append("rest"))
     pages = inside(Home(lab.data), _copied)

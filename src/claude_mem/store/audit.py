@@ -1,6 +1,6 @@
-"""What the product can check of itself: nothing lost or doubled, nothing owed left out, nothing forgotten told.
+"""Self-checks: no event is lost or duplicated, no turn is left undigested, nothing forgotten is injected.
 
-The quick checks run along indexes and are done all the time; the thorough ones look at every row.
+The quick checks use indexes and run regularly; the thorough checks read every row.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from claude_mem.store.database import Connection, one, rows, value
 from claude_mem.store.observations import fingerprint
 from claude_mem.store.savepoint import savepoint
 
-PLACES = ("stored", "queued", "set_aside", "filtered")
-AT_ONCE = 200
-INDEXED = {
+_OUTCOMES = ("stored", "queued", "set_aside", "filtered")
+_BATCH = 200
+_INDEXED_TABLES = {
     "observation": "observations", "prompt": "user_prompts", "summary": "session_summaries", "turn": "turns",
 }  # fmt: skip
 
@@ -31,7 +31,7 @@ class Finding:
     hint: str = ""
 
 
-# --- how far the audit log has come ----------------------------------------------------------------------------------
+# --- head of the audit log -------------------------------------------------------------------------------------------
 
 
 def head(conn: Connection) -> Head:
@@ -39,12 +39,12 @@ def head(conn: Connection) -> Head:
     return Head(**row) if row else Head()
 
 
-def set_head(conn: Connection, now: Head) -> None:
-    """Never backwards: two lines may be written before the first is noted."""
+def set_head(conn: Connection, new_head: Head) -> None:
+    """Record the newest audit line. Never goes back: two lines may be written before the first is recorded."""
     conn.execute(
         "insert into audit_head values (1, ?, ?) on conflict do update set n = excluded.n, hash = excluded.hash"
         " where excluded.n > n",
-        (now.n, now.hash),
+        (new_head.n, new_head.hash),
     )
 
 
@@ -52,21 +52,26 @@ def set_head(conn: Connection, now: Head) -> None:
 
 
 def quick(conn: Connection, *, in_spool: int) -> list[Finding]:
-    """In one state of the database, or what comes in meanwhile would look like a mistake."""
+    """Run the quick checks on one state of the database, so that new events do not look like errors."""
     with savepoint(conn):
-        return [_conserved(conn, in_spool), _owed(conn), _attempts(conn), _not_told(conn)]
+        return [
+            _check_event_accounting(conn, in_spool),
+            _check_turns(conn),
+            _check_attempts(conn),
+            _check_forgotten(conn),
+        ]
 
 
-def _conserved(conn: Connection, in_spool: int) -> Finding:
-    found = account.totals(conn, in_spool=in_spool)
-    parts = " + ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in PLACES)
-    right = found["captured"] == sum(found[name] for name in PLACES)
-    hint = "" if right else "events were lost or doubled: please report this"
-    return Finding("events", right, f"{found['captured']:,} captured {'=' if right else '≠'} {parts}", hint)
+def _check_event_accounting(conn: Connection, in_spool: int) -> Finding:
+    totals = account.totals(conn, in_spool=in_spool)
+    parts = " + ".join(f"{totals[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES)
+    ok = totals["captured"] == sum(totals[name] for name in _OUTCOMES)
+    hint = "" if ok else "events were lost or duplicated; please report this"
+    return Finding("events", ok, f"{totals['captured']:,} captured {'=' if ok else '≠'} {parts}", hint)
 
 
-def _owed(conn: Connection) -> Finding:
-    """Every turn that is over is digested, or some job (a dead one too: that is told elsewhere) will see to it."""
+def _check_turns(conn: Connection) -> Finding:
+    """Check that every closed turn is digested or has a job. Dead letters count: they are reported elsewhere."""
     lost = value(
         conn,
         """
@@ -78,11 +83,11 @@ def _owed(conn: Connection) -> Finding:
            and not exists (select 1 from backfill_files f where f.session_id = t.session_id and f.state = 'waiting')
         """,
     )
-    hint = "`claude-mem retry`; if that does not help, please report this" if lost else ""
-    return Finding("turns", not lost, f"{lost:,} that are over and nobody will digest", hint)
+    hint = "run `claude-mem retry`; if that does not help, please report this" if lost else ""
+    return Finding("turns", not lost, f"{lost:,} closed turns without a job to digest them", hint)
 
 
-def _attempts(conn: Connection) -> Finding:
+def _check_attempts(conn: Connection) -> Finding:
     unseen = ", ".join(f"'{verdict}'" for verdict in ledger.UNSEEN)
     most = value(
         conn,
@@ -95,9 +100,9 @@ def _attempts(conn: Connection) -> Finding:
     return Finding("attempts", most <= ledger.MAX_TRIES, f"at most {most} of {ledger.MAX_TRIES} for one turn")
 
 
-def _not_told(conn: Connection) -> Finding:
-    """Nothing was told after it was forgotten, and nothing forgotten can be found."""
-    told = value(
+def _check_forgotten(conn: Connection) -> Finding:
+    """Check that nothing was injected after it was forgotten, and that nothing forgotten can be found."""
+    injected_count = value(
         conn,
         """
         select count(*) from history h join tellings t on t.at > h.at
@@ -106,94 +111,101 @@ def _not_told(conn: Connection) -> Finding:
            and exists (select 1 from json_each(t.names) n where n.value = 'o' || h.observation_id)
         """,
     )
-    found = value(
+    indexed_count = value(
         conn,
         "select count(*) from documents d join observations o on o.id = d.row_id where d.kind = 'observation'"
         " and (o.forgotten or o.verdict = 'wrong')",
     )
-    right = not told and not found
+    ok = not injected_count and not indexed_count
     return Finding(
-        "forgotten", right, f"{told:,} told afterwards, {found:,} that can be found", "" if right else _INDEX
+        "forgotten",
+        ok,
+        f"{injected_count:,} told afterwards, {indexed_count:,} that can be found",
+        "" if ok else _REINDEX_HINT,
     )
 
 
-_INDEX = "`claude-mem reindex` makes the index again; please report this"
+_REINDEX_HINT = "run `claude-mem reindex` to rebuild the index, and please report this"
 
 
-def altered(conn: Connection, after: int, limit: int = AT_ONCE) -> tuple[int, list[int]]:
-    """Some observations, after that one: where to go on (0: from the beginning), and which are not what they were."""
-    found = rows(conn, "select * from observations where id > ? and not forgotten order by id limit ?", (after, limit))
-    wrong = [row["id"] for row in found if fingerprint(row) != row["hash"]]
-    return (found[-1]["id"] if len(found) == limit else 0), wrong
+def altered(conn: Connection, after: int, limit: int = _BATCH) -> tuple[int, list[int]]:
+    """Check the observations after this id. Return the cursor (0: start again) and the ids whose hash is wrong."""
+    observation_rows = rows(
+        conn, "select * from observations where id > ? and not forgotten order by id limit ?", (after, limit)
+    )
+    altered_ids = [row["id"] for row in observation_rows if fingerprint(row) != row["hash"]]
+    return (observation_rows[-1]["id"] if len(observation_rows) == limit else 0), altered_ids
 
 
 # --- thorough --------------------------------------------------------------------------------------------------------
 
 
 def thorough(conn: Connection) -> list[Finding]:
-    return [check(conn) for check in (_hashes, _seals, _rows_of_index, _pages, _gone)]
+    return [
+        check(conn) for check in (_check_hashes, _check_checksums, _check_indexed_rows, _check_pages, _check_tombstones)
+    ]
 
 
 def index(conn: Connection) -> Finding:
-    """On the connection that may write: SQLite lets no other check it."""
-    right = _catches(lambda: search.check(conn))
-    said = "says what the texts say" if right else "does not say what the texts say"
-    return Finding("index", right, said, "" if right else _INDEX)
+    """Check the full-text index. Must run on the writer connection: SQLite refuses the check on others."""
+    ok = _succeeds(lambda: search.check(conn))
+    text = "matches the texts" if ok else "does not match the texts"
+    return Finding("index", ok, text, "" if ok else _REINDEX_HINT)
 
 
-def _hashes(conn: Connection) -> Finding:
-    after, wrong, more = 0, list[int](), True
+def _check_hashes(conn: Connection) -> Finding:
+    after, altered_ids, more = 0, list[int](), True
     while more:
         after, some = altered(conn, after)
-        wrong, more = wrong + some, bool(after)
-    said = f"{len(wrong):,} observations are not what they were"
-    return Finding("hashes", not wrong, said, f"{wrong[:5]}: restore a backup" if wrong else "")
+        altered_ids, more = altered_ids + some, bool(after)
+    text = f"{len(altered_ids):,} observations do not match their hash"
+    return Finding("hashes", not altered_ids, text, f"{altered_ids[:5]}: restore a backup" if altered_ids else "")
 
 
-def _seals(conn: Connection) -> Finding:
-    wrong = backup.broken_seals(conn)
-    hint = "the worker puts a backup in place; `claude-mem doctor` says more" if wrong else ""
-    return Finding("seals", not wrong, f"{len(wrong):,} rows are not what they were", hint)
+def _check_checksums(conn: Connection) -> Finding:
+    problems = backup.broken_seals(conn)
+    hint = "the worker restores a backup; run `claude-mem doctor` for details" if problems else ""
+    return Finding("seals", not problems, f"{len(problems):,} rows do not match their checksum", hint)
 
 
-def _rows_of_index(conn: Connection) -> Finding:
-    alone = " union all ".join(
+def _check_indexed_rows(conn: Connection) -> Finding:
+    orphans = " union all ".join(
         f"select d.id from documents d where d.kind = '{kind}'"
         f" and not exists (select 1 from {table} r where r.id = d.row_id)"
-        for kind, table in INDEXED.items()
+        for kind, table in _INDEXED_TABLES.items()
     )
     counts = {
-        "without their row": f"select count(*) from ({alone})",
-        "not indexed and not owed": "select count(*) from observations o where not forgotten and verdict != 'wrong'"
+        "without their row": f"select count(*) from ({orphans})",
+        "neither indexed nor queued": "select count(*) from observations o where not forgotten and verdict != 'wrong'"
         " and not exists (select 1 from documents d where d.kind = 'observation' and d.row_id = o.id)"
         " and not exists (select 1 from stale s where s.kind = 'observation' and s.row_id = o.id)",
     }
-    found = {name: int(value(conn, sql)) for name, sql in counts.items()}
-    said = [f"{n:,} {name}" for name, n in found.items()]
-    right = not any(found.values())
-    return Finding("indexed", right, ", ".join(said), "" if right else _INDEX)
+    numbers = {name: int(value(conn, sql)) for name, sql in counts.items()}
+    texts = [f"{n:,} {name}" for name, n in numbers.items()]
+    ok = not any(numbers.values())
+    return Finding("indexed", ok, ", ".join(texts), "" if ok else _REINDEX_HINT)
 
 
-def _pages(conn: Connection) -> Finding:
-    found = [str(next(iter(row.values()))) for row in rows(conn, "pragma quick_check(3)")]
+def _check_pages(conn: Connection) -> Finding:
+    problems = [str(next(iter(row.values()))) for row in rows(conn, "pragma quick_check(3)")]
     dangling = len(rows(conn, "pragma foreign_key_check"))
-    right = found == ["ok"] and not dangling
-    said = "sound" if right else "; ".join([*found, f"{dangling} dangling"])
-    return Finding("database", right, said, "" if right else "`claude-mem doctor`")
+    ok = problems == ["ok"] and not dangling
+    text = "intact" if ok else "; ".join([*problems, f"{dangling} dangling references"])
+    return Finding("database", ok, text, "" if ok else "run `claude-mem doctor`")
 
 
-def _gone(conn: Connection) -> Finding:
-    """Nothing is here again that was forgotten."""
-    told = [
+def _check_tombstones(conn: Connection) -> Finding:
+    """Check that nothing forgotten has come back."""
+    tombstones = [
         stones.Stone(row["forgetting_id"], row["mark"], row["since"], row["until"])
         for row in rows(conn, "select * from tombstones")
     ]
-    back = forgetting.marked(conn, told).size() if told else 0
-    hint = "restart the worker: it forgets it again" if back else ""
-    return Finding("tombstones", not back, f"{len(told):,}, and {back:,} rows that they name", hint)
+    row_count = forgetting.marked(conn, tombstones).size() if tombstones else 0
+    hint = "restart the worker to delete them again" if row_count else ""
+    return Finding("tombstones", not row_count, f"{len(tombstones):,}, matching {row_count:,} stored rows", hint)
 
 
-def _catches(check: Callable[[], None]) -> bool:
+def _succeeds(check: Callable[[], None]) -> bool:
     try:
         check()
     except apsw.Error:

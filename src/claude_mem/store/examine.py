@@ -1,6 +1,6 @@
-"""A close look at a database that is in use: its pages, its references, its rows against their seals, its index.
+"""Checks of a database in use: its pages, its references, its rows against their checksums, and its index.
 
-All but the index is read through a connection of its own, which can't write, and ends early if someone is in a hurry.
+All checks except that of the index use a separate read-only connection. They end early when `halted` returns True.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ from claude_mem.store import backup, damage, seals, search
 from claude_mem.store.backup import STEPS, Halted
 from claude_mem.store.database import Connection, open_reader, rows
 
-SAMPLE = 1_000
-PAGE = 4096
+SAMPLE_SIZE = 1_000
+PAGE_BYTES = 4096
 
 
 class Hurried(Exception):
-    """Someone was in a hurry: nothing is known."""
+    """The check was ended early and has no result."""
 
 
-def start(path: Path, *, halted: Halted, chance: random.Random | None = None) -> list[str]:
-    """What is wrong, as far as a quick look tells."""
-    with _looking(path, halted) as conn:
-        found = _pages(conn, "quick_check")
-        return found or _readable(lambda: seals.sample(conn, count=SAMPLE, chance=chance or random.Random()))  # noqa: S311
+def start(path: Path, *, halted: Halted, rng: random.Random | None = None) -> list[str]:
+    """Check the pages quickly and a random sample of the rows. Return the problems."""
+    rng = rng or random.Random()  # noqa: S311 -- chooses a sample
+    with _open_snapshot(path, halted) as conn:
+        problems = _page_problems(conn, "quick_check")
+        return problems or _problems_or_unreadable(lambda: seals.sample(conn, count=SAMPLE_SIZE, rng=rng))
 
 
 def full(path: Path, *, halted: Halted) -> list[str]:
-    with _looking(path, halted) as conn:
+    """Check all pages, references and rows. Return the problems of the first check that finds any."""
+    with _open_snapshot(path, halted) as conn:
         return (
-            _pages(conn, "integrity_check")
-            or _readable(lambda: _dangling(conn))
-            or _readable(lambda: backup.broken_seals(conn))
+            _page_problems(conn, "integrity_check")
+            or _problems_or_unreadable(lambda: _dangling_references(conn))
+            or _problems_or_unreadable(lambda: backup.broken_seals(conn))
         )
 
 
 def stray(path: Path) -> int:
-    """Pages with a single bit set where nothing is: it does no harm, but a sound disk does not do that."""
-    found = 0
+    """Count pages that have a single bit set in unused space. It does no harm, but indicates a failing disk."""
+    page_count = 0
     with path.open("rb") as file:
-        while page := file.read(PAGE):
-            rest = _unused(page, 100 if page.startswith(damage.MAGIC) else 0).strip(b"\0")
-            found += len(rest) == 1 and rest[0].bit_count() == 1
-    return found
+        while page := file.read(PAGE_BYTES):
+            rest = _unused_bytes(page, 100 if page.startswith(damage.MAGIC) else 0).strip(b"\0")
+            page_count += len(rest) == 1 and rest[0].bit_count() == 1
+    return page_count
 
 
-def _unused(page: bytes, start: int) -> bytes:
-    """Between the list of a page's cells and the first of them; all of a page that was never used."""
+def _unused_bytes(page: bytes, start: int) -> bytes:
+    """Return the bytes between a page's cell list and its first cell; for a page that was never used, all of it."""
     kind = page[start]
     if kind not in (2, 5, 10, 13):
         return page if not kind else b""
@@ -61,7 +63,7 @@ def _unused(page: bytes, start: int) -> bytes:
 
 
 def index(conn: Connection, halted: Halted) -> bool:
-    """Does it say what the texts say? For the one who writes: only he can ask."""
+    """Return whether the full-text index matches its content table. Must run on the writer connection."""
     conn.set_progress_handler(halted, STEPS)
     try:
         search.check(conn)
@@ -75,11 +77,11 @@ def index(conn: Connection, halted: Halted) -> bool:
 
 
 @contextmanager
-def _looking(path: Path, halted: Halted) -> Iterator[Connection]:
+def _open_snapshot(path: Path, halted: Halted) -> Iterator[Connection]:
     conn = open_reader(path)
     conn.set_progress_handler(halted, STEPS)
     try:
-        conn.execute("begin")  # one moment of it: a row that is changed meanwhile would not fit its seal
+        conn.execute("begin")  # one snapshot: a row changed during the check would not match its checksum
         yield conn
     except apsw.InterruptError as error:
         raise Hurried from error
@@ -87,30 +89,30 @@ def _looking(path: Path, halted: Halted) -> Iterator[Connection]:
         conn.close()
 
 
-def _pages(conn: Connection, pragma: str) -> list[str]:
-    """The pages, and that all is where the indexes say. What is read may itself be too damaged to be read."""
+def _page_problems(conn: Connection, pragma: str) -> list[str]:
+    """Run SQLite's own check of pages and indexes. An error that means damage is returned as a problem."""
     try:
-        found = [str(next(iter(row.values()))) for row in rows(conn, f"pragma {pragma}(5)")]
+        lines = [str(next(iter(row.values()))) for row in rows(conn, f"pragma {pragma}(5)")]
     except damage.SIGNS as error:
         return [str(error)]
-    return [problem for problem in found if problem != "ok"]
+    return [problem for problem in lines if problem != "ok"]
 
 
-def _readable(look: Callable[[], list[str]]) -> list[str]:
-    """What it finds, or that it can't be read."""
+def _problems_or_unreadable(check: Callable[[], list[str]]) -> list[str]:
+    """Run a check that returns problems. An error that means damage is returned as a problem."""
     try:
-        return look()
+        return check()
     except damage.SIGNS as error:
         return [str(error)]
 
 
-def _dangling(conn: Connection) -> list[str]:
-    found = rows(conn, "pragma foreign_key_check")
-    return [f"{row['table']} {row['rowid']} names what is not there" for row in found]
+def _dangling_references(conn: Connection) -> list[str]:
+    violations = rows(conn, "pragma foreign_key_check")
+    return [f"{row['table']} {row['rowid']} refers to a missing row" for row in violations]
 
 
 def closely(path: Path) -> list[str]:
-    """Everything, of a database that nobody has open. Nothing: it is sound."""
+    """Run the full check on a database that no process has open. Return the problems."""
     try:
         return full(path, halted=backup.never)
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Databases that are not ours: whose they are, and reading them without leaving a trace.
+"""Databases of other programs: identifying them, and reading them without changing anything.
 
-The older claude-mem keeps its memory under the same name in the same folder as we do, so a file is told by the tables
-in it, never by its name. It may be in use while it is read, it may have been left by a crash, or lie in a folder where
-nothing can be written: in no case is a byte of it changed, nor a file made beside it.
+The older claude-mem stores its memory under the same file name in the same folder as this program, so a database is
+identified by its tables, never by its name. It may be in use while it is read, may have been left by a crash, or may be
+in a read-only folder. In no case is the file changed or another file created beside it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from claude_mem import hook
 from claude_mem.errors import CannotDo
 
 MAGIC = b"SQLite format 3\0"
-LARGEST_VALUE = 32 << 20  # bytes of one value or row; an event, the largest thing that is kept, has 8 MB at most
-OURS = frozenset(("receipts", "turns", "jobs", "project_aliases", "project_dirs"))  # no one else has these
-OLDER = frozenset(("observations", "session_summaries", "user_prompts"))
-LINKS = frozenset(("memory_session_id", "sdk_session_id"))
+MAX_VALUE_BYTES = 32 << 20  # of one value or row; an event, the largest item we store, has at most 8 MB
+OUR_TABLES = frozenset(
+    ("receipts", "turns", "jobs", "project_aliases", "project_dirs")
+)  # tables that no other program has
+LEGACY_TABLES = frozenset(("observations", "session_summaries", "user_prompts"))
+SESSION_LINK_COLUMNS = frozenset(("memory_session_id", "sdk_session_id"))
 
 Row = dict[str, Any]
-State = tuple[tuple[int, int], ...]  # the size and time of a database and of its log
+State = tuple[tuple[int, int], ...]  # size and modification time of a database and of its WAL
 
 
 def is_database(path: Path) -> bool:
@@ -38,19 +40,24 @@ def is_database(path: Path) -> bool:
 
 
 def whose(path: Path) -> str:
-    """`ours`, `older` (the claude-mem written in TypeScript), `empty`, or `other`. `CannotDo` if it can't be read."""
-    in_hand = path in _copies.made  # by an import that goes on
+    """Return `ours`, `older` (the claude-mem written in TypeScript), `empty` or `other`.
+
+    Raise `CannotDo` if the file can't be read.
+    """
+    had_copy = path in _copies.entries  # made by a running import
     try:
         with reading(path) as conn:
             return whose_tables(conn)
     finally:
-        if not in_hand:
+        if not had_copy:
             drop_copy(path)
 
 
 def is_plainly_ours(path: Path) -> bool:
-    """By the database alone, without its log: SQLite then writes no notes beside it, and those that a killed worker
-    left stay as they are."""
+    """Return whether the main file alone, without its WAL, identifies the database as ours.
+
+    Read this way, SQLite creates no -shm file, and one left by a killed worker stays unchanged.
+    """
     try:
         conn = apsw.Connection(_uri(path, "immutable=1"), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
@@ -62,25 +69,26 @@ def is_plainly_ours(path: Path) -> bool:
 
 
 def whose_tables(conn: apsw.Connection) -> str:
+    """Return whose database this is, as `whose` does."""
     tables = columns(conn)
     if not tables:
         return "empty"
-    if len(tables.keys() & OURS) >= 3:  # not all: ours may be damaged, and must not be taken for another's
+    if len(tables.keys() & OUR_TABLES) >= 3:  # not all: a damaged database of ours must still be recognized
         return "ours"
-    linked = any(LINKS & tables[name] for name in OLDER & tables.keys())
+    linked = any(SESSION_LINK_COLUMNS & tables[name] for name in LEGACY_TABLES & tables.keys())
     return "older" if linked or "sdk_sessions" in tables else "other"
 
 
 def columns(conn: apsw.Connection) -> dict[str, frozenset[str]]:
-    """The tables there are, each with its columns."""
-    found: dict[str, set[str]] = {}
-    listed = "select t.name, c.name from pragma_table_list t, pragma_table_info(t.name) c where t.type = 'table'"
-    for table, column in _bare(conn, f"{listed} and t.schema = 'main' and t.name not like 'sqlite\\_%' escape '\\'"):
-        found.setdefault(table, set()).add(column)
-    return {table: frozenset(names) for table, names in found.items()}
+    """Return the columns of every table."""
+    columns_by_table: dict[str, set[str]] = {}
+    sql = "select t.name, c.name from pragma_table_list t, pragma_table_info(t.name) c where t.type = 'table'"
+    for table, column in _tuples(conn, f"{sql} and t.schema = 'main' and t.name not like 'sqlite\\_%' escape '\\'"):
+        columns_by_table.setdefault(table, set()).add(column)
+    return {table: frozenset(names) for table, names in columns_by_table.items()}
 
 
-def _bare(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
+def _tuples(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
     cursor = conn.cursor()
     cursor.row_trace = None
     return list(cursor.execute(sql))
@@ -88,7 +96,7 @@ def _bare(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
-    """A connection that can't write, closed again soon: a reader that stays keeps its owner's log from shrinking."""
+    """Open a read-only connection. Keep it short: an open reader prevents the owner's WAL from shrinking."""
     with errors_of(path):
         conn = apsw.Connection(address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
@@ -100,13 +108,16 @@ def reading(path: Path) -> Iterator[apsw.Connection]:
 
 
 def guard(conn: apsw.Connection) -> None:
-    """Set up a connection for a file that someone may have prepared: no function, view or trigger of its schema is run
-    beyond SQLite's harmless ones, no value is larger than any of ours, and broken pages are noticed early."""
+    """Harden a connection to a file that may be malicious.
+
+    No view of its schema is used and only harmless SQL functions are run, values are limited in size, and damaged pages
+    are detected early.
+    """
     conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     conn.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
-    conn.limit(apsw.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    conn.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     conn.pragma("cell_size_check", "on")
     conn.set_busy_timeout(5000)
 
@@ -117,26 +128,26 @@ def errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.BusyError as error:
-        raise CannotDo(f"{path} is locked by another program", hint="try again when that is done") from error
+        raise CannotDo(f"{path} is locked by another program", hint="try again when that program is done") from error
     except apsw.FullError as error:
-        raise CannotDo("there is no room for a copy: the disk is full", hint="make room, then try again") from error
+        raise CannotDo("can't make a copy: the disk is full", hint="free some disk space, then try again") from error
     except apsw.TooBigError as error:
         raise CannotDo(
-            f"{path} holds a value of more than {LARGEST_VALUE >> 20} MB", hint="claude-mem writes no such values"
+            f"{path} has a value of more than {MAX_VALUE_BYTES >> 20} MB", hint="claude-mem writes no such values"
         ) from error
     except (apsw.Error, UnicodeDecodeError) as error:
-        raise CannotDo(f"{path} can't be read: {error}", hint="it is damaged, or no database") from error
+        raise CannotDo(f"{path} can't be read: {error}", hint="it is damaged, or not a database") from error
 
 
 def address(path: Path) -> str:
-    """How SQLite should open it.
+    """Return the URI with which SQLite can read the database without changing anything.
 
-    Without a log (`-wal`) no one is writing: as a file that does not change, SQLite then neither locks nor makes
-    anything. With a log and its index (`-shm`) it is shared in the usual way, through what is there already. With a log
-    alone, left by a crash or copied along, SQLite would have to make the index: that is done to a copy.
+    Without a WAL no program is writing, so the file is opened as immutable and SQLite creates neither locks nor files.
+    With a WAL and its -shm file, both are shared in the usual way. With a WAL alone, left by a crash or copied along,
+    SQLite would have to create the -shm file, so a copy is opened instead.
     """
-    log = _log(path)
-    if not log.exists() or not log.stat().st_size:
+    wal = _wal_path(path)
+    if not wal.exists() or not wal.stat().st_size:
         return _uri(path, "immutable=1")
     if path.with_name(f"{path.name}-shm").exists():
         return _uri(path, "mode=ro")
@@ -147,25 +158,25 @@ READING = ".reading-"
 
 
 class Copies:
-    """Each made once, however often it is opened, and kept until it is dropped or the process ends."""
+    """Copies of databases, each made once however often it is opened, and kept until dropped or the process ends."""
 
     def __init__(self) -> None:
-        self.place: Path | None = None  # None: among the system's temporary files
-        self.made: dict[Path, tuple[State, tempfile.TemporaryDirectory[str]]] = {}
+        self.folder: Path | None = None  # None: the system's temporary directory
+        self.entries: dict[Path, tuple[State, tempfile.TemporaryDirectory[str]]] = {}
 
     def of(self, path: Path) -> Path:
-        now = state(path)
-        if path not in self.made or self.made[path][0] != now:
+        current = state(path)
+        if path not in self.entries or self.entries[path][0] != current:
             self.drop(path)
-            folder = tempfile.TemporaryDirectory(prefix=READING, dir=self.place)
-            self.made[path] = (now, folder)
-            for file in (path, _log(path)):
+            folder = tempfile.TemporaryDirectory(prefix=READING, dir=self.folder)
+            self.entries[path] = (current, folder)
+            for file in (path, _wal_path(path)):
                 shutil.copyfile(file, Path(folder.name, file.name))
-        return Path(self.made[path][1].name, path.name)
+        return Path(self.entries[path][1].name, path.name)
 
     def drop(self, path: Path) -> None:
-        if path in self.made:
-            self.made.pop(path)[1].cleanup()
+        if path in self.entries:
+            self.entries.pop(path)[1].cleanup()
 
 
 _copies = Copies()
@@ -173,27 +184,30 @@ drop_copy = _copies.drop
 
 
 def keep_copies_in(folder: Path) -> None:
-    """From now on; what one that was killed has left there is removed. Only for the holder of the folder's lock."""
-    for path in list(_copies.made):
+    """Make copies in this folder from now on, and remove those that a killed process left there.
+
+    The caller must hold the lock of the folder.
+    """
+    for path in list(_copies.entries):
         drop_copy(path)
     hook.make_private(str(folder))
-    for left in folder.glob(f"{READING}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    _copies.place = folder
+    for leftover in folder.glob(f"{READING}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _copies.folder = folder
 
 
 def state(path: Path) -> State:
-    """The database and its log as they are now: their sizes and times."""
-    files = [file for file in (path, _log(path)) if file.exists()]
-    return tuple((about.st_size, about.st_mtime_ns) for about in (file.stat() for file in files))
+    """Return the sizes and modification times of the database and its WAL."""
+    files = [file for file in (path, _wal_path(path)) if file.exists()]
+    return tuple((status.st_size, status.st_mtime_ns) for status in (file.stat() for file in files))
 
 
-def is_shared(found: State) -> bool:
-    """With a log, SQLite itself sees to it that everyone sees a whole state."""
-    return len(found) > 1 and found[1][0] > 0
+def is_shared(file_states: State) -> bool:
+    """Return whether the database has a WAL, so that SQLite itself gives every reader a consistent state."""
+    return len(file_states) > 1 and file_states[1][0] > 0
 
 
-def _log(path: Path) -> Path:
+def _wal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
@@ -202,7 +216,7 @@ def _uri(path: Path, options: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """A database's name as SQLite takes it, with `SQLITE_OPEN_URI`. A folder's name is bytes, and need not be UTF-8."""
+    """Return the file name to pass to SQLite with `SQLITE_OPEN_URI`. A path is bytes and need not be valid UTF-8."""
     text = str(path.absolute())
     try:
         text.encode()
@@ -218,57 +232,64 @@ def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
 # --- the older claude-mem --------------------------------------------------------------------------------------------
 
 
-_WHEN = ("created_at", "created_at_epoch")
-_OF = ("memory_session_id", "sdk_session_id", "project", "merged_into_project", "prompt_number", *_WHEN)
-# What is read of each table, as far as it is there: nothing that we have no use for, and nothing that is computed.
-READ = {
+_TIME_COLUMNS = ("created_at", "created_at_epoch")
+_COMMON_COLUMNS = (
+    "memory_session_id",
+    "sdk_session_id",
+    "project",
+    "merged_into_project",
+    "prompt_number",
+    *_TIME_COLUMNS,
+)
+# The columns to read of each table, as far as they exist: only those we use, and no generated ones.
+LEGACY_COLUMNS = {
     "sdk_sessions": (
         "memory_session_id", "sdk_session_id", "content_session_id", "claude_session_id", "platform_source", "project",
         "merged_into_project", "user_prompt", "custom_title", "title", "status", "started_at", "started_at_epoch",
         "completed_at", "completed_at_epoch",
     ),
     "observations": (
-        *_OF, "text", "type", "title", "subtitle", "facts", "narrative", "concepts", "files_read", "files_modified",
-        "generated_by_model",
+        *_COMMON_COLUMNS, "text", "type", "title", "subtitle", "facts", "narrative", "concepts", "files_read",
+        "files_modified", "generated_by_model",
     ),
     "session_summaries": (
-        *_OF, "summary", "request", "investigated", "learned", "completed", "next_steps", "notes", "files_read",
-        "files_edited",
+        *_COMMON_COLUMNS, "summary", "request", "investigated", "learned", "completed", "next_steps", "notes",
+        "files_read", "files_edited",
     ),
-    "user_prompts": ("prompt_text", "prompt_number", *_WHEN),
+    "user_prompts": ("prompt_text", "prompt_number", *_TIME_COLUMNS),
 }  # fmt: skip
 PAGE_BYTES = 16 << 20
-LONGEST_LIST = 100_000
-LONGEST_NAME = 200
+MAX_LIST_CHARS = 100_000
+MAX_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows in the order of their numbers. `more`: there are others after the last."""
+    """Rows in the order of their rowid. `more`: there are further rows after the last."""
 
     rows: list[Row]
     more: bool
 
 
 class Older:
-    """What is in one of its databases, whatever its age: columns that are not there are simply missing in the rows."""
+    """Reads a database of the older claude-mem, of any version: rows lack the columns that it does not have."""
 
     def __init__(self, conn: apsw.Connection) -> None:
         self.conn = conn
         self.tables = columns(conn)
 
-    def _number_of(self, table: str) -> str:
-        """SQLite's own number of a row; a column may have taken one of its names."""
-        taken = {name.lower() for name in self.tables[table]}
-        return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "null")
+    def _rowid_name(self, table: str) -> str:
+        """Return a name of the rowid that is not the name of a column."""
+        column_names = {name.lower() for name in self.tables[table]}
+        return next((name for name in ("rowid", "_rowid_", "oid") if name not in column_names), "null")
 
     def _select(self, table: str) -> str:
-        names = [name for name in READ[table] if name in self.tables[table]]
-        return f"select {', '.join([f'{self._number_of(table)} as row_id', *names])} from {table}"
+        names = [name for name in LEGACY_COLUMNS[table] if name in self.tables[table]]
+        return f"select {', '.join([f'{self._rowid_name(table)} as row_id', *names])} from {table}"
 
     def _page(self, table: str, where: str, values: tuple[Any, ...], *, after: int, limit: int) -> Page:
-        """The next rows, at most `limit` of them and about `PAGE_BYTES`."""
-        number, rows, size = self._number_of(table), list[Row](), 0
+        """Return the next rows, at most `limit` of them and about `PAGE_BYTES`."""
+        number, rows, size = self._rowid_name(table), list[Row](), 0
         sql = f"{self._select(table)} where ({where}) and {number} > ? order by {number} limit ?"
         for row in self.conn.execute(sql, (*values, after, limit + 1)):
             if len(rows) == limit or (rows and size > PAGE_BYTES):
@@ -277,16 +298,16 @@ class Older:
             size += sum(len(value) for value in row.values() if isinstance(value, str | bytes))
         return Page(rows, more=False)
 
-    def _link(self, table: str) -> str:
-        """Its column that names the observer's session: it was renamed on the way."""
-        return next(iter(sorted(LINKS & self.tables.get(table, frozenset()))), "null")
+    def _link_column(self, table: str) -> str:
+        """Return the column that refers to the observer session; its name changed between versions."""
+        return next(iter(sorted(SESSION_LINK_COLUMNS & self.tables.get(table, frozenset()))), "null")
 
     def _rows(self, sql: str, *values: Any) -> list[Row]:
         return list(self.conn.execute(sql, values))
 
     def count_sessions(self, upto: int = 1 << 62) -> int:
-        there = "sdk_sessions" in self.tables
-        return self._count("sdk_sessions", f"{self._number_of('sdk_sessions')} <= ?", upto) if there else 0
+        has_table = "sdk_sessions" in self.tables
+        return self._count("sdk_sessions", f"{self._rowid_name('sdk_sessions')} <= ?", upto) if has_table else 0
 
     def _count(self, table: str, where: str = "true", *values: Any) -> int:
         (row,) = self._rows(f"select count(*) as n from {table} where {where}", *values)
@@ -298,68 +319,69 @@ class Older:
         return self._page("sdk_sessions", "true", (), after=after, limit=limit).rows
 
     def of(self, table: str, link: Any, *, after: int, limit: int) -> Page:
-        """Observations or summaries of one of the observer's sessions."""
-        column = self._link(table)
+        """Return observations or summaries of one observer session."""
+        column = self._link_column(table)
         if column == "null" or link is None:
             return Page([], more=False)
         return self._page(table, f"{column} = ?", (link,), after=after, limit=limit)
 
     def count_of(self, table: str, link: Any, *, after: int) -> int:
-        column = self._link(table)
+        column = self._link_column(table)
         if column == "null" or link is None:
             return 0
-        return self._count(table, f"{column} = ? and {self._number_of(table)} > ?", link, after)
+        return self._count(table, f"{column} = ? and {self._rowid_name(table)} > ?", link, after)
 
     def prompts(self, session: Row, *, after: int, limit: int) -> Page:
-        """By the session's row or, where that column is not there yet, by its name."""
-        where, value = self._prompts_of(session)
+        """Return the prompts of a session, found by its row id or, in versions without that column, by its name."""
+        where, value = self._prompts_condition(session)
         return self._page("user_prompts", where, (value,), after=after, limit=limit) if where else Page([], more=False)
 
     def count_prompts(self, session: Row, *, after: int) -> int:
-        where, value = self._prompts_of(session)
-        number = self._number_of("user_prompts") if where else ""
+        where, value = self._prompts_condition(session)
+        number = self._rowid_name("user_prompts") if where else ""
         return self._count("user_prompts", f"({where}) and {number} > ?", value, after) if where else 0
 
-    def _prompts_of(self, session: Row) -> tuple[str, Any]:
-        """The condition on a session's prompts, and its value."""
-        there = self.tables.get("user_prompts", frozenset())
-        if "session_db_id" in there:
-            column, wanted = "session_db_id", session.get("row_id")
+    def _prompts_condition(self, session: Row) -> tuple[str, Any]:
+        """Return the SQL condition on a session's prompts, and its parameter."""
+        existing = self.tables.get("user_prompts", frozenset())
+        if "session_db_id" in existing:
+            column, key = "session_db_id", session.get("row_id")
         else:
             names = ("content_session_id", "claude_session_id")
-            column = next((name for name in names if name in there), "")
-            wanted = session.get("content_session_id") or session.get("claude_session_id")
-        return (f"{column} = ?", wanted) if column and wanted is not None else ("", None)
+            column = next((name for name in names if name in existing), "")
+            key = session.get("content_session_id") or session.get("claude_session_id")
+        return (f"{column} = ?", key) if column and key is not None else ("", None)
 
     def orphans(self, after: str | None, limit: int) -> list[str]:
-        """The observer's sessions that observations or summaries name and that have no row; '' is none at all."""
-        link = self._link("sdk_sessions")
-        known = (
+        """Return the observer sessions that observations or summaries refer to but that have no row; '' stands for
+        none."""
+        link = self._link_column("sdk_sessions")
+        known_links = (
             "select null where false" if link == "null" else f"select {link} from sdk_sessions where {link} not null"
         )
-        parts = [
-            f"select coalesce(cast({own} as text), '') as link from {table}"
-            f" where {own} is null or {own} not in ({known})"
+        selects = [
+            f"select coalesce(cast({column} as text), '') as link from {table}"
+            f" where {column} is null or {column} not in ({known_links})"
             for table in ("observations", "session_summaries")
-            if table in self.tables and (own := self._link(table))
+            if table in self.tables and (column := self._link_column(table))
         ]
-        if not parts:
+        if not selects:
             return []
-        sql = f"select distinct link from ({' union all '.join(parts)}) where link > ? or ? order by link limit ?"
+        sql = f"select distinct link from ({' union all '.join(selects)}) where link > ? or ? order by link limit ?"
         return [row["link"] for row in self._rows(sql, after or "", after is None, limit)]
 
     def of_orphan(self, table: str, link: str, *, after: int, limit: int) -> Page:
         if table not in self.tables:
             return Page([], more=False)
-        return self._page(table, self._orphans_of(table), (link,), after=after, limit=limit)
+        return self._page(table, self._orphan_condition(table), (link,), after=after, limit=limit)
 
     def count_of_orphan(self, table: str, link: str, *, after: int) -> int:
         if table not in self.tables:
             return 0
-        return self._count(table, f"{self._orphans_of(table)} and {self._number_of(table)} > ?", link, after)
+        return self._count(table, f"{self._orphan_condition(table)} and {self._rowid_name(table)} > ?", link, after)
 
-    def _orphans_of(self, table: str) -> str:
-        return f"coalesce(cast({self._link(table)} as text), '') = ?"
+    def _orphan_condition(self, table: str) -> str:
+        return f"coalesce(cast({self._link_column(table)} as text), '') = ?"
 
     def orphan_prompts(self) -> int:
         if "session_db_id" not in self.tables.get("user_prompts", ()) or "sdk_sessions" not in self.tables:
@@ -367,37 +389,37 @@ class Older:
         return self._count(
             "user_prompts",
             "session_db_id is null or session_db_id not in"
-            f" (select {self._number_of('sdk_sessions')} from sdk_sessions)",
+            f" (select {self._rowid_name('sdk_sessions')} from sdk_sessions)",
         )
 
     def projects(self, after: str, limit: int) -> list[str]:
-        """The next of all projects that are named anywhere, by where their rows are read now, in their order."""
-        parts = [
-            f"select coalesce({'merged_into_project' if 'merged_into_project' in there else 'null'}, project) as name"
+        """Return the next project names in order, from all tables; of merged projects, the name of the target."""
+        selects = [
+            f"select coalesce({'merged_into_project' if 'merged_into_project' in names else 'null'}, project) as name"
             f" from {table}"
-            for table, there in self.tables.items()
-            if table in {*OLDER, "sdk_sessions"} and "project" in there
+            for table, names in self.tables.items()
+            if table in {*LEGACY_TABLES, "sdk_sessions"} and "project" in names
         ]
-        if not parts:
+        if not selects:
             return []
-        names = f"select substr(name, 1, {LONGEST_NAME}) as name from ({' union all '.join(parts)})"
-        found = self._rows(
+        names = f"select substr(name, 1, {MAX_NAME_CHARS}) as name from ({' union all '.join(selects)})"
+        name_rows = self._rows(
             f"select distinct name from ({names}) where typeof(name) = 'text' and name > ? order by name limit ?",
             after,
             limit,
         )
-        return [row["name"] for row in found]
+        return [row["name"] for row in name_rows]
 
     def files(self, project: str, limit: int = 200) -> list[Any]:
-        """Of the newest observations of a project: what its columns for files hold."""
-        there = self.tables.get("observations", frozenset())
-        wanted = [name for name in ("files_modified", "files_read") if name in there]
-        if not wanted or "project" not in there:
+        """Return the values of the file columns of a project's newest observations."""
+        existing = self.tables.get("observations", frozenset())
+        file_columns = [name for name in ("files_modified", "files_read") if name in existing]
+        if not file_columns or "project" not in existing:
             return []
-        found = self._rows(
-            f"select {', '.join(f'substr({name}, 1, {LONGEST_LIST}) as {name}' for name in wanted)} from observations"
-            f" where project = ? order by {self._number_of('observations')} desc limit ?",
+        values = ", ".join(f"substr({name}, 1, {MAX_LIST_CHARS}) as {name}" for name in file_columns)
+        file_rows = self._rows(
+            f"select {values} from observations where project = ? order by {self._rowid_name('observations')} desc limit ?",
             project,
             limit,
         )
-        return [value for row in found for value in row.values()]
+        return [value for row in file_rows for value in row.values()]

@@ -1,8 +1,8 @@
-"""Memories on their way out of this database and into it.
+"""Export and import of memory records.
 
-Out: pages of records, in the order of their rows, as far as there were any when the export began. In: `take` says of
-each record what became of it. What is here already is not added again, what was forgotten here does not come back, and
-a turn that was captured here is better known here than anywhere else.
+Export: pages of records in row order, up to the last row that existed when the export began. Import: `take` stores one
+record and returns the outcome. A record that exists is not added again, and forgotten content does not come back.
+Nothing is added to a turn that was captured here, because the local record is better than any imported one.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from claude_mem.store import observations, projects, rules, sessions, stones
 from claude_mem.store.database import Connection, Row, one, rows, value
 from claude_mem.text import LATEST, plain, shorten
 
-# A turn read from elsewhere is the captured one if it falls into its time; what was noted of it may have come later.
+# An imported record belongs to a captured turn if its time falls into that turn; records may be written a while later.
 EARLY_MS, LATE_MS = 2_000, 600_000
-MOST_PROJECTS = 20_000  # that imports may bring; folders in which sessions run make as many as there are
-OVER = (Status.COMPLETED, Status.FAILED, Status.INTERRUPTED)
+MAX_PROJECTS = 20_000  # limit for imports; sessions may add any number of projects
+FINAL_STATUSES = (Status.COMPLETED, Status.FAILED, Status.INTERRUPTED)
 
-# --- out -------------------------------------------------------------------------------------------------------------
+# --- export ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is wanted, and up to which row of each table. Of sessions and projects: those that it needs."""
+    """What to export, and up to which row of each table. Sessions and projects are exported if an item needs them."""
 
     upto: Mapping[str, int]
     project_ids: tuple[int, ...] | None = None
     since: int | None = None
     until: int | None = None
-    picked: Mapping[str, tuple[int, ...]] | None = None  # by table; None: whatever there is
-    whole: bool = field(default=True)  # nothing is left out
+    picked: Mapping[str, tuple[int, ...]] | None = None  # row ids by kind; None: all
+    whole: bool = field(default=True)  # no condition is set
 
 
 TABLES = {
@@ -65,147 +65,149 @@ def scope(
 
 
 def of_turns(conn: Connection, turn_ids: list[int]) -> dict[str, list[int]]:
-    """What is remembered of these turns, by kind."""
-    wanted = _dump(turn_ids)
+    """Return the ids of the prompts, observations and summaries of these turns, by kind."""
+    sql = "select id from {} where turn_id in (select value from json_each(?))"
     return {
-        kind: [
-            row["id"]
-            for row in rows(
-                conn, f"select id from {TABLES[kind]} where turn_id in (select value from json_each(?))", (wanted,)
-            )
-        ]
+        kind: [row["id"] for row in rows(conn, sql.format(TABLES[kind]), (_to_json(turn_ids),))]
         for kind in ("prompt", "observation", "summary")
     }
 
 
-def _wanted(kind: str, alias: str, project: str, given: Scope) -> str:
-    """The condition on a prompt, an observation or a summary; its values are those of `_values`."""
-    parts = ["true"] if kind != "observation" else [f"not {alias}.forgotten"]
-    if given.project_ids is not None:
-        parts.append(f"{project} in (select value from json_each(:projects))")
-    if given.since is not None:
-        parts.append(f"{alias}.created_at >= :since")
-    if given.until is not None:
-        parts.append(f"{alias}.created_at <= :until")
-    if given.picked is not None:
-        parts.append(f"{alias}.id in (select value from json_each(:{kind}s))")
-    return " and ".join(parts)
+def _item_condition(kind: str, alias: str, project: str, export: Scope) -> str:
+    """Return the SQL condition on a prompt, an observation or a summary, with the parameters of `_scope_params`."""
+    conditions = ["true"] if kind != "observation" else [f"not {alias}.forgotten"]
+    if export.project_ids is not None:
+        conditions.append(f"{project} in (select value from json_each(:projects))")
+    if export.since is not None:
+        conditions.append(f"{alias}.created_at >= :since")
+    if export.until is not None:
+        conditions.append(f"{alias}.created_at <= :until")
+    if export.picked is not None:
+        conditions.append(f"{alias}.id in (select value from json_each(:{kind}s))")
+    return " and ".join(conditions)
 
 
-def _values(given: Scope) -> Row:
-    picked = given.picked or {}
+def _scope_params(export: Scope) -> Row:
+    picked = export.picked or {}
     return {
-        "projects": _dump(given.project_ids or ()),
-        "since": given.since,
-        "until": given.until,
-        **{f"{kind}s": _dump(picked.get(kind, ())) for kind in ("prompt", "observation", "summary")},
+        "projects": _to_json(export.project_ids or ()),
+        "since": export.since,
+        "until": export.until,
+        **{f"{kind}s": _to_json(picked.get(kind, ())) for kind in ("prompt", "observation", "summary")},
     }
 
 
-def _needed(given: Scope, *, by: str) -> str:
-    """Does anything that is wanted belong to this session (`by` = `s.id`)?"""
-    if given.whole:
+def _session_condition(export: Scope, *, by: str) -> str:
+    """Return the SQL condition that any exported item belongs to the session with the id `by`."""
+    if export.whole:
         return "true"
     return " or ".join(
         f"exists (select 1 from {TABLES[kind]} w where w.session_id = {by}"
-        f" and {_wanted(kind, 'w', 's.project_id' if kind == 'prompt' else 'w.project_id', given)})"
+        f" and {_item_condition(kind, 'w', 's.project_id' if kind == 'prompt' else 'w.project_id', export)})"
         for kind in ("prompt", "observation", "summary")
     )
 
 
-def _begins(given: Scope) -> str:
-    """Is its first prompt wanted? It is in the session's own row, too."""
-    return _has_wanted("prompt", "min(prompt_number)", "prompt_number", given)
+def _has_first_prompt_sql(export: Scope) -> str:
+    """Return the SQL condition that the session's first prompt is exported; the session row contains it too."""
+    return _has_item_sql("prompt", "min(prompt_number)", "prompt_number", export)
 
 
-def _ends(given: Scope) -> str:
-    """Is its last summary wanted? The subtitle is made of it."""
-    return _has_wanted("summary", "max(created_at)", "created_at", given)
+def _has_last_summary_sql(export: Scope) -> str:
+    """Return the SQL condition that the session's last summary is exported; the subtitle is taken from it."""
+    return _has_item_sql("summary", "max(created_at)", "created_at", export)
 
 
-def _has_wanted(kind: str, which: str, column: str, given: Scope) -> str:
-    if given.since is None and given.until is None and given.picked is None:
-        return "true" if given.whole else "s.project_id in (select value from json_each(:projects))"
-    table, wanted = TABLES[kind], _wanted(kind, "w", "s.project_id", given)
-    one_of_all = f"w.{column} = (select {which} from {table} where session_id = s.id)"
-    return f"exists (select 1 from {table} w where w.session_id = s.id and {wanted} and {one_of_all})"
+def _has_item_sql(kind: str, aggregate: str, column: str, export: Scope) -> str:
+    if export.since is None and export.until is None and export.picked is None:
+        return "true" if export.whole else "s.project_id in (select value from json_each(:projects))"
+    table, condition = TABLES[kind], _item_condition(kind, "w", "s.project_id", export)
+    is_that_row = f"w.{column} = (select {aggregate} from {table} where session_id = s.id)"
+    return f"exists (select 1 from {table} w where w.session_id = s.id and {condition} and {is_that_row})"
 
 
-def _sql(kind: str, given: Scope) -> str:
-    """Rows after `:after`, up to where the export began."""
+def _page_sql(kind: str, export: Scope) -> str:
+    """Return the query for rows after `:after`, up to the last row that existed when the export began."""
     if kind == "project":
-        needed = _needed(given, by="s.id")
+        needed = _session_condition(export, by="s.id")
         condition = (
             "true"
-            if given.whole
+            if export.whole
             else f"exists (select 1 from sdk_sessions s where s.project_id = p.id and ({needed})) or"
             f" exists (select 1 from observations w where w.project_id = p.id"
-            f" and {_wanted('observation', 'w', 'w.project_id', given)}) or"
+            f" and {_item_condition('observation', 'w', 'w.project_id', export)}) or"
             f" exists (select 1 from session_summaries w where w.project_id = p.id"
-            f" and {_wanted('summary', 'w', 'w.project_id', given)})"
+            f" and {_item_condition('summary', 'w', 'w.project_id', export)})"
         )
         select, alias = "select p.* from projects p", "p"
     elif kind == "session":
-        told = f"{_begins(given)} as begins, {_ends(given)} as ends"
-        select, alias, condition = f"select s.*, {told} from sdk_sessions s", "s", _needed(given, by="s.id")
+        flags = f"{_has_first_prompt_sql(export)} as begins, {_has_last_summary_sql(export)} as ends"
+        select, alias, condition = (
+            f"select s.*, {flags} from sdk_sessions s",
+            "s",
+            _session_condition(export, by="s.id"),
+        )
     else:
-        own = ", s.project_id" if kind == "prompt" else ""
+        project_column = ", s.project_id" if kind == "prompt" else ""
         select = (
-            f"select o.*, s.host, s.content_session_id, t.prompt_id{own} from {TABLES[kind]} o"
+            f"select o.*, s.host, s.content_session_id, t.prompt_id{project_column} from {TABLES[kind]} o"
             " left join sdk_sessions s on s.id = o.session_id left join turns t on t.id = o.turn_id"
         )
         alias = "o"
-        condition = _wanted(kind, "o", "s.project_id" if kind == "prompt" else "o.project_id", given)
+        condition = _item_condition(kind, "o", "s.project_id" if kind == "prompt" else "o.project_id", export)
     return (
         f"{select} where {alias}.id > :after and {alias}.id <= :upto and ({condition}) order by {alias}.id limit :limit"
     )
 
 
-def page(conn: Connection, kind: str, given: Scope, *, after: int, limit: int) -> list[tuple[int, Item]]:
-    """The next records of a kind, each with its row's number."""
-    numbers = {"after": after, "upto": given.upto[kind], "limit": limit}
-    found = rows(conn, _sql(kind, given), {**_values(given), **numbers})
-    names = refs(conn)
-    return [(row["id"], _MAKE[kind](_in_time(row), names)) for row in found]
+def page(conn: Connection, kind: str, export: Scope, *, after: int, limit: int) -> list[tuple[int, Item]]:
+    """Return the next records of a kind, each with its row id."""
+    bounds = {"after": after, "upto": export.upto[kind], "limit": limit}
+    page_rows = rows(conn, _page_sql(kind, export), {**_scope_params(export), **bounds})
+    identities = refs(conn)
+    return [(row["id"], _CONVERTERS[kind](_clamp_times(row), identities)) for row in page_rows]
 
 
-def _in_time(row: Row) -> Row:
-    """A clock may have been wrong, but a time that no one reads would keep its record from coming back."""
+def _clamp_times(row: Row) -> Row:
+    """Clamp times to the valid range: a wrong clock must not produce a record that an import rejects."""
     times = {name: at for name, at in row.items() if name.endswith("_at") and at is not None}
     return {**row, **{name: min(max(at, 0), LATEST) for name, at in times.items()}}
 
 
-# The strongest first: a name that someone gave it, then what it is everywhere, then where it lies on this machine.
-_STRENGTH = ("name:", "remote:", "git:", "dir:")
+# Strongest first: a name the user gave, then identities valid on every machine, then paths on this machine.
+_PREFIXES_BY_STRENGTH = ("name:", "remote:", "git:", "dir:")
 
 
 def refs(conn: Connection) -> dict[int, list[str]]:
-    """Of every project its identities, the strongest first."""
-    found: dict[int, list[str]] = {}
+    """Return the identities of every project, strongest first."""
+    identities: dict[int, list[str]] = {}
     for row in rows(conn, "select project_id, identity from project_aliases order by identity"):
-        found.setdefault(row["project_id"], []).append(row["identity"])
-    return {project_id: sorted(names, key=_strength) for project_id, names in found.items()}
+        identities.setdefault(row["project_id"], []).append(row["identity"])
+    return {project_id: sorted(own_identities, key=_strength) for project_id, own_identities in identities.items()}
 
 
-def _names_of(conn: Connection, project_id: int) -> list[str]:
-    found = rows(conn, "select identity from project_aliases where project_id = ?", (project_id,))
-    return [row["identity"] for row in found]
+def _project_identities(conn: Connection, project_id: int) -> list[str]:
+    alias_rows = rows(conn, "select identity from project_aliases where project_id = ?", (project_id,))
+    return [row["identity"] for row in alias_rows]
 
 
 def _strength(identity: str) -> tuple[int, str]:
-    rank = next((number for number, prefix in enumerate(_STRENGTH) if identity.startswith(prefix)), len(_STRENGTH))
+    rank = next(
+        (number for number, prefix in enumerate(_PREFIXES_BY_STRENGTH) if identity.startswith(prefix)),
+        len(_PREFIXES_BY_STRENGTH),
+    )
     return rank, identity
 
 
-def _project(row: Row, names: dict[int, list[str]]) -> Project:
-    own = names.get(row["id"]) or [f"name:{row['name']}"]
+def _to_project(row: Row, identities: dict[int, list[str]]) -> Project:
+    own = identities.get(row["id"]) or [f"name:{row['name']}"]
     return Project(
         project=own[0], name=row["name"], root=row["root"], identities=tuple(own), created_at=row["created_at"]
     )
 
 
-def _session(row: Row, names: dict[int, list[str]]) -> Session:
-    """One that is still going on is, in the copy, one that was broken off."""
+def _to_session(row: Row, identities: dict[int, list[str]]) -> Session:
+    """Convert a session row. A running session is exported as interrupted."""
     if not row["begins"]:
         row = {**row, "title": None, "subtitle": None, "first_prompt": None}
     if not row["ends"]:
@@ -213,81 +215,89 @@ def _session(row: Row, names: dict[int, list[str]]) -> Session:
     return Session(
         host=row["host"],
         session=row["content_session_id"],
-        project=_ref(row, names),
-        status=row["status"] if row["status"] in OVER else str(Status.INTERRUPTED),
-        **_same(row, "title", "subtitle", "first_prompt", "cwd", "started_at", "last_event_at", "ended_at"),
+        project=_project_ref(row, identities),
+        status=row["status"] if row["status"] in FINAL_STATUSES else str(Status.INTERRUPTED),
+        **_pick(row, "title", "subtitle", "first_prompt", "cwd", "started_at", "last_event_at", "ended_at"),
     )
 
 
-def _prompt(row: Row, names: dict[int, list[str]]) -> Prompt:
-    return Prompt(**_where(row, names), **_same(row, "prompt_id", "prompt_number", "text", "created_at"))
+def _to_prompt(row: Row, identities: dict[int, list[str]]) -> Prompt:
+    return Prompt(**_origin_fields(row, identities), **_pick(row, "prompt_id", "prompt_number", "text", "created_at"))
 
 
-_CONTENT = (
+_CONTENT_COLUMNS = (
     "type", "title", "subtitle", "narrative", "commit_id", "memory_session_id", "provider", "model", "trust", "verdict",
 )  # fmt: skip
-_LISTS = ("facts", "concepts", "files_read", "files_modified")
-_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
-_ABOUT = ("memory_session_id", "provider", "trust", "verdict")
-_ENDING = ("closing", "closing_trust", "outcome")
-_TIMES = ("created_at", "updated_at")
+_LIST_COLUMNS = ("facts", "concepts", "files_read", "files_modified")
+_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_PROVENANCE_COLUMNS = ("memory_session_id", "provider", "trust", "verdict")
+_CLOSING_COLUMNS = ("closing", "closing_trust", "outcome")
+_TIME_COLUMNS = ("created_at", "updated_at")
 
 
-def _observation(row: Row, names: dict[int, list[str]]) -> Observation:
+def _to_observation(row: Row, identities: dict[int, list[str]]) -> Observation:
     return Observation(
-        **_where(row, names),
-        **_same(row, "prompt_id", "prompt_number", "key", *_CONTENT, *_TIMES),
-        **_loaded(row, *_LISTS),
+        **_origin_fields(row, identities),
+        **_pick(row, "prompt_id", "prompt_number", "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS),
+        **_decode_lists(row, *_LIST_COLUMNS),
         pinned=bool(row["pinned"]),
     )
 
 
-def _summary(row: Row, names: dict[int, list[str]]) -> Summary:
+def _to_summary(row: Row, identities: dict[int, list[str]]) -> Summary:
     return Summary(
-        **_where(row, names),
-        **_same(row, "prompt_id", "prompt_number", *_ABOUT, *_PARTS, *_ENDING, *_TIMES),
-        **_loaded(row, "files_read", "files_edited"),
+        **_origin_fields(row, identities),
+        **_pick(
+            row,
+            "prompt_id",
+            "prompt_number",
+            *_PROVENANCE_COLUMNS,
+            *_SUMMARY_COLUMNS,
+            *_CLOSING_COLUMNS,
+            *_TIME_COLUMNS,
+        ),
+        **_decode_lists(row, "files_read", "files_edited"),
     )
 
 
-_MAKE: dict[str, Callable[[Row, dict[int, list[str]]], Item]] = {
-    "project": _project,
-    "session": _session,
-    "prompt": _prompt,
-    "observation": _observation,
-    "summary": _summary,
+_CONVERTERS: dict[str, Callable[[Row, dict[int, list[str]]], Item]] = {
+    "project": _to_project,
+    "session": _to_session,
+    "prompt": _to_prompt,
+    "observation": _to_observation,
+    "summary": _to_summary,
 }
 
 
-def _same(row: Row, *wanted: str) -> dict[str, Any]:
-    return {name: row[name] for name in wanted}
+def _pick(row: Row, *columns: str) -> dict[str, Any]:
+    return {name: row[name] for name in columns}
 
 
-def _where(row: Row, names: dict[int, list[str]]) -> dict[str, Any]:
-    return {"host": row["host"], "session": row["content_session_id"], "project": _ref(row, names)}
+def _origin_fields(row: Row, identities: dict[int, list[str]]) -> dict[str, Any]:
+    return {"host": row["host"], "session": row["content_session_id"], "project": _project_ref(row, identities)}
 
 
-def _ref(row: Row, names: dict[int, list[str]]) -> str:
-    return (names.get(row["project_id"]) or [f"name:{row['project_id']}"])[0]
+def _project_ref(row: Row, identities: dict[int, list[str]]) -> str:
+    return (identities.get(row["project_id"]) or [f"name:{row['project_id']}"])[0]
 
 
-def _loaded(row: Row, *wanted: str) -> dict[str, Any]:
-    return {name: tuple(msgspec.json.decode(row[name], type=list[str])) for name in wanted}
+def _decode_lists(row: Row, *columns: str) -> dict[str, Any]:
+    return {name: tuple(msgspec.json.decode(row[name], type=list[str])) for name in columns}
 
 
-def _dump(items: Any) -> str:
+def _to_json(items: Any) -> str:
     return msgspec.json.encode(items).decode()
 
 
-# --- in --------------------------------------------------------------------------------------------------------------
+# --- import ----------------------------------------------------------------------------------------------------------
 
 ADDED, CHANGED, KNOWN, FORGOTTEN = "added", "changed", "known", "forgotten"
 
 
 def take(conn: Connection, record: Item, *, now: int) -> str:
-    """What became of it: added, changed, known or forgotten."""
+    """Store a record. Return `added`, `changed`, `known` or `forgotten`."""
     if isinstance(record, Project):
-        return _adopt(conn, record, now=now)[1]
+        return _find_or_add_project(conn, record, now=now)[1]
     if not isinstance(record, Session) and stones.bars_unknown(conn, at=record.created_at):
         return FORGOTTEN
     project_id = _project_id(conn, record.project, now=now)
@@ -295,54 +305,58 @@ def take(conn: Connection, record: Item, *, now: int) -> str:
         span = {"since": record.started_at, "until": record.last_event_at}
         if stones.bars_session(conn, record.host, record.session, **span):
             return FORGOTTEN
-        return _put_session(conn, _untitled(conn, record), project_id)
+        return _store_session(conn, _without_tombstoned_titles(conn, record), project_id)
     if record.host is None or record.session is None:
         assert isinstance(record, Observation)
-        return _put_observation(conn, record, None, None, project_id)
+        return _store_observation(conn, record, None, None, project_id)
     at = record.created_at
     if stones.bars_session(conn, record.host, record.session, since=at, until=at):
         return FORGOTTEN
-    session_id = _session_of(conn, record.host, record.session, project_id, at=at)
+    session_id = _open_session(conn, record.host, record.session, project_id, at=at)
     assert record.prompt_number is not None
-    turn_id = _turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
+    turn_id = _find_or_add_turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
     if turn_id is None:
         return KNOWN
-    _stretch(conn, session_id, record.created_at)
+    _extend_session(conn, session_id, record.created_at)
     if isinstance(record, Prompt):
         if stones.bars_prompt(conn, turn_id, record.text, at=at):
             return FORGOTTEN
-        return _put_prompt(conn, record, session_id, turn_id)
+        return _store_prompt(conn, record, session_id, turn_id)
     if isinstance(record, Summary):
         if stones.bars_summary(conn, turn_id, at=at):
             return FORGOTTEN
-        return _put_summary(conn, record, session_id, turn_id, project_id)
-    return _put_observation(conn, record, session_id, turn_id, project_id)
+        return _store_summary(conn, record, session_id, turn_id, project_id)
+    return _store_observation(conn, record, session_id, turn_id, project_id)
 
 
-def _untitled(conn: Connection, record: Session) -> Session:
-    """Without what was forgotten here of what it was called."""
-    barred = partial(stones.bars_title, conn, record.host, record.session, at=record.started_at)
-    gone = dict.fromkeys(name for name in stones.TITLES if barred(getattr(record, name)))
-    return msgspec.structs.replace(record, **gone)
+def _without_tombstoned_titles(conn: Connection, record: Session) -> Session:
+    """Remove the titles that were forgotten here."""
+    is_tombstoned = partial(stones.bars_title, conn, record.host, record.session, at=record.started_at)
+    tombstoned = dict.fromkeys(name for name in stones.TITLES if is_tombstoned(getattr(record, name)))
+    return msgspec.structs.replace(record, **tombstoned)
 
 
-def _adopt(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
-    """The project that is known by any of the identities; else a new one. All of them are remembered, except, of a new
-    one, what is another's."""
-    record = msgspec.structs.replace(record, name=shorten(plain(record.name), 100) or "unknown")  # it will be shown
+def _find_or_add_project(conn: Connection, record: Project, *, now: int) -> tuple[int, str]:
+    """Return the id of the project with any of these identities, or add one; and `known` or `added`.
+
+    All identities are stored, except that a new project does not take those of another one.
+    """
+    record = msgspec.structs.replace(
+        record, name=shorten(plain(record.name), 100) or "unknown"
+    )  # the name is displayed
     identities = _identities(record)
-    known = _same_project(conn, record, identities)
-    if known is None:
-        if int(value(conn, "select count(*) from projects")) >= MOST_PROJECTS:
-            raise ValueError(f"there are {MOST_PROJECTS:,} projects already")
-        free = tuple(identity for identity in identities if not _is_taken(conn, "project_aliases", identity))
-        found = projects_.Project(record.name, record.root, free)
-        its = is_folder(record.root) and not _is_taken(conn, "project_dirs", record.root)
-        return projects.know(conn, found, record.root if its else "", now=record.created_at or now), ADDED
+    project_id = _find_project(conn, record, identities)
+    if project_id is None:
+        if int(value(conn, "select count(*) from projects")) >= MAX_PROJECTS:
+            raise ValueError(f"there are {MAX_PROJECTS:,} projects already")
+        free = tuple(identity for identity in identities if not _is_used(conn, "project_aliases", identity))
+        project = projects_.Project(record.name, record.root, free)
+        has_own_folder = is_folder(record.root) and not _is_used(conn, "project_dirs", record.root)
+        return projects.know(conn, project, record.root if has_own_folder else "", now=record.created_at or now), ADDED
     for identity in identities:
-        conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, known))
-    conn.execute("update projects set root = ? where id = ? and root = ''", (record.root, known))
-    return known, KNOWN
+        conn.execute("insert or ignore into project_aliases values (?, ?)", (identity, project_id))
+    conn.execute("update projects set root = ? where id = ? and root = ''", (record.root, project_id))
+    return project_id, KNOWN
 
 
 def _identities(record: Project) -> tuple[str, ...]:
@@ -350,77 +364,84 @@ def _identities(record: Project) -> tuple[str, ...]:
 
 
 def is_folder(path: str) -> bool:
-    """What comes from elsewhere may be no path at all."""
+    """Return whether this is an existing absolute folder. Imported text may not be a path at all."""
     try:
         return path.startswith("/") and Path(path).is_dir()
     except (OSError, ValueError):
         return False
 
 
-def _is_taken(conn: Connection, table: str, name: str) -> bool:
+def _is_used(conn: Connection, table: str, name: str) -> bool:
     column = {"project_aliases": "identity", "project_dirs": "dir"}[table]
     return bool(value(conn, f"select 1 from {table} where {column} = ?", (name,)))
 
 
-def _same_project(conn: Connection, record: Project, identities: tuple[str, ...]) -> int | None:
-    """A folder of the same name on another machine may be another repository: a remote that differs says so."""
+def _find_project(conn: Connection, record: Project, identities: tuple[str, ...]) -> int | None:
+    """Return the id of the project with any of these identities.
+
+    A folder of the same name on another machine may be another repository, so a match by path does not count if the
+    remotes differ.
+    """
     remotes = {identity for identity in identities if identity.startswith("remote:")}
     for identity in sorted(identities, key=_strength):
-        known = value(conn, "select project_id from project_aliases where identity = ?", (identity,))
-        if known is None:
+        project_id = value(conn, "select project_id from project_aliases where identity = ?", (identity,))
+        if project_id is None:
             continue
-        own = {name for name in _names_of(conn, known) if name.startswith("remote:")}
-        if not identity.startswith(("git:", "dir:")) or not remotes or not own or remotes & own:
-            return int(known)
-    return _of_the_name(conn, record.name, identities)
+        own_remotes = {name for name in _project_identities(conn, project_id) if name.startswith("remote:")}
+        if not identity.startswith(("git:", "dir:")) or not remotes or not own_remotes or remotes & own_remotes:
+            return int(project_id)
+    return _find_project_by_name(conn, record.name, identities)
 
 
-def _by_name_only(identities: Iterable[str]) -> bool:
-    """As an older claude-mem knew its projects."""
+def _are_only_names(identities: Iterable[str]) -> bool:
+    """Return whether the identities consist only of a name, as in the older claude-mem."""
     return all(identity.startswith(projects_.OLDER) for identity in identities)
 
 
-def _of_the_name(conn: Connection, name: str, identities: Sequence[str]) -> int | None:
-    """What is known by name only is the first project of that name, whichever of the two comes first."""
-    if _by_name_only(identities):
+def _find_project_by_name(conn: Connection, name: str, identities: Sequence[str]) -> int | None:
+    """Match a project known only by its name with the first project of that name, whichever was stored first."""
+    if _are_only_names(identities):
         return next(iter(projects.by_name(conn, identities[0].removeprefix(projects_.OLDER))), None)
     older = value(conn, "select project_id from project_aliases where identity = ?", (f"{projects_.OLDER}{name}",))
-    return int(older) if older is not None and _by_name_only(_names_of(conn, older)) else None
+    return int(older) if older is not None and _are_only_names(_project_identities(conn, older)) else None
 
 
 def _project_id(conn: Connection, ref: str, *, now: int) -> int:
-    """By the identity that its own line had. Was that line lost, the identity is all that is known of it."""
-    if known := value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
-        return int(known)
-    return _adopt(conn, only_named(ref), now=now)[0]
+    """Return the id of the project with this identity. If its own record is missing, add one from the identity."""
+    if project_id := value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
+        return int(project_id)
+    return _find_or_add_project(conn, only_named(ref), now=now)[0]
 
 
 def only_named(ref: str) -> Project:
+    """Return a project record derived from an identity alone."""
     name = ref.partition(":")[2].removesuffix("/.git").rstrip("/").rpartition("/")[2] or ref
     return Project(project=ref, name=name, created_at=0)
 
 
-def folders(conn: Connection, given: Sequence[Project]) -> dict[str, str]:
-    """Where those of them lie that are known here, by the identity that names them in their file."""
-    known = {record.project: _same_project(conn, record, _identities(record)) for record in given}
-    found = {ref: projects.get(conn, project_id) for ref, project_id in known.items() if project_id is not None}
-    return {ref: row["root"] for ref, row in found.items() if row}
+def folders(conn: Connection, records: Sequence[Project]) -> dict[str, str]:
+    """Return the root folders of those projects that are known here, by their identity in the import file."""
+    project_ids = {record.project: _find_project(conn, record, _identities(record)) for record in records}
+    projects_by_ref = {
+        ref: projects.get(conn, project_id) for ref, project_id in project_ids.items() if project_id is not None
+    }
+    return {ref: row["root"] for ref, row in projects_by_ref.items() if row}
 
 
-def _captured(turn: str) -> str:
-    """Was it seen by a hook or read from a transcript here, or was it meant to be private?"""
+def _captured_sql(turn: str) -> str:
+    """Return the SQL condition that the turn was captured here by a hook or from a transcript, or was private."""
     return f"({turn}.private or {turn}.events_gone or exists (select 1 from events e where e.turn_id = {turn}.id))"
 
 
-def _put_session(conn: Connection, record: Session, project_id: int) -> str:
-    """One that was captured here is left as it is: what it lacks may have been hidden."""
-    known = sessions.find(conn, record.host, record.session)
-    if known is None:
-        opened = _session_of(conn, record.host, record.session, project_id, at=record.started_at)
-    elif _was_captured(conn, known.id):
+def _store_session(conn: Connection, record: Session, project_id: int) -> str:
+    """Store a session. One that was captured here stays unchanged: what it lacks may have been removed on purpose."""
+    existing = sessions.find(conn, record.host, record.session)
+    if existing is None:
+        session_id = _open_session(conn, record.host, record.session, project_id, at=record.started_at)
+    elif _was_captured(conn, existing.id):
         return KNOWN
     else:
-        opened = known.id
+        session_id = existing.id
     conn.execute(
         """
         update sdk_sessions
@@ -433,66 +454,69 @@ def _put_session(conn: Connection, record: Session, project_id: int) -> str:
         """,
         {
             **_fields(record, "title", "subtitle", "first_prompt", "cwd", "started_at", "last_event_at", "ended_at"),
-            "status": record.status if record.status in OVER else str(Status.INTERRUPTED),
-            "id": opened,
+            "status": record.status if record.status in FINAL_STATUSES else str(Status.INTERRUPTED),
+            "id": session_id,
         },
     )
-    return ADDED if known is None else KNOWN
+    return ADDED if existing is None else KNOWN
 
 
 def _was_captured(conn: Connection, session_id: int) -> bool:
-    seen = (
+    sql = (
         "select 1 from events where session_id = ?1"
         " union all select 1 from turns where session_id = ?1 and (private or events_gone)"
     )
-    return bool(value(conn, seen, (session_id,)))
+    return bool(value(conn, sql, (session_id,)))
 
 
-def _session_of(conn: Connection, host: str, name: str, project_id: int, *, at: int) -> int:
+def _open_session(conn: Connection, host: str, name: str, project_id: int, *, at: int) -> int:
     return sessions.open_(conn, host, name, project_id=project_id, at=at).id
 
 
-def _turn(conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int) -> int | None:
-    """The turn a record belongs to, made if it is not there. None: it was captured here, and nothing is added to it."""
-    found = one(
+def _find_or_add_turn(
+    conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int
+) -> int | None:
+    """Return the id of the turn a record belongs to, adding it if needed; None if that turn was captured here."""
+    turn = one(
         conn,
-        f"select id, {_captured('t')} as captured from turns t where session_id = ? and prompt_id = ?",
+        f"select id, {_captured_sql('t')} as captured from turns t where session_id = ? and prompt_id = ?",
         (session_id, prompt_id),
     )
-    if found is None and _captured_then(conn, session_id, at):
+    if turn is None and _was_turn_captured_at(conn, session_id, at):
         return None
-    if found is None and not (prompt_id or "").startswith("import:"):
-        found = one(
+    if turn is None and not (prompt_id or "").startswith("import:"):
+        turn = one(
             conn,
             f"""
             select id, 0 as captured from turns t
-             where session_id = ?1 and number = ?2 and not {_captured("t")}
+             where session_id = ?1 and number = ?2 and not {_captured_sql("t")}
                and (?3 is null or prompt_id is null or prompt_id = ?3)
             """,
             (session_id, number, prompt_id),
         )
-    if found is None:
-        return _new_turn(conn, session_id, number, prompt_id, at=at, now=now)
-    if found["captured"]:
+    if turn is None:
+        return _add_turn(conn, session_id, number, prompt_id, at=at, now=now)
+    if turn["captured"]:
         return None
     conn.execute(
         """
         update turns set opened_at = min(opened_at, ?1), last_at = max(last_at, ?1), prompt_id = coalesce(prompt_id, ?2)
          where id = ?3
         """,
-        (at, prompt_id, found["id"]),
+        (at, prompt_id, turn["id"]),
     )
-    return int(found["id"])
+    return int(turn["id"])
 
 
-def _captured_then(conn: Connection, session_id: int, at: int) -> bool:
-    """Numbers may differ between those who counted; the time does not: did we see the turn that went on then?"""
+def _was_turn_captured_at(conn: Connection, session_id: int, at: int) -> bool:
+    """Return whether a captured turn was running at that time. Turn numbers may differ between machines; times do
+    not."""
     return bool(
         value(
             conn,
             f"""
             select 1 from turns t
-             where t.session_id = :session and {_captured("t")} and t.opened_at <= :at + {EARLY_MS}
+             where t.session_id = :session and {_captured_sql("t")} and t.opened_at <= :at + {EARLY_MS}
                and :at <= coalesce((select min(n.opened_at) from turns n
                                      where n.session_id = :session and n.opened_at > t.opened_at),
                                    t.last_at + {LATE_MS})
@@ -502,16 +526,19 @@ def _captured_then(conn: Connection, session_id: int, at: int) -> bool:
     )
 
 
-def _new_turn(conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int) -> int:
-    """Closed and digested. If another turn has its number it gets the next free one, and a name to find it by again."""
-    taken = value(conn, "select 1 from turns where session_id = ? and number = ?", (session_id, number))
-    if taken:
+def _add_turn(conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int) -> int:
+    """Add a closed and digested turn. If its number is used it gets the next free one, and a prompt id by which it is
+    found again."""
+    is_number_used = value(conn, "select 1 from turns where session_id = ? and number = ?", (session_id, number))
+    if is_number_used:
         prompt_id = prompt_id or f"import:{number}"
-        again = value(conn, "select id from turns where session_id = ? and prompt_id = ?", (session_id, prompt_id))
-        if again is not None:
-            return int(again)
+        existing_id = value(
+            conn, "select id from turns where session_id = ? and prompt_id = ?", (session_id, prompt_id)
+        )
+        if existing_id is not None:
+            return int(existing_id)
         number = 1 + int(value(conn, "select max(number) from turns where session_id = ?", (session_id,)))
-    found = value(
+    turn_id = value(
         conn,
         """
         insert into turns (session_id, number, prompt_id, opened_at, last_at, closed_at, closed_by, digested_at)
@@ -520,11 +547,11 @@ def _new_turn(conn: Connection, session_id: int, number: int, prompt_id: str | N
         (session_id, number, prompt_id, at, now),
     )
     conn.execute("update sdk_sessions set prompt_counter = max(prompt_counter, ?2) where id = ?1", (session_id, number))
-    return int(found)
+    return int(turn_id)
 
 
-def _stretch(conn: Connection, session_id: int, at: int) -> None:
-    """A session lasts from its first record to its last."""
+def _extend_session(conn: Connection, session_id: int, at: int) -> None:
+    """Extend the session's time span to include `at`."""
     conn.execute(
         """
         update sdk_sessions set started_at = min(started_at, ?2), last_event_at = max(last_event_at, ?2)
@@ -534,7 +561,7 @@ def _stretch(conn: Connection, session_id: int, at: int) -> None:
     )
 
 
-def _put_prompt(conn: Connection, record: Prompt, session_id: int, turn_id: int) -> str:
+def _store_prompt(conn: Connection, record: Prompt, session_id: int, turn_id: int) -> str:
     conn.execute(
         """
         insert or ignore into user_prompts (session_id, turn_id, prompt_number, text, created_at)
@@ -554,88 +581,103 @@ def _put_prompt(conn: Connection, record: Prompt, session_id: int, turn_id: int)
     return ADDED
 
 
-def _fields(record: Item, *wanted: str) -> Row:
-    return {name: getattr(record, name) for name in wanted}
+def _fields(record: Item, *names: str) -> Row:
+    return {name: getattr(record, name) for name in names}
 
 
-_COLUMNS = (
-    *_CONTENT, *_LISTS, *_TIMES, "session_id", "turn_id", "project_id", "prompt_number", "key", "sources", "pinned",
-    "tokens", "hash",
+_OBSERVATION_COLUMNS = (
+    *_CONTENT_COLUMNS, *_LIST_COLUMNS, *_TIME_COLUMNS, "session_id", "turn_id", "project_id", "prompt_number", "key",
+    "sources", "pinned", "tokens", "hash",
 )  # fmt: skip
-_UPDATED = (*_CONTENT, *_LISTS, "updated_at", "sources", "tokens", "hash")
+_UPDATED_COLUMNS = (*_CONTENT_COLUMNS, *_LIST_COLUMNS, "updated_at", "sources", "tokens", "hash")
 
 
-def _put_observation(
+def _store_observation(
     conn: Connection, record: Observation, session_id: int | None, turn_id: int | None, project_id: int
 ) -> str:
     where = "turn_id is null" if turn_id is None else "turn_id = :turn"
-    about = "select id, forgotten, trust, verdict, updated_at from observations where"
-    known = one(conn, f"{about} {where} and key = :key", {"turn": turn_id, "key": record.key})
-    if known is not None and known["forgotten"]:
+    select = "select id, forgotten, trust, verdict, updated_at from observations where"
+    existing = one(conn, f"{select} {where} and key = :key", {"turn": turn_id, "key": record.key})
+    if existing is not None and existing["forgotten"]:
         return FORGOTTEN
     if stones.bars_observation(conn, turn_id, record.key, at=record.created_at):
         return FORGOTTEN
-    if known is None:
-        if turn_id is not None and not _make_room(conn, turn_id, record):
+    if existing is None:
+        if turn_id is not None and not _make_way_for(conn, turn_id, record):
             return KNOWN
-        outcome, sql = ADDED, _INSERT
-    elif _is_better(record, known):
-        outcome, sql = CHANGED, _UPDATE
+        outcome, sql = ADDED, _INSERT_OBSERVATION
+    elif _should_replace(record, existing):
+        outcome, sql = CHANGED, _UPDATE_OBSERVATION
     else:
         return KNOWN
     conn.execute(
-        sql, {**_content(record), **_places(conn, session_id, turn_id, project_id), "id": known and known["id"]}
+        sql,
+        {
+            **_observation_params(record),
+            **_place_params(conn, session_id, turn_id, project_id),
+            "id": existing and existing["id"],
+        },
     )
     if record.type == Type.RULE:
         rules.link(conn, project_id)
     return outcome
 
 
-def _is_better(record: Observation | Summary, known: Row) -> bool:
-    """The later word counts, but a person's is not changed by a program's, and no one's by a stranger's."""
-    told = _standing(record)
-    if not observations.is_believed(told):
+def _should_replace(record: Observation | Summary, existing: Row) -> bool:
+    """Return whether the record should replace the existing row.
+
+    The later version wins, but the user's words are not replaced by a program's, and untrusted text replaces nothing.
+    """
+    standing = _standing(record)
+    if not observations.is_believed(standing):
         return False
-    if not observations.is_believed(known) and not _is_settled(known):
+    if not observations.is_believed(existing) and not _is_decided_by_user(existing):
         return True
-    return bool(known["updated_at"] < record.updated_at) and (_is_settled(told) or not _is_settled(known))
+    return bool(existing["updated_at"] < record.updated_at) and (
+        _is_decided_by_user(standing) or not _is_decided_by_user(existing)
+    )
 
 
 def _standing(record: Observation | Summary) -> Row:
     return {"trust": record.trust, "verdict": record.verdict}
 
 
-def _is_settled(row: Row) -> bool:
-    """Has a person spoken: corrected it, or said that it is right or wrong?"""
+def _is_decided_by_user(row: Row) -> bool:
+    """Return whether the user corrected the record, or judged it right or wrong."""
     return bool(row["trust"] == "user" or row["verdict"])
 
 
-_INSERT = f"insert into observations ({', '.join(_COLUMNS)}) values ({', '.join(f':{name}' for name in _COLUMNS)})"
-_UPDATE = (
-    f"update observations set {', '.join(f'{name} = :{name}' for name in _UPDATED)}, pinned = max(pinned, :pinned)"
-    " where id = :id"
+_INSERT_OBSERVATION = (
+    f"insert into observations ({', '.join(_OBSERVATION_COLUMNS)})"
+    f" values ({', '.join(f':{name}' for name in _OBSERVATION_COLUMNS)})"
+)
+_UPDATE_OBSERVATION = (
+    f"update observations set {', '.join(f'{name} = :{name}' for name in _UPDATED_COLUMNS)},"
+    " pinned = max(pinned, :pinned) where id = :id"
 )
 
 
-def _content(record: Observation) -> Row:
-    lists = {name: _dump(getattr(record, name)) for name in _LISTS}
-    content = {**_fields(record, "key", *_CONTENT, *_TIMES), **lists, "pinned": int(record.pinned)}
+def _observation_params(record: Observation) -> Row:
+    lists = {name: _to_json(getattr(record, name)) for name in _LIST_COLUMNS}
+    content = {**_fields(record, "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS), **lists, "pinned": int(record.pinned)}
     return {
         **content,
-        "sources": _dump([[] for _ in record.facts]),
+        "sources": _to_json([[] for _ in record.facts]),
         "tokens": observations.cost(content),
         "hash": observations.fingerprint(content),
     }
 
 
-def _places(conn: Connection, session_id: int | None, turn_id: int | None, project_id: int) -> Row:
+def _place_params(conn: Connection, session_id: int | None, turn_id: int | None, project_id: int) -> Row:
     number = value(conn, "select number from turns where id = ?", (turn_id,))
     return {"session_id": session_id, "turn_id": turn_id, "project_id": project_id, "prompt_number": number}
 
 
-def _make_room(conn: Connection, turn_id: int, record: Observation) -> bool:
-    """Of a turn there is the draft or what a model made of it, never both. The latter goes before the former, unless
-    it is a stranger's."""
+def _make_way_for(conn: Connection, turn_id: int, record: Observation) -> bool:
+    """Return whether the observation may be added to the turn, deleting drafts that it replaces.
+
+    A turn has either drafts or refined observations, never both. Refined ones win, unless they are untrusted.
+    """
     if record.trust == "user":
         return True
     if record.provider == "local":
@@ -647,24 +689,27 @@ def _make_room(conn: Connection, turn_id: int, record: Observation) -> bool:
     return True
 
 
-def _put_summary(conn: Connection, record: Summary, session_id: int, turn_id: int, project_id: int) -> str:
-    known = one(conn, "select id, trust, verdict, updated_at from session_summaries where turn_id = ?", (turn_id,))
-    if known is not None and not _is_better(record, known):
+def _store_summary(conn: Connection, record: Summary, session_id: int, turn_id: int, project_id: int) -> str:
+    existing = one(conn, "select id, trust, verdict, updated_at from session_summaries where turn_id = ?", (turn_id,))
+    if existing is not None and not _should_replace(record, existing):
         return KNOWN
-    given = {
-        **_fields(record, *_ABOUT, *_PARTS, *_ENDING, *_TIMES),
-        **{name: _dump(getattr(record, name)) for name in ("files_read", "files_edited")},
-        **_places(conn, session_id, turn_id, project_id),
+    params = {
+        **_fields(record, *_PROVENANCE_COLUMNS, *_SUMMARY_COLUMNS, *_CLOSING_COLUMNS, *_TIME_COLUMNS),
+        **{name: _to_json(getattr(record, name)) for name in ("files_read", "files_edited")},
+        **_place_params(conn, session_id, turn_id, project_id),
     }
-    columns, values = ", ".join(given), ", ".join(f":{name}" for name in given)
-    changed = ", ".join(f"{name} = {_changed_to(name)}" for name in given if name not in ("session_id", "turn_id"))
-    conn.execute(
-        f"insert into session_summaries ({columns}) values ({values}) on conflict (turn_id) do update set {changed}",
-        given,
+    columns, placeholders = ", ".join(params), ", ".join(f":{name}" for name in params)
+    assignments = ", ".join(
+        f"{name} = {_update_expression(name)}" for name in params if name not in ("session_id", "turn_id")
     )
-    return ADDED if known is None else CHANGED
+    conn.execute(
+        f"insert into session_summaries ({columns}) values ({placeholders})"
+        f" on conflict (turn_id) do update set {assignments}",
+        params,
+    )
+    return ADDED if existing is None else CHANGED
 
 
-def _changed_to(name: str) -> str:
-    """A file of an earlier version has no closing message; the one that is known stays."""
-    return f"iif(excluded.closing = '', {name}, excluded.{name})" if name in _ENDING else f"excluded.{name}"
+def _update_expression(name: str) -> str:
+    """Return the new value of a column. Exports of earlier versions lack the closing message; the stored one stays."""
+    return f"iif(excluded.closing = '', {name}, excluded.{name})" if name in _CLOSING_COLUMNS else f"excluded.{name}"

@@ -1,8 +1,8 @@
-"""A damaged database is set aside, and the newest good backup takes its place with all that could be saved since. One
-that is gone while there are traces of it is damaged, too.
+"""Replace a damaged database by the newest good backup plus all rows that can be salvaged from the damaged one.
 
-Nothing is ever deleted: the damaged one lies in `quarantine/<time>/` with its log. What was begun and not ended,
-because someone was killed at it, is gone on with at the next start.
+A database that is missing although other files show that there was one counts as damaged too. Nothing is deleted: the
+damaged database is kept in `quarantine/<time>/` with its WAL. A repair that was interrupted is resumed at the next
+start.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from claude_mem.store import backup, checks, damage, foreign, notices, stones
 from claude_mem.store import salvage as salvage_
 from claude_mem.store.database import Connection, Database, open_reader
 
-ABOUT = "about.json"
-ITSELF = "itself"  # nothing but the end of its log was lost
-SALVAGING = ".salvaging-"
+RECORD_FILE = "about.json"
+ITSELF = "itself"  # only the end of the WAL was lost
+_SALVAGE_PREFIX = ".salvaging-"
 
 
 class Repair(msgspec.Struct):
-    """What happened, as it is written down beside the damaged files. `ended_at` 0: it is not done."""
+    """The record of a repair, stored beside the damaged files. `ended_at` is 0 until the repair is complete."""
 
     problem: str
     begun_at: int
     folder: str = ""
     ended_at: int = 0
-    backup: str = ""  # what was put in place: a backup, `itself`, or '': an empty one
+    backup: str = ""  # the replacement: the name of a backup, `itself`, or '' for an empty database
     taken: dict[str, int] = {}
     lost: dict[str, int] = {}
-    gone: bool = False  # there was no database to set aside
-    pinned: str = ""  # the newest backup from before, which the rotation keeps as long as this note is there
+    gone: bool = False  # the database was missing
+    pinned: str = ""  # the newest backup from before, which the rotation keeps as long as this record exists
 
 
 def unfinished(quarantine: Path) -> Repair | None:
@@ -50,85 +50,90 @@ def unfinished(quarantine: Path) -> Repair | None:
 
 
 def listing(quarantine: Path) -> list[Repair]:
-    """What was ever set aside and is still there, newest first."""
-    found = []
-    for path in sorted(quarantine.glob(f"*/{ABOUT}"), reverse=True):
+    """Return the records of all repairs whose quarantine folder still exists, newest first."""
+    repairs = []
+    for path in sorted(quarantine.glob(f"*/{RECORD_FILE}"), reverse=True):
         try:
-            about = msgspec.json.decode(path.read_bytes(), type=Repair)
+            record = msgspec.json.decode(path.read_bytes(), type=Repair)
         except OSError:
             continue
-        except msgspec.MsgspecError:  # a power cut took the note, not what it is about
-            about = Repair(problem="the note of it was lost", begun_at=int(changed_at(path) * 1000))
-        about.folder = str(path.parent)
-        found.append(about)
-    return found
+        except msgspec.MsgspecError:  # damaged by a power cut; the quarantined files are not affected
+            record = Repair(problem="the record of the repair was lost", begun_at=int(changed_at(path) * 1000))
+        record.folder = str(path.parent)
+        repairs.append(record)
+    return repairs
 
 
 def pinned(quarantine: Path) -> set[str]:
-    """Names of the backups that hold what was remembered before a repair; none once a person has deleted its folder."""
+    """Return the names of backups from before a repair. They stay pinned until the user deletes its folder."""
     return {name for each in listing(quarantine) for name in (each.backup, each.pinned) if name not in ("", ITSELF)}
 
 
 def said(repair: Repair) -> str:
-    """For a person, once."""
+    """Describe a repair for the user."""
     if repair.gone:
-        return _said_of_a_loss(repair)
+        return _describe_loss(repair)
     when = datetime.fromtimestamp(repair.begun_at / 1000)
-    source = f"the backup {repair.backup}" if repair.backup else "an empty one, since there was no good backup"
+    source = f"the backup {repair.backup}" if repair.backup else "an empty one, because there was no good backup"
     if repair.backup == ITSELF:
-        source = "what was left of it"
+        source = "its own intact content"
     saved, lost = sum(repair.taken.values()), sum(repair.lost.values())
-    back = f", with {saved:,} rows that could be saved" if saved else ""
-    back += f"; {lost:,} could not" if lost else ""
-    hint = "; `claude-mem backfill` reads your transcripts again" if lost or not repair.backup else ""
+    details = f", plus {saved:,} rows saved from the damaged one" if saved else ""
+    details += f"; {lost:,} rows were lost" if lost else ""
+    hint = "; run `claude-mem backfill` to read your transcripts again" if lost or not repair.backup else ""
     return (
-        f"claude-mem's database was damaged on {when:%d %b at %H:%M} ({repair.problem}). In its place is"
-        f" {source}{back}{hint}. The damaged one is kept in {repair.folder}."
+        f"claude-mem's database was damaged on {when:%d %b at %H:%M} ({repair.problem}). It was replaced by"
+        f" {source}{details}{hint}. The damaged one is kept in {repair.folder}."
     )
 
 
-def _said_of_a_loss(repair: Repair) -> str:
+def _describe_loss(repair: Repair) -> str:
     when = datetime.fromtimestamp(repair.begun_at / 1000)
     if repair.backup:
-        state = f"In its place is the backup {repair.backup}; what was remembered after it was made is not in it."
+        state = f"It was replaced by the backup {repair.backup}, which lacks everything added after it was made."
     else:
-        state = "All that was remembered is LOST, since no backup can be restored; an empty memory was begun."
+        state = "All memory is LOST, because no backup can be restored; an empty database was created."
     return (
-        f"claude-mem's database was missing on {when:%d %b at %H:%M} ({repair.problem}). {state} `claude-mem backfill`"
-        f" reads your transcripts again. More is noted in {repair.folder}."
+        f"claude-mem's database was missing on {when:%d %b at %H:%M} ({repair.problem}). {state} Run `claude-mem"
+        f" backfill` to read your transcripts again. Details are in {repair.folder}."
     )
 
 
 def mend(database: Path, *, backups: Path, quarantine: Path, problem: str) -> Repair:
-    """The caller holds the lock, and the database is closed. Capture goes on: hooks only need the spool."""
-    about = unfinished(quarantine) or _begin(quarantine, problem, gone=not os.path.lexists(database))
-    kept = Path(about.folder) / database.name
-    if not (kept.exists() and database.exists()):  # else it was all done but for the last note
-        _move(database, Path(about.folder))
+    """Repair the database, or resume an interrupted repair.
+
+    The caller must hold the worker lock, and the database must be closed. Hooks need only the spool, so capture
+    continues.
+    """
+    record = unfinished(quarantine) or _start_record(quarantine, problem, was_missing=not os.path.lexists(database))
+    quarantined = Path(record.folder) / database.name
+    if not (quarantined.exists() and database.exists()):  # otherwise only the final record is missing
+        _move_to_quarantine(database, Path(record.folder))
         failpoint("repair.moved")
-        _replace(database, kept, backups=backups, about=about)
-    about.ended_at = ids.now()
-    _write(about)
-    return about
+        _replace(database, quarantined, backups=backups, record=record)
+    record.ended_at = ids.now()
+    _write_record(record)
+    return record
 
 
-def _begin(quarantine: Path, problem: str, *, gone: bool) -> Repair:
+def _start_record(quarantine: Path, problem: str, *, was_missing: bool) -> Repair:
     hook.make_private(str(quarantine))
     folder = quarantine / f"{datetime.now():%Y%m%d-%H%M%S}-{ids.new()[-4:]}"
     hook.make_private(str(folder))
-    about = Repair(problem=problem, begun_at=ids.now(), folder=str(folder), gone=gone)
-    _write(about)
+    record = Repair(problem=problem, begun_at=ids.now(), folder=str(folder), gone=was_missing)
+    _write_record(record)
     sync_folder(quarantine)
-    return about
+    return record
 
 
-def _write(about: Repair) -> None:
-    write_private(Path(about.folder) / ABOUT, msgspec.json.encode(about), sync=True)
-    sync_folder(Path(about.folder))
+def _write_record(record: Repair) -> None:
+    write_private(Path(record.folder) / RECORD_FILE, msgspec.json.encode(record), sync=True)
+    sync_folder(Path(record.folder))
 
 
-def _move(database: Path, folder: Path) -> None:
-    """All three together. The database last: as long as it is in its place, everything still is to be done."""
+def _move_to_quarantine(database: Path, folder: Path) -> None:
+    """Move the database with its WAL and -shm file. The database goes last: while it is in place, a resumed repair
+    starts from the beginning."""
     for side in reversed(backup.SIDES):
         file = database.with_name(database.name + side)
         if file.exists():
@@ -137,51 +142,58 @@ def _move(database: Path, folder: Path) -> None:
     sync_folder(database.parent)
 
 
-def _replace(database: Path, kept: Path, *, backups: Path, about: Repair) -> None:
-    about.pinned = next((copy.name for copy in _copies(backups)), "")
-    with _readable(kept) as damaged, _good(kept, damaged, backups, near=database.parent) as (fresh, name):
-        about.backup = name
-        db = Database(fresh, backups=fresh.parent)
+def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair) -> None:
+    record.pinned = next((copy.name for copy in _backups_by_preference(backups)), "")
+    with (
+        _open_damaged(quarantined) as damaged,
+        _open_replacement(quarantined, damaged, backups, data_dir=database.parent) as (restored, name),
+    ):
+        record.backup = name
+        db = Database(restored, backups=restored.parent)
         try:
-            if damaged is not None and salvage_.is_kin(damaged, fresh):
-                found = db.write_freely(lambda conn: salvage_.salvage(damaged, conn, now=ids.now()))
-                about.taken, about.lost = dict(found.taken), dict(found.lost)
-            db.write_now(_note, about)
+            if damaged is not None and salvage_.is_kin(damaged, restored):
+                salvaged = db.write_freely(lambda conn: salvage_.salvage(damaged, conn, now=ids.now()))
+                record.taken, record.lost = dict(salvaged.taken), dict(salvaged.lost)
+            db.write_now(_record_in_database, record)
             db.write_now(stones.unlearn, stones.kept(database.parent))
         finally:
             db.close()
         failpoint("repair.salvaged")
-        fresh.rename(database)
+        restored.rename(database)
         sync_folder(database.parent)
 
 
-def _note(conn: Connection, about: Repair) -> None:
+def _record_in_database(conn: Connection, record: Repair) -> None:
     now = ids.now()
-    notices.put(conn, f"damage:{about.begun_at}", said(about), now=now)
-    checks.note(conn, "damage", ok=False, text=about.problem, now=now)
+    notices.put(conn, f"damage:{record.begun_at}", said(record), now=now)
+    checks.note(conn, "damage", ok=False, text=record.problem, now=now)
     backup.settle(conn)
 
 
 @contextmanager
-def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) -> Iterator[tuple[Path, str]]:
-    """A sound database to go on with, apart from all others, and the name of what it was made of: the damaged one, if
-    all that it lost was the end of its log; the newest good backup, one of another history only if there is no other;
-    or none, and it is empty."""
-    copies, unsure = _copies(backups), stones.unchecked(near)
-    tries = [(source, True) for source in ([kept] if _is_ours(kept) else []) + copies]
-    for source, only_kin in [*tries, *((source, False) for source in copies)]:
+def _open_replacement(
+    quarantined: Path, damaged: Connection | None, backups: Path, *, data_dir: Path
+) -> Iterator[tuple[Path, str]]:
+    """Yield the path of an intact replacement in a temporary folder, and the name of its source.
+
+    The source is the damaged database itself, if only the end of its WAL was lost; otherwise the newest good backup,
+    one of another history only if there is no other; otherwise none, and the replacement is created empty.
+    """
+    copies, unchecked = _backups_by_preference(backups), stones.unchecked(data_dir)
+    candidates = [(source, True) for source in ([quarantined] if _is_ours(quarantined) else []) + copies]
+    for source, must_be_related in [*candidates, *((source, False) for source in copies)]:
         with ExitStack() as stack:
             try:
-                fresh = stack.enter_context(backup.prepared(source, near))
+                restored = stack.enter_context(backup.prepared(source, data_dir))
             except (MemError, apsw.Error, OSError):
                 continue
-            if only_kin and damaged is not None and not salvage_.is_kin(damaged, fresh):
+            if must_be_related and damaged is not None and not salvage_.is_kin(damaged, restored):
                 continue
-            if unsure and _lacks(fresh, unsure):
-                continue  # it has what was forgotten since, and nobody could tell
-            yield fresh, ITSELF if source == kept else source.name
+            if unchecked and _lacks_tombstones(restored, unchecked):
+                continue  # it may contain forgotten content that can't be recognized without the key
+            yield restored, ITSELF if source == quarantined else source.name
             return
-    folder = near / f"{backup.RESTORING}{os.getpid()}"
+    folder = data_dir / f"{backup.RESTORING}{os.getpid()}"
     hook.make_private(str(folder))
     try:
         yield folder / "claude-mem.db", ""
@@ -189,44 +201,47 @@ def _good(kept: Path, damaged: Connection | None, backups: Path, *, near: Path) 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lacks(path: Path, known: list[stones.Stone]) -> bool:
+def _lacks_tombstones(path: Path, tombstones: list[stones.Stone]) -> bool:
     conn = open_reader(path)
     try:
-        return bool(stones.missing(conn, known))
+        return bool(stones.missing(conn, tombstones))
     finally:
         conn.close()
 
 
-def _copies(backups: Path) -> list[Path]:
-    """The newest first, and last of all what a person has put another in place of."""
-    found = backups.glob("*.db")
-    return sorted(found, key=lambda path: (path.name.startswith(backup.REPLACED), -changed_at(path)))
+def _backups_by_preference(backups: Path) -> list[Path]:
+    """Return the backups, newest first; databases that a manual restore replaced come last."""
+    paths = backups.glob("*.db")
+    return sorted(paths, key=lambda path: (path.name.startswith(backup.REPLACED), -changed_at(path)))
 
 
-def _is_ours(kept: Path) -> bool:
+def _is_ours(path: Path) -> bool:
     try:
-        return foreign.is_database(kept) and foreign.whose(kept) == "ours"
+        return foreign.is_database(path) and foreign.whose(path) == "ours"
     except (MemError, OSError):
         return False
 
 
 @contextmanager
-def _readable(kept: Path) -> Iterator[Connection | None]:
-    """A copy: SQLite writes notes beside what it reads, and a header may have to be mended first."""
-    if not kept.is_file():
+def _open_damaged(path: Path) -> Iterator[Connection | None]:
+    """Open a temporary copy of the damaged database; yield None if it can't be read.
+
+    A copy is used because SQLite writes files beside what it reads, and because the header may have to be repaired.
+    """
+    if not path.is_file():
         yield None
         return
-    folder = kept.parent / f"{SALVAGING}{time.time_ns():x}"
+    folder = path.parent / f"{_SALVAGE_PREFIX}{time.time_ns():x}"
     hook.make_private(str(folder))
     conn: Connection | None = None
     try:
-        copy = folder / kept.name
+        copy = folder / path.name
         for side in backup.SIDES[:2]:
-            if (file := kept.with_name(kept.name + side)).is_file():
+            if (file := path.with_name(path.name + side)).is_file():
                 shutil.copyfile(file, copy.with_name(copy.name + side))
-        for mend_header in (False, True):
-            if mend_header:
-                _mend_header(copy)
+        for fix_header in (False, True):
+            if fix_header:
+                _repair_header(copy)
             try:
                 conn = salvage_.reading(copy)
                 conn.execute("select count(*) from sqlite_schema").fetchall()
@@ -240,7 +255,7 @@ def _readable(kept: Path) -> Iterator[Connection | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _mend_header(copy: Path) -> None:
+def _repair_header(copy: Path) -> None:
     with copy.open("r+b") as file:
         head = file.read(damage.HEADER)
         if len(head) == damage.HEADER:

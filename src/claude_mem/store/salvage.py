@@ -1,8 +1,8 @@
-"""What a damaged database can still tell, row by row, is brought into the one that takes its place.
+"""Copy the readable rows of a damaged database into its replacement.
 
-That one is an earlier state of the same database, or an empty one, so every row has the same number in both. A row is
-taken if it can be read and its seal is right. What is derived is made again, and what was lost of the events is read
-back from the transcripts, as far as they go.
+The replacement is an earlier state of the same database, or empty, so that a row has the same id in both. A row is
+copied if it can be read and matches its checksum. Derived data is rebuilt, and lost events are read again from the
+transcripts as far as possible.
 """
 
 from __future__ import annotations
@@ -17,46 +17,47 @@ import apsw
 from claude_mem.store import foreign, jobs, seals
 from claude_mem.store.database import Connection, Row, open_reader, rows, value
 
-# Made again by the indexer, by triggers and by checks; `words` and its tables are the index itself.
-DERIVED = (
+# Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
+_DERIVED_TABLES = (
     "documents", "passages", "signals", "vectors", "vectors_gone", "stale", "known_files", "seals", "unsealed",
     "checks",
 )  # fmt: skip
-GROWING = ("events", "ledger", "tellings")  # rows that are added and hardly ever changed: only new ones are looked at
-# What a row is called by whoever made it, beside the number that we gave it.
-NAMED = {
+_APPEND_ONLY_TABLES = ("events", "ledger", "tellings")  # rarely updated, so only newer rows are read
+# The id column of a table, and the column with the name that its origin gave the row.
+_NAME_COLUMNS = {
     "sdk_sessions": ("id", "content_session_id"), "events": ("seq", "event_id"), "observations": ("id", "key"),
 }  # fmt: skip
-PAGE = 500
-MOST_PROBES = 20_000
+_SAMPLE_ROWS = 500
+_MAX_PROBES = 20_000
 
 
 @dataclass(slots=True)
-class Salvaged:
-    """Rows by table: those that came back, and those that could not be read or are not what they were."""
+class SalvageResult:
+    """Numbers of rows by table: copied, and lost because they could not be read or did not match their checksum."""
 
     taken: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
 
 
-def salvage(damaged: Connection, into: Connection, *, now: int) -> Salvaged:
-    """The caller owns the transaction on `into`, in which references are not checked: what dangles is removed."""
-    found = Salvaged()
+def salvage(damaged: Connection, into: Connection, *, now: int) -> SalvageResult:
+    """Copy all readable rows. The caller owns the transaction on `into`, with foreign-key checks off; dangling rows
+    are deleted at the end."""
+    result = SalvageResult()
     offsets = {
         row["id"]: row["transcript_offset"] for row in rows(into, "select id, transcript_offset from sdk_sessions")
     }
-    for table in _tables(into):
-        _take_table(damaged, into, table, found)
-    _take_bygone_words(damaged, into)
-    _drop_dangling(into, found)
-    _settle_receipts(into)
-    if found.lost:
-        _ask_again(into, offsets, now=now)
-    return found
+    for table in _tables_to_salvage(into):
+        _salvage_table(damaged, into, table, result)
+    _salvage_index_of_purged_turns(damaged, into)
+    _delete_dangling(into, result)
+    _correct_receipts(into)
+    if result.lost:
+        _enqueue_recovery(into, offsets, now=now)
+    return result
 
 
 def reading(path: Path) -> Connection:
-    """A connection that reads on where others give up: a table whose definition is damaged hides no other."""
+    """Open a damaged database so that a table with a damaged definition does not hide the others."""
     conn = Connection(foreign.name_of(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     conn.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
     conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -64,35 +65,43 @@ def reading(path: Path) -> Connection:
     return conn
 
 
-def is_kin(damaged: Connection, fresh: Path) -> bool:
-    """Is the one an earlier state of the other? After a backup was put back by hand, two histories have different rows
-    under the same numbers; rows of both must not be mixed."""
-    conn = open_reader(fresh)
+def is_kin(damaged: Connection, restored: Path) -> bool:
+    """Return whether one database is an earlier state of the other.
+
+    After a manual restore there are two histories with different rows under the same ids, which must not be mixed.
+    """
+    conn = open_reader(restored)
     try:
-        return all(_agrees(damaged, conn, table, *names) for table, names in NAMED.items())
+        return all(_newest_rows_agree(damaged, conn, table, *names) for table, names in _NAME_COLUMNS.items())
     finally:
         conn.close()
 
 
-def _agrees(damaged: Connection, conn: Connection, table: str, number: str, name: str) -> bool:
-    """Of the newest rows of the one, those that can be read in the other are the same."""
-    newest = rows(conn, f"select {number} as id, {name} as name from {table} order by {number} desc limit {PAGE}")
-    theirs = Reader(damaged, Shape(table, (number, name), (number,), number))
-    known = {row[number]: row[name] for row in theirs.read(newest[-1]["id"] - 1 if newest else 0)}
-    return all(known.get(row["id"], row["name"]) == row["name"] for row in newest)
+def _newest_rows_agree(damaged: Connection, conn: Connection, table: str, number: str, name: str) -> bool:
+    """Return whether the newest rows have the same names in the damaged database, as far as they can be read there."""
+    newest = rows(
+        conn, f"select {number} as id, {name} as name from {table} order by {number} desc limit {_SAMPLE_ROWS}"
+    )
+    reader = TableReader(damaged, TableShape(table, (number, name), (number,), number))
+    names_by_id = {row[number]: row[name] for row in reader.read(newest[-1]["id"] - 1 if newest else 0)}
+    return all(names_by_id.get(row["id"], row["name"]) == row["name"] for row in newest)
 
 
-def _tables(conn: Connection) -> list[str]:
-    found = rows(conn, "select name from pragma_table_list where schema = 'main' and type = 'table' order by name")
-    return [row["name"] for row in found if not row["name"].startswith("sqlite_") and row["name"] not in DERIVED]
+def _tables_to_salvage(conn: Connection) -> list[str]:
+    table_rows = rows(conn, "select name from pragma_table_list where schema = 'main' and type = 'table' order by name")
+    return [
+        row["name"]
+        for row in table_rows
+        if not row["name"].startswith("sqlite_") and row["name"] not in _DERIVED_TABLES
+    ]
 
 
 # --- one table -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What both databases have of a table. `number`: the column that numbers its rows, where there is one."""
+class TableShape:
+    """What both databases have of a table. `number` is its integer key column, or ''."""
 
     table: str
     columns: tuple[str, ...]
@@ -100,105 +109,107 @@ class Shape:
     number: str
 
 
-def _shape(damaged: Connection, into: Connection, table: str) -> Shape | None:
-    theirs = {name for _, name, *_ in _bare(damaged, f"pragma table_info({table})")}
-    ours = rows(into, f"select name, type, pk from pragma_table_info('{table}')")
-    key = tuple(row["name"] for row in sorted(ours, key=lambda row: row["pk"]) if row["pk"])
-    columns = tuple(row["name"] for row in ours if row["name"] in theirs)
+def _common_shape(damaged: Connection, into: Connection, table: str) -> TableShape | None:
+    damaged_columns = {name for _, name, *_ in _tuples(damaged, f"pragma table_info({table})")}
+    table_info = rows(into, f"select name, type, pk from pragma_table_info('{table}')")
+    key = tuple(row["name"] for row in sorted(table_info, key=lambda row: row["pk"]) if row["pk"])
+    columns = tuple(row["name"] for row in table_info if row["name"] in damaged_columns)
     if not key or not set(key) <= set(columns):
         return None
-    numbered = len(key) == 1 and next(row["type"] for row in ours if row["pk"]).upper() == "INTEGER"
-    return Shape(table, columns, key, key[0] if numbered else "")
+    numbered = len(key) == 1 and next(row["type"] for row in table_info if row["pk"]).upper() == "INTEGER"
+    return TableShape(table, columns, key, key[0] if numbered else "")
 
 
-def _take_table(damaged: Connection, into: Connection, table: str, found: Salvaged) -> None:
+def _salvage_table(damaged: Connection, into: Connection, table: str, result: SalvageResult) -> None:
     try:
-        shape = _shape(damaged, into, table)
+        shape = _common_shape(damaged, into, table)
     except apsw.Error:
         shape = None
     if shape is None:
         return
     after = 0
-    if table in GROWING:
+    if table in _APPEND_ONLY_TABLES:
         after = int(value(into, f"select coalesce(max({shape.number}), 0) from {table}"))
-    right = _right_sums(damaged, table)
-    put, reader = _put_sql(shape), Reader(damaged, shape)
-    there: set[int] = set()
+    checksums = _read_checksums(damaged, table)
+    upsert, reader = _upsert_sql(shape), TableReader(damaged, shape)
+    existing_ids: set[int] = set()
     for row in reader.read(after):
         number = row[shape.number] if shape.number else None
-        if not _is_right(shape, row, right):
-            found.lost[table] += 1
+        if not _matches_checksum(shape, row, checksums):
+            result.lost[table] += 1
             continue
         if isinstance(number, int):
-            there.add(number)
+            existing_ids.add(number)
         try:
-            into.execute(put, tuple(row[name] for name in shape.columns))
-            found.taken[table] += into.changes()
-        except apsw.Error:  # it contradicts another row, or has values that it can't have
-            found.lost[table] += 1
+            into.execute(upsert, tuple(row[name] for name in shape.columns))
+            result.taken[table] += into.changes()
+        except apsw.Error:  # it conflicts with another row, or has invalid values
+            result.lost[table] += 1
     if reader.gaps:
-        found.lost[table] += reader.gaps
-    whole = table not in found.lost and table not in GROWING and _is_sound(damaged, table)
-    if shape.number and whole:
-        _drop_missing(into, shape, there)
+        result.lost[table] += reader.gaps
+    is_complete = table not in result.lost and table not in _APPEND_ONLY_TABLES and _is_intact(damaged, table)
+    if shape.number and is_complete:
+        _delete_missing(into, shape, existing_ids)
 
 
-def _put_sql(shape: Shape) -> str:
-    """Not `or replace`: that would take along whatever refers to the row."""
+def _upsert_sql(shape: TableShape) -> str:
+    """Return an upsert statement. `insert or replace` would also delete the rows that refer to the replaced one."""
     others = [name for name in shape.columns if name not in shape.key]
-    marks = ", ".join("?" * len(shape.columns))
-    insert = f"insert into {shape.table} ({', '.join(shape.columns)}) values ({marks})"
+    placeholders = ", ".join("?" * len(shape.columns))
+    insert = f"insert into {shape.table} ({', '.join(shape.columns)}) values ({placeholders})"
     if not others:
         return f"{insert} on conflict do nothing"
-    listed, news = ", ".join(others), ", ".join(f"excluded.{name}" for name in others)
+    columns, new_values = ", ".join(others), ", ".join(f"excluded.{name}" for name in others)
     changes = ", ".join(f"{name} = excluded.{name}" for name in others)
-    return f"{insert} on conflict ({', '.join(shape.key)}) do update set {changes} where ({listed}) is not ({news})"
+    return (
+        f"{insert} on conflict ({', '.join(shape.key)}) do update set {changes} where ({columns}) is not ({new_values})"
+    )
 
 
-def _right_sums(damaged: Connection, table: str) -> dict[int, int]:
-    """The seals of a table's rows, as far as they can be read."""
-    sealed, found = seals.BY_TABLE.get(table), {}
-    if sealed is not None:
-        shape = Shape("seals", ("id", "sum"), ("id",), "id")
+def _read_checksums(damaged: Connection, table: str) -> dict[int, int]:
+    """Return the checksums of a table's rows by row id, as far as they can be read."""
+    spec, checksums = seals.BY_TABLE.get(table), {}
+    if spec is not None:
+        shape = TableShape("seals", ("id", "sum"), ("id",), "id")
         try:
-            for row in Reader(damaged, shape).read(0):
-                if isinstance(row["id"], int) and row["id"] % seals.KINDS == sealed.number:
-                    found[row["id"] // seals.KINDS] = row["sum"]
+            for row in TableReader(damaged, shape).read(0):
+                if isinstance(row["id"], int) and row["id"] % seals.KINDS == spec.number:
+                    checksums[row["id"] // seals.KINDS] = row["sum"]
         except apsw.Error:
-            pass  # of a version without seals
-    return found
+            pass  # a version without checksums
+    return checksums
 
 
-def _is_right(shape: Shape, row: Row, right: dict[int, int]) -> bool:
-    """One that has no seal yet is taken as it is."""
-    sealed = seals.BY_TABLE.get(shape.table)
-    if sealed is None or row[sealed.key] not in right or not set(sealed.columns) <= row.keys():
+def _matches_checksum(shape: TableShape, row: Row, checksums: dict[int, int]) -> bool:
+    """Return whether the row matches its checksum. A row without one is accepted."""
+    spec = seals.BY_TABLE.get(shape.table)
+    if spec is None or row[spec.key] not in checksums or not set(spec.columns) <= row.keys():
         return True
-    return seals.matches(sealed, row, right[row[sealed.key]])
+    return seals.matches(spec, row, checksums[row[spec.key]])
 
 
-def _is_sound(damaged: Connection, table: str) -> bool:
+def _is_intact(damaged: Connection, table: str) -> bool:
     try:
-        return [said for (said,) in _bare(damaged, f"pragma integrity_check('{table}')")] == ["ok"]
+        return [message for (message,) in _tuples(damaged, f"pragma integrity_check('{table}')")] == ["ok"]
     except apsw.Error:
         return False
 
 
-def _drop_missing(into: Connection, shape: Shape, there: set[int]) -> None:
-    """What was removed since the backup, by its owner's wish or because it was done, does not come back."""
-    known = [row["id"] for row in rows(into, f"select {shape.number} as id from {shape.table}")]
-    gone = [(row_id,) for row_id in known if row_id not in there]
-    into.executemany(f"delete from {shape.table} where {shape.number} = ?", gone)
+def _delete_missing(into: Connection, shape: TableShape, existing_ids: set[int]) -> None:
+    """Delete rows that were removed since the backup, by the user or because they were processed."""
+    row_ids = [row["id"] for row in rows(into, f"select {shape.number} as id from {shape.table}")]
+    missing = [(row_id,) for row_id in row_ids if row_id not in existing_ids]
+    into.executemany(f"delete from {shape.table} where {shape.number} = ?", missing)
 
 
-class Reader:
-    """Every row of a table that can be reached. Where a page is broken its neighbours are approached from both sides,
-    and what lies between by number."""
+class TableReader:
+    """Reads every reachable row of a table. Around a damaged page the table is read from both ends, and the rows in
+    between are tried one id at a time."""
 
-    def __init__(self, conn: Connection, shape: Shape) -> None:
+    def __init__(self, conn: Connection, shape: TableShape) -> None:
         self.conn = conn
         self.shape = shape
-        self.gaps = 0  # rows, or stretches of them, that could not be reached
+        self.gaps = 0  # rows, or ranges of rows, that could not be reached
 
     def read(self, after: int) -> Iterator[Row]:
         if not self.shape.number:
@@ -217,72 +228,74 @@ class Reader:
         for row in self._numbered(f"{self.shape.number} > ? order by {self.shape.number} desc", last):
             first = row[self.shape.number]
             yield row
-        for number in range(last + 1, min(first or last + MOST_PROBES, last + MOST_PROBES)):
+        for number in range(last + 1, min(first or last + _MAX_PROBES, last + _MAX_PROBES)):
             yield from self._numbered(f"{self.shape.number} = ?", number)
         if not first and self.gaps:
-            self.gaps = 1  # how many there were nobody knows
+            self.gaps = 1  # their number is unknown
 
-    def _numbered(self, where: str, given: int) -> Iterator[Row]:
-        return self._try(f"select {', '.join(self.shape.columns)} from {self.shape.table} where {where}", (given,))
+    def _numbered(self, where: str, number: int) -> Iterator[Row]:
+        return self._try(f"select {', '.join(self.shape.columns)} from {self.shape.table} where {where}", (number,))
 
     def _unnumbered(self) -> Iterator[Row]:
-        key, listed = ", ".join(self.shape.key), ", ".join(self.shape.columns)
-        yield from self._try(f"select {listed} from {self.shape.table} order by {key}")
+        key, columns = ", ".join(self.shape.key), ", ".join(self.shape.columns)
+        yield from self._try(f"select {columns} from {self.shape.table} order by {key}")
         if self.gaps:
-            back = ", ".join(f"{name} desc" for name in self.shape.key)
-            yield from self._try(f"select {listed} from {self.shape.table} order by {back}")
+            reverse = ", ".join(f"{name} desc" for name in self.shape.key)
+            yield from self._try(f"select {columns} from {self.shape.table} order by {reverse}")
 
     def _try(self, sql: str, values: tuple[object, ...] = ()) -> Iterator[Row]:
-        """As far as it goes."""
+        """Yield rows until an error occurs, which counts as a gap."""
         try:
-            for found in _bare(self.conn, sql, values):
-                yield dict(zip(self.shape.columns, found, strict=True))
+            for fields in _tuples(self.conn, sql, values):
+                yield dict(zip(self.shape.columns, fields, strict=True))
         except (apsw.Error, UnicodeDecodeError):
             self.gaps += 1
 
 
-def _bare(conn: Connection, sql: str, values: tuple[object, ...] = ()) -> Iterable[tuple[object, ...]]:
+def _tuples(conn: Connection, sql: str, values: tuple[object, ...] = ()) -> Iterable[tuple[object, ...]]:
     cursor = conn.cursor()
     cursor.row_trace = None
     return cursor.execute(sql, values)
 
 
-# --- afterwards ------------------------------------------------------------------------------------------------------
+# --- completion ------------------------------------------------------------------------------------------------------
 
 
-def _take_bygone_words(damaged: Connection, into: Connection) -> None:
-    """By these a turn is found whose events are past keeping: they can't be made again."""
-    wanted = {row["id"] for row in rows(into, "select id from turns where events_gone")}
-    known = {row["row_id"] for row in rows(into, "select row_id from documents where kind = 'turn'")}
-    taken: set[int] = set()
+def _salvage_index_of_purged_turns(damaged: Connection, into: Connection) -> None:
+    """Copy the index entries of turns whose events were purged, because these cannot be rebuilt."""
+    purged_turns = {row["id"] for row in rows(into, "select id from turns where events_gone")}
+    indexed_turns = {row["row_id"] for row in rows(into, "select row_id from documents where kind = 'turn'")}
+    document_ids: set[int] = set()
     for table, key in (("documents", "id"), ("passages", "document_id"), ("signals", "document_id")):
         try:
-            shape = _shape(damaged, into, table)
+            shape = _common_shape(damaged, into, table)
         except apsw.Error:
             continue
-        for row in Reader(damaged, shape).read(0) if shape else ():
-            if table == "documents" and row["kind"] == "turn" and row["row_id"] in wanted - known:
-                taken.add(row["id"])
-            if row[key] in taken and shape is not None:
-                marks = ", ".join("?" * len(shape.columns))
+        for row in TableReader(damaged, shape).read(0) if shape else ():
+            if table == "documents" and row["kind"] == "turn" and row["row_id"] in purged_turns - indexed_turns:
+                document_ids.add(row["id"])
+            if row[key] in document_ids and shape is not None:
+                placeholders = ", ".join("?" * len(shape.columns))
                 into.execute(
-                    f"insert or ignore into {table} ({', '.join(shape.columns)}) values ({marks})",
+                    f"insert or ignore into {table} ({', '.join(shape.columns)}) values ({placeholders})",
                     tuple(row[name] for name in shape.columns),
                 )
 
 
-def _drop_dangling(into: Connection, found: Salvaged) -> None:
-    """Rows that refer to what was lost."""
+def _delete_dangling(into: Connection, result: SalvageResult) -> None:
+    """Delete rows that refer to missing rows."""
     while dangling := rows(into, 'select distinct "table", rowid as id from pragma_foreign_key_check where rowid'):
         for row in dangling:
             into.execute(f"delete from {row['table']} where rowid = ?", (row["id"],))
-            if found.lost and row["table"] not in DERIVED:  # else what it refers to was removed on purpose
-                found.lost[row["table"]] += 1
+            if (
+                result.lost and row["table"] not in _DERIVED_TABLES
+            ):  # otherwise the referenced row was deleted on purpose
+                result.lost[row["table"]] += 1
 
 
-def _settle_receipts(into: Connection) -> None:
-    """The account has to add up: an event that was lost is counted as lost, by a rule of that name, and may come back
-    from its transcript."""
+def _correct_receipts(into: Connection) -> None:
+    """Correct the event accounting: lost events count as filtered by the rule `damaged`, and may be read again from
+    their transcripts."""
     into.execute(
         "insert or ignore into receipts select event_id, 'stored', '', at from events"
         " where event_id not in (select event_id from receipts)"
@@ -299,26 +312,26 @@ def _settle_receipts(into: Connection) -> None:
     into.execute("delete from tally where not n")
 
 
-def _ask_again(into: Connection, offsets: dict[int, int], *, now: int) -> None:
-    """Transcripts of sessions that went on since the backup are read from where it stood, and turns digested again."""
+def _enqueue_recovery(into: Connection, offsets: dict[int, int], *, now: int) -> None:
+    """Enqueue jobs that read transcripts again from the backup's position, and that digest turns again."""
     for row in rows(into, "select id, transcript_offset, transcript_path from sdk_sessions"):
         before = offsets.get(row["id"], 0)
         if row["transcript_path"] and row["transcript_offset"] != before:
             into.execute("update sdk_sessions set transcript_offset = ? where id = ?", (before, row["id"]))
             jobs.ask(into, "reconcile", f"{row['id']}.{now}.agents", now=now)
-    for row in rows(into, _OWED):
+    for row in rows(into, _UNDIGESTED_TURNS):
         jobs.ask(into, "compress", f"{row['id']}.{row['seq']}", now=now)
-    for row in rows(into, _UNSURE):
+    for row in rows(into, _TURNS_WITHOUT_SUMMARY):
         into.execute("update turns set digested_at = null where id = ?", (row["id"],))
         jobs.ask(into, jobs.PAST, f"{row['id']}.{row['seq']}", now=now)
 
 
-_OWED = """
+_UNDIGESTED_TURNS = """
     select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
      where t.closed_at is not null and t.digested_at is null and not t.private group by t.id
 """
-# Turns that were digested, have their events, and nothing to show for it: their summary was lost.
-_UNSURE = """
+# Digested turns that have events but no summary, because it was lost.
+_TURNS_WITHOUT_SUMMARY = """
     select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
      where t.digested_at is not null and not t.private and not t.events_gone
        and not exists (select 1 from session_summaries s where s.turn_id = t.id)

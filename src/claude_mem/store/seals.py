@@ -1,7 +1,7 @@
-"""Seals: what each row said when it was written, as one number. A bit that has flipped since breaks it.
+"""Row checksums (table `seals`), which reveal bits that flipped since a row was written.
 
-Triggers note which rows wait for a seal (`unsealed`); it is put on a moment later, so writing costs next to nothing. A
-column that is added to the list below must come with a migration that lets its table wait for new seals.
+Triggers queue new and changed rows in `unsealed`; their checksums are computed a moment later, so that writing costs
+next to nothing. A column added to the list below needs a migration that queues all rows of its table again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 
 from claude_mem.store.database import Connection, Row, rows, value
 
-KINDS = 16  # a seal's id is the row's number × this + the number of its kind
+KINDS = 16  # the id of a checksum is the row id × KINDS + the number of its table
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A table, its number, its key, and the columns that a seal vouches for."""
+    """A table with checksums: its number, its key column and the columns that the checksum covers."""
 
     table: str
     number: int
@@ -60,20 +60,19 @@ TABLES = (
     Sealed("passages", 9, "id", ("document_id", "title", "body", "hints", "around")),
     Sealed("vectors", 10, "document_id", ("model", "part", "hash", "vector")),
 )  # fmt: skip
-BY_NUMBER = {sealed.number: sealed for sealed in TABLES}
+_TABLES_BY_NUMBER = {sealed.number: sealed for sealed in TABLES}
 BY_TABLE = {sealed.table: sealed for sealed in TABLES}
-# Columns older than their seal: databases of an earlier version have them, but no seal there vouches for them.
-SEALED_SINCE = {"updated_at": 20}
-DERIVED = ("passages", "vectors")  # made again from the others
+# Columns covered only from a schema version on, although earlier versions already had them.
+_CHECKSUMMED_SINCE = {"updated_at": 20}
 
 
 def seal(conn: Connection, *, limit: int) -> int:
-    """Put seals on some of the rows that wait for one; how many waited."""
-    waiting = [row["id"] for row in rows(conn, "select id from unsealed limit ?", (limit,))]
-    found = sums(conn, waiting)
-    conn.executemany("insert or replace into seals values (?, ?)", found.items())
-    conn.executemany("delete from unsealed where id = ?", [(each,) for each in waiting])
-    return len(waiting)
+    """Store checksums for up to `limit` queued rows. Return how many were taken from the queue."""
+    queued_ids = [row["id"] for row in rows(conn, "select id from unsealed limit ?", (limit,))]
+    sums_by_id = sums(conn, queued_ids)
+    conn.executemany("insert or replace into seals values (?, ?)", sums_by_id.items())
+    conn.executemany("delete from unsealed where id = ?", [(seal_id,) for seal_id in queued_ids])
+    return len(queued_ids)
 
 
 def is_waiting(conn: Connection) -> bool:
@@ -81,76 +80,78 @@ def is_waiting(conn: Connection) -> bool:
 
 
 def broken(conn: Connection, *, after: int, limit: int) -> tuple[list[str], int]:
-    """Of the next so many seals: the rows that are not what they were, and where to go on; 0 at the end."""
-    known = rows(conn, "select id, sum from seals where id > ? order by id limit ?", (after, limit))
-    return _broken(conn, known), known[-1]["id"] if len(known) == limit else 0
+    """Check the next `limit` checksums. Return a description of each mismatch, and the cursor; 0 at the end."""
+    seal_rows = rows(conn, "select id, sum from seals where id > ? order by id limit ?", (after, limit))
+    return _mismatches(conn, seal_rows), seal_rows[-1]["id"] if len(seal_rows) == limit else 0
 
 
-def sample(conn: Connection, *, count: int, chance: random.Random) -> list[str]:
-    """The same for some seals here and there: quick, however many there are."""
+def sample(conn: Connection, *, count: int, rng: random.Random) -> list[str]:
+    """Check `count` random checksums, which is quick however many there are. Return a description of each mismatch."""
     last = value(conn, "select max(id) from seals") or 0
-    known: dict[int, Row] = {}
+    seal_rows: dict[int, Row] = {}
     for _ in range(count if last else 0):
-        for row in rows(conn, "select id, sum from seals where id >= ? limit 1", (chance.randint(1, last),)):
-            known[row["id"]] = row
-    return _broken(conn, known.values())
+        for row in rows(conn, "select id, sum from seals where id >= ? limit 1", (rng.randint(1, last),)):
+            seal_rows[row["id"]] = row
+    return _mismatches(conn, seal_rows.values())
 
 
-def _broken(conn: Connection, known: Iterable[Row]) -> list[str]:
-    wanted = {row["id"]: row["sum"] for row in known}
-    found = sums(conn, wanted)
-    return [describe(each) for each, right in wanted.items() if found.get(each) != right]
+def _mismatches(conn: Connection, seal_rows: Iterable[Row]) -> list[str]:
+    stored_sums = {row["id"]: row["sum"] for row in seal_rows}
+    actual_sums = sums(conn, stored_sums)
+    return [_describe(seal_id) for seal_id, stored in stored_sums.items() if actual_sums.get(seal_id) != stored]
 
 
-def describe(seal_id: int) -> str:
-    sealed = BY_NUMBER.get(seal_id % KINDS)
-    return f"{sealed.table} {seal_id // KINDS} is not what it was" if sealed else f"there is an odd seal {seal_id}"
+def _describe(seal_id: int) -> str:
+    spec = _TABLES_BY_NUMBER.get(seal_id % KINDS)
+    return f"{spec.table} {seal_id // KINDS} does not match its checksum" if spec else f"checksum {seal_id} is invalid"
 
 
-def sums(conn: Connection, wanted: Iterable[int]) -> dict[int, int]:
-    """What the rows say now; a row that is not there has none."""
+def sums(conn: Connection, seal_ids: Iterable[int]) -> dict[int, int]:
+    """Compute the current checksums of the rows with these checksum ids. Missing rows are left out."""
     by_kind: dict[int, list[int]] = {}
-    for each in wanted:
-        by_kind.setdefault(each % KINDS, []).append(each // KINDS)
-    found: dict[int, int] = {}
+    for seal_id in seal_ids:
+        by_kind.setdefault(seal_id % KINDS, []).append(seal_id // KINDS)
+    sums_by_id: dict[int, int] = {}
     for number, row_ids in by_kind.items():
-        if sealed := BY_NUMBER.get(number):
-            for row_id, said in _said(conn, sealed, row_ids):
-                found[row_id * KINDS + number] = said
-    return found
+        if spec := _TABLES_BY_NUMBER.get(number):
+            for row_id, checksum in _row_checksums(conn, spec, row_ids):
+                sums_by_id[row_id * KINDS + number] = checksum
+    return sums_by_id
 
 
-def _said(conn: Connection, sealed: Sealed, row_ids: list[int]) -> Iterator[tuple[int, int]]:
-    many = f"""
-        select {sealed.key} as "~key", {", ".join(_columns(conn, sealed))} from {sealed.table}
-         where {sealed.key} in (select value from json_each(?)) order by 1
+def _row_checksums(conn: Connection, spec: Sealed, row_ids: list[int]) -> Iterator[tuple[int, int]]:
+    select = f"""
+        select {spec.key} as "~key", {", ".join(_present_columns(conn, spec))} from {spec.table}
+         where {spec.key} in (select value from json_each(?)) order by 1
         """
-    order = ", model, part" if sealed.table == "vectors" else ""  # several rows under one seal
-    parts: dict[int, list[object]] = {}
-    for row in conn.execute(many + order, (msgspec.json.encode(row_ids).decode(),)):
+    order = ", model, part" if spec.table == "vectors" else ""  # several rows share one checksum
+    values_by_row: dict[int, list[object]] = {}
+    for row in conn.execute(select + order, (msgspec.json.encode(row_ids).decode(),)):
         row_id = row.pop("~key")
-        parts.setdefault(row_id, []).append(list(row.values()))
-    return ((row_id, _number(said)) for row_id, said in parts.items())
+        values_by_row.setdefault(row_id, []).append(list(row.values()))
+    return ((row_id, _checksum(values)) for row_id, values in values_by_row.items())
 
 
-def _columns(conn: Connection, sealed: Sealed) -> list[str]:
-    """The columns that seals in this database vouch for: a backup of an earlier version has fewer."""
-    there = {row["name"] for row in rows(conn, "select name from pragma_table_info(?)", (sealed.table,))}
-    return [name for name in covered(sealed, int(conn.pragma("user_version"))) if name in there]
+def _present_columns(conn: Connection, spec: Sealed) -> list[str]:
+    """Return the columns that the checksums of this database cover. A backup of an earlier version has fewer."""
+    existing = {row["name"] for row in rows(conn, "select name from pragma_table_info(?)", (spec.table,))}
+    return [name for name in _covered_columns(spec, int(conn.pragma("user_version"))) if name in existing]
 
 
-def covered(sealed: Sealed, version: int) -> list[str]:
-    """Return the columns that seals of a database of this schema version vouch for."""
-    return [name for name in sealed.columns if SEALED_SINCE.get(name, 0) <= version]
+def _covered_columns(spec: Sealed, version: int) -> list[str]:
+    """Return the columns that checksums cover in a database of this schema version."""
+    return [name for name in spec.columns if _CHECKSUMMED_SINCE.get(name, 0) <= version]
 
 
-def matches(sealed: Sealed, row: Row, right: int) -> bool:
-    """Return whether a row at hand is what its seal says. In a damaged database the version itself can't be trusted, so
-    the columns of every version are tried."""
-    versions = {0, *SEALED_SINCE.values()}
-    return any(_number([[row[name] for name in covered(sealed, version)]]) == right for version in versions)
+def matches(spec: Sealed, row: Row, stored: int) -> bool:
+    """Return whether a row matches its stored checksum.
+
+    In a damaged database the version number can't be trusted, so the columns of every version are tried.
+    """
+    versions = {0, *_CHECKSUMMED_SINCE.values()}
+    return any(_checksum([[row[name] for name in _covered_columns(spec, version)]]) == stored for version in versions)
 
 
-def _number(said: object) -> int:
-    digest = hashlib.blake2b(msgspec.msgpack.encode(said), digest_size=8).digest()
+def _checksum(values: object) -> int:
+    digest = hashlib.blake2b(msgspec.msgpack.encode(values), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
