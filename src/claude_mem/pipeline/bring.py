@@ -1,8 +1,8 @@
-"""Memories from elsewhere → rows: an export of ours, or a database of the older claude-mem.
+"""Imports memory from an export of claude-mem or from a database of the older claude-mem.
 
-One batch a job, and each asks for the next in the transaction that writes it. So what is captured meanwhile waits for
-one batch at most, and a worker that is killed goes on where it was. Records are cleaned as events are: private parts
-and secrets stay out, whoever wrote them down.
+Each job imports one batch and enqueues the next in the same transaction. Events captured during an import therefore
+wait for one batch at most, and a killed worker continues where it stopped. Records are cleaned like events: private
+parts and secrets are removed, whatever their source.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from claude_mem.text import CLOSING_CHARS, clip, storable
 log = logging.getLogger(__name__)
 
 ROUNDS, MARK = 5, 100
-LINES = 100  # a batch: what is captured meanwhile waits for one
+LINES = 100  # per batch; small, because captured events wait for one batch
 BATCH_BYTES = 16 << 20
-MOST_BYTES = 8 << 20  # of one line
-MOST_PROJECTS, MOST_PROJECT_BYTES = 10_000, 32 << 20  # that an export may name
+MOST_BYTES = 8 << 20  # the longest line
+MOST_PROJECTS, MOST_PROJECT_BYTES = 10_000, 32 << 20  # limits for the projects an export may name
 _RECORD_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
 
 
 def recognise(path: Path) -> str:
-    """What a file is, by what is in it: `export` or `older`. `Misuse` says what else it is."""
+    """Return the kind of a file by its content: `export` or `older`. Raise `Misuse` for any other file."""
     try:
         if foreign.is_database(path):
             return _recognise_database(path)
         with path.open("rb") as file:
             first = file.readline(MOST_BYTES)
     except OSError as error:
-        raise CannotDo(f"{path} can't be read: {error.strerror}") from error
+        raise CannotDo(f"{path} can't be read: {error.strerror}", hint="check the path and its permissions") from error
     if portable.read_header(first) is None:
         raise Misuse(
             f"{path} is neither an export nor a database of an older claude-mem",
-            hint="`claude-mem export` makes one; `claude-mem backfill` reads transcripts",
+            hint="create an export with `claude-mem export`; to read transcripts, use `claude-mem backfill`",
         )
     return "export"
 
@@ -70,10 +70,13 @@ def _recognise_database(path: Path) -> str:
     if owner == "ours":
         raise Misuse(
             f"{path} is a database of this claude-mem",
-            hint=f"`claude-mem restore {path}` puts it in place of the present one; to merge two, export one of them",
+            hint=f"to replace the current database, run `claude-mem restore {path}`; to merge two, export one of them",
         )
     if owner != "older":
-        raise Misuse(f"{path} is a database of something else", hint="`claude-mem import` reads those of claude-mem")
+        raise Misuse(
+            f"{path} is a database of another program",
+            hint="`claude-mem import` reads exports and databases of claude-mem",
+        )
     return owner
 
 
@@ -81,6 +84,7 @@ def _recognise_database(path: Path) -> str:
 
 
 async def bring(job: Job, *, db: Database, config: Config) -> Commit:
+    """Read the next batch of an import and return the transaction that stores it."""
     import_run = await db.read(imports.get, int(job.subject.partition(".")[0]))
     if import_run.ended_at is not None:
         return nothing
@@ -88,14 +92,14 @@ async def bring(job: Job, *, db: Database, config: Config) -> Commit:
         batch = await asyncio.to_thread(read, import_run, config)
         await _drop_disabled_projects(batch, import_run, db=db, config=config)
     except (MemError, OSError) as error:
-        log.warning("import of %s ends: %s", import_run.path, error)
+        log.warning("import of %s failed: %s", import_run.path, error)
         return partial(_fail, import_run=import_run, error=str(error))
     failpoint("import.read")
     return partial(_write, import_run=import_run, batch=batch)
 
 
 def read(import_run: Import, config: Config) -> Batch:
-    """The next batch, cleaned."""
+    """Return the next batch, cleaned."""
     path = Path(import_run.path)
     if import_run.source == "older":
         batch = older.read(path, import_run.position, project=import_run.project, config=config)
@@ -113,17 +117,17 @@ def read(import_run: Import, config: Config) -> Batch:
 
 
 def _time_limits(path: Path, import_run: Import) -> tuple[int, int]:
-    """The time of the import, and what stands for a later one: when the file was written. So importing the same file
-    again brings the same times."""
-    written = max(size_and_time[1] for size_and_time in foreign.state(path)) // 1_000_000
-    return import_run.started_at, min(written, import_run.started_at)
+    """Return the time of the import, and the time that replaces any later one: when the file was written. Importing the
+    same file again therefore yields the same times."""
+    written_at = max(size_and_time[1] for size_and_time in foreign.state(path)) // 1_000_000
+    return import_run.started_at, min(written_at, import_run.started_at)
 
 
 _TIMES = ("created_at", "updated_at", "started_at", "last_event_at", "ended_at")
 
 
 def _clamp_times(record: Item, latest: tuple[int, int]) -> Item:
-    """A record of the future would be the newest for years."""
+    """Replace times in the future: such a record would remain the newest for years."""
     now, instead = latest
     times = {name: getattr(record, name, None) for name in _TIMES}
     late = {name: instead for name, at in times.items() if at is not None and at > now}
@@ -131,7 +135,8 @@ def _clamp_times(record: Item, latest: tuple[int, int]) -> Item:
 
 
 async def _drop_disabled_projects(batch: Batch, import_run: Import, *, db: Database, config: Config) -> None:
-    """What belongs to a project that is switched off here, by what its line says or by where it is known to lie."""
+    """Remove records of projects that are switched off here, by the directory that the import names or by the one that
+    is known here."""
     lines = await asyncio.to_thread(_project_lines, Path(import_run.path)) if import_run.source == "export" else []
     lines += [record for record in batch.records if isinstance(record, Project)]
     lines_by_ref = {line.project: line for line in lines}
@@ -175,7 +180,7 @@ def _write(conn: Connection, *, import_run: Import, batch: Batch) -> Sequence[Ne
         conn.execute("rollback to batch")
     conn.execute("release batch")
     failpoint("import.batch")
-    if batch.position is None and not import_run.dry_run:  # at the end: what lies rendered on disk is made again
+    if batch.position is None and not import_run.dry_run:  # at the end: render the start contexts on disk again
         for project_id in projects.with_folders(conn):
             jobs.ask(conn, "render", f"{project_id}.import.{import_run.id}", now=now)
     imports.advance(
@@ -192,7 +197,7 @@ def _write(conn: Connection, *, import_run: Import, batch: Batch) -> Sequence[Ne
 
 
 def _store_record(conn: Connection, record: Item, notes: list[str], *, now: int) -> str:
-    """What can't be stored is set aside, and what it had begun to write is undone."""
+    """Store one record and return its outcome. If that fails, undo its partial writes and add a note."""
     outcome = "can't be stored"
     try:
         with savepoint(conn):
@@ -211,7 +216,7 @@ _EMPTY_VALUES = {
     "type": "change",
     "cwd": "",
     "root": "",
-}  # of the others nothing at all is left
+}  # a field that is not listed becomes None when nothing remains of its text
 
 
 def clean(
@@ -222,9 +227,11 @@ def clean(
     redacts: bool = False,
     clean_closing: Callable[[str], str] | None = None,
 ) -> Item:
-    """Prose and names of files without private parts and secrets; everything else without what can't be stored.
-    `redacts`: `change` replaces secrets, and the texts of a list are looked at together too. `clean_closing` does for
-    a closing message, which may be longer, what `change` does for the rest."""
+    """Remove private parts and secrets from prose and file names, and unstorable characters from everything.
+
+    `change` cleans one text. `redacts` says that `change` replaces secrets; the texts of a list are then also redacted
+    together. `clean_closing` cleans the closing message, which may be longer than other texts.
+    """
     fields = {name: value for name in record.__struct_fields__ if (value := getattr(record, name)) is not None}
     texts = {name: storable(value) for name, value in fields.items() if isinstance(value, str)}
     if "key" in texts:
@@ -234,16 +241,16 @@ def clean(
     if isinstance(record, Summary):
         closing = _clean_closing(record, clean_closing or change, untrusted=untrusted)
     lists = {name: _clean_list(fields[name], change, redacts=redacts) for name in portable.LISTS if name in fields}
-    strange = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
+    overrides = {"trust": IMPORTED, "pinned": False, "verdict": ""} if untrusted else {}
     words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
-    if not strange and _would_be_injected(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
-        strange = _approval_reset(fields)
-    strange = {name: value for name, value in strange.items() if name in fields}
-    return msgspec.structs.replace(record, **{**texts, **prose, **lists, **closing, **strange})
+    if not overrides and _would_be_injected(fields) and suspicion.rule(words, by_user=fields.get("trust") == "user"):
+        overrides = _approval_reset(fields)
+    overrides = {name: value for name, value in overrides.items() if name in fields}
+    return msgspec.structs.replace(record, **{**texts, **prose, **lists, **closing, **overrides})
 
 
 def _clean_closing(record: Summary, change: Callable[[str], str], *, untrusted: bool) -> dict[str, str]:
-    """The closing message, cleaned, and its trust: it is weighed by itself, as it is when it is captured."""
+    """Return the cleaned closing message and its trust. It is judged by itself, as it is when captured."""
     text, trust = change(storable(record.closing)), storable(record.closing_trust)
     if untrusted:
         trust = IMPORTED
@@ -253,18 +260,19 @@ def _clean_closing(record: Summary, change: Callable[[str], str], *, untrusted: 
 
 
 def _would_be_injected(fields: Mapping[str, Any]) -> bool:
-    """Would it be told, by what the file says of it?"""
+    """Return whether a record would be injected, judging by the trust and verdict in the file."""
     return fields.get("trust") in TRUSTED or fields.get("verdict") == "approved"
 
 
 def _approval_reset(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Anyone can write into a file that a person approved of it: with such words it waits for a person here."""
+    """Return the fields that put a suspect record into the approval queue. Anyone can write an approval into a file, so
+    a user of this machine must approve such text again."""
     approved = fields.get("verdict") == "approved"
     return {"trust": SUSPECT, "pinned": False} | ({"verdict": ""} if approved else {})
 
 
 def _clean_key(key: str, change: Callable[[str], str]) -> str:
-    """A key may quote what it was made of."""
+    """Clean a key, which may quote the text it was derived from."""
     return change(key).strip() or f"{IMPORTED}:{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
 
 
@@ -275,23 +283,24 @@ def _clean_list(items: Sequence[str], change: Callable[[str], str], *, redacts: 
 
 
 def _clean_text(text: str, *, config: Config, most: int = 0) -> str:
-    """As ingest does it, and so that doing it again changes nothing. `most`: characters, if not `event_chars`."""
+    """Clean a text as ingest does, but so that cleaning it again changes nothing. `most` is the limit in characters
+    and defaults to `event_chars`."""
     most = most or config.event_chars
     for _ in range(ROUNDS):
         text, before = privacy.strip(text), text
         if text == before:
-            break  # what was cut out has not left another tag behind
+            break  # removing a part can join the text around it into another tag
     text = _clip(text, max(config.event_chars * 10, most * 2))
     return _clip(redact(text) if config.redact_secrets else text, most)
 
 
 def _clip(text: str, limit: int) -> str:
-    """With room for the mark that an earlier clip has left."""
+    """Clip a text, tolerating the mark that an earlier clip left."""
     return clip(text, limit) if len(text) > limit + MARK else text
 
 
 def _has_content(record: Item, aside: Counter[tuple[str, str]]) -> bool:
-    """Something must be left of it."""
+    """Return whether any text of a record remains after cleaning; count it as private if not."""
     is_empty = isinstance(record, Prompt) and not record.text.strip()
     is_empty |= isinstance(record, Observation) and not any((record.title, record.narrative, record.facts))
     if is_empty:
@@ -303,7 +312,8 @@ def _has_content(record: Item, aside: Counter[tuple[str, str]]) -> bool:
 
 
 def _read_lines(path: Path, import_run: Import) -> Batch:
-    """`position` is the byte and the line that come next. A line that can't be read is named, and the rest goes on."""
+    """Read a batch of lines. `position` holds the next byte and line number. A line that can't be read is noted and
+    skipped."""
     if imports.mark(path) != import_run.mark:
         raise CannotDo(f"{path} has changed since the import began", hint="import it again")
     offset, _, number = (import_run.position or "0.0").partition(".")
@@ -320,13 +330,13 @@ def _read_lines(path: Path, import_run: Import) -> Batch:
     if batch.done < batch.total:
         batch.position = f"{batch.done}.{line}"
     elif not _is_whole(path):
-        batch.notes.append(f"the file ends with line {line:,}, and that is not its last: it was cut off")
+        batch.notes.append(f"the file was cut off after line {line:,}: its last line is missing")
         batch.aside["cut off", "file"] += 1
     return batch
 
 
 def _next_line(file: BinaryIO) -> bytes:
-    """The next line, or its beginning if it is longer than any can be; empty at the end of the file."""
+    """Return the next line, or only its beginning if it is longer than the limit; empty at the end of the file."""
     raw = more = file.readline(MOST_BYTES)
     while more and not more.endswith(b"\n"):
         more = file.readline(MOST_BYTES)
@@ -347,12 +357,12 @@ def _add_line(raw: bytes, line: int, batch: Batch, project_refs: frozenset[str] 
 
 
 def _selected_refs(path: Path, project: str) -> frozenset[str] | None:
-    """The identities of the projects of that name."""
+    """Return the references of the projects with this name, or `None` for all projects."""
     return frozenset(line.project for line in _project_lines(path) if line.name == project) if project else None
 
 
 def _project_lines(path: Path) -> list[Project]:
-    """They come before all that name them."""
+    """Return the project records of an export. They precede all records that refer to them."""
     project_lines: list[Project] = []
     with path.open("rb") as file:
         for raw in iter(partial(_next_line, file), b""):
@@ -361,7 +371,7 @@ def _project_lines(path: Path) -> list[Project]:
             ):
                 raise CannotDo(
                     f"{path} names more than {MOST_PROJECTS:,} projects, or too much about them",
-                    hint="no claude-mem made it so; export one project of it at a time",
+                    hint="claude-mem does not write such files; export the projects one at a time",
                 )
             try:
                 record = portable.read(raw)

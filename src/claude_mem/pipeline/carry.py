@@ -1,4 +1,4 @@
-"""Everything that is remembered → lines of an export, a page at a time, so that no reader stays in the database."""
+"""Exports memory as lines, one page at a time, so that no read transaction stays open."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_HITS = 1_000
 async def scope(
     db: Database, indexer: Indexer, *, project: str, query: str, since: int | None, until: int | None
 ) -> Scope:
-    """What is asked for, in rows. A query wants what a search finds."""
+    """Return the rows to export. With a query, these are the rows that a search finds."""
     project_ids = tuple(await db.read(projects.by_name, project)) if project else None
     if project_ids == ():
-        raise NotFound(f"there is no project {project!r}", hint="`claude-mem list projects` shows what there is")
+        raise NotFound(f"there is no project {project!r}", hint="`claude-mem list projects` shows all projects")
     picked = None
     if query.strip():
         await indexer.catch_up()
@@ -35,7 +35,7 @@ async def scope(
 
 
 async def _matching_row_ids(db: Database, indexer: Indexer, question: recall.Question) -> dict[str, tuple[int, ...]]:
-    """The rows that were found; of a turn, all that is remembered of it."""
+    """Return the ids of the rows a search finds, by kind. A turn stands for everything remembered about it."""
     hits = await recall.find(db, indexer, question)
     row_ids = await db.read(rows.of_turns, [hit.id for hit in hits if hit.kind == "turn"])
     for hit in hits:
@@ -45,6 +45,7 @@ async def _matching_row_ids(db: Database, indexer: Indexer, question: recall.Que
 
 
 async def lines(db: Database, export_scope: Scope) -> AsyncIterator[bytes]:
+    """Yield the lines of an export, from its header to its end record."""
     yield portable.line(Header(format=FORMAT, program=__version__))
     count = 0
     for kind in portable.KINDS:

@@ -1,5 +1,7 @@
-"""What of a project's memory gets a line at a session's start. Pure, and steady: one observation more adds at most one
-line to a choice and pushes out at most one, because each choice takes from the front of a fixed order.
+"""Chooses which memories of a project get a line in the brief.
+
+The functions are pure and stable: one more observation adds at most one line to a choice and displaces at most one,
+because each choice takes from the front of a fixed order.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from claude_mem.pipeline.pieces import Piece, Row, age, is_failure
 from claude_mem.titles import is_presentable
 from claude_mem.words import terms
 
-MOST_OF_SESSION = 3  # lines for the work of one session: a long one must not hide all others
-FEW = 6  # so many lines of work are told even if they tell little: a young project has nothing better
-ALIKE = 0.8  # of the fewer terms of two lines, for one to repeat the other
-LEAST_TERMS = 3  # with fewer, two lines say the same only if they are the same
-CLOSED = 0.5  # of an open step's terms in something later, for it to be done
+MOST_OF_SESSION = 3  # lines of work per session: a long session must not hide all others
+FEW = 6  # lines of work that are shown even if uninformative: a young project has nothing better
+ALIKE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
+LEAST_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
+CLOSED = 0.5  # an open step is done if something later contains more than this share of its terms
 _QUESTION = "open question:"
 
 Terms = frozenset[str]
@@ -35,7 +37,7 @@ def subject(text: str) -> Terms:
 
 
 def is_alike(one: Terms, other: Terms) -> bool:
-    """Return whether two lines say the same. Numbers tell things apart: version 2 is not version 3."""
+    """Return whether two lines say the same. Different numbers make them different: version 2 is not version 3."""
     if not _numbers(one) <= other and not _numbers(other) <= one:
         return False
     fewer = min(len(one), len(other))
@@ -53,7 +55,7 @@ def repeats(text: str, others: Iterable[Terms]) -> bool:
 
 
 def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], str]) -> list[T]:
-    """Return the items that repeat none of the lines before them and no earlier item, kept or not."""
+    """Return the items that repeat neither a line of `before` nor an earlier item, whether that was returned or not."""
     seen_subjects = [subject(line) for line in before]
     distinct_items = []
     for item in items:
@@ -68,8 +70,8 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 
 
 def work(pieces: Sequence[Piece], *, most: int) -> list[Piece]:
-    """Return the newest pieces of work, of each session only the weightiest; the newest first. One whose title tells
-    little is among them only while there are few others."""
+    """Return the newest pieces of work, newest first, with only the most important ones of each session. Pieces with an
+    uninformative title are included only while there are few others."""
     of_session: Counter[int] = Counter()
     candidates = []
     for piece in sorted(pieces, key=lambda piece: (-piece.is_telling, -piece.weight, -piece.at[0], -piece.at[1])):
@@ -77,17 +79,17 @@ def work(pieces: Sequence[Piece], *, most: int) -> list[Piece]:
         if of_session[piece.session_id] <= MOST_OF_SESSION:
             candidates.append(piece)
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
-    telling = [piece for piece in newest if piece.is_telling][:most]
-    others = [piece for piece in newest if not piece.is_telling][: max(0, min(FEW, most) - len(telling))]
-    return sorted([*telling, *others], key=lambda piece: piece.at, reverse=True)
+    informative = [piece for piece in newest if piece.is_telling][:most]
+    others = [piece for piece in newest if not piece.is_telling][: max(0, min(FEW, most) - len(informative))]
+    return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
 
 
 # --- decisions and traps ---------------------------------------------------------------------------------------------
 
 
 def knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
-    """Return decisions and traps that matter for the files in play, the newest first. Going back in time, each one made
-    since then brings in itself, and each turn the newest on the files that it changed."""
+    """Return decisions and traps that matter for the files in use, newest first. Going back in time, each one made
+    since `since` adds itself, and each turn adds the newest one about the files it changed."""
     chosen_rows: dict[int, Row] = {}
     pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in rows]
     moments = [(age(row), row["id"], frozenset[str]()) for row in rows if row["created_at"] >= since]
@@ -101,7 +103,7 @@ def knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: in
 
 
 def lasting(rows: Sequence[Row]) -> list[Row]:
-    """Return the decisions and traps without the failures of a single session: one that stays comes again."""
+    """Return the decisions and traps without failures that occurred in a single session: a lasting one occurs again."""
     failures = [(row["session_id"], age(row), subject(row["title"] or "")) for row in rows if is_failure(row)]
 
     def came_before(row: Row) -> bool:
@@ -117,18 +119,22 @@ def lasting(rows: Sequence[Row]) -> list[Row]:
 
 
 def asked(turns: Sequence[Row]) -> Row | None:
-    """Return the turn of the last session whose request says best what was wanted: the first that asks for something,
-    else the first question. "yes" and "commit this" say nothing."""
+    """Return the turn of the last session whose request describes it best: the first that asks for work, otherwise the
+    first question. Requests such as "yes" and "commit this" describe nothing."""
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    telling = [turn for turn in reversed(last) if is_presentable(request(turn)) and not lines.is_errand(request(turn))]
-    return next((turn for turn in telling if not lines.is_question(request(turn))), telling[0] if telling else None)
+    candidates = [
+        turn for turn in reversed(last) if is_presentable(request(turn)) and not lines.is_errand(request(turn))
+    ]
+    return next(
+        (turn for turn in candidates if not lines.is_question(request(turn))), candidates[0] if candidates else None
+    )
 
 
 _TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 
 
 def request(turn: Row) -> str:
-    """Return a request in one line; of "Implement this plan:" and a plan, the plan's title."""
+    """Return a request in one line; for "Implement this plan:" followed by a plan, the plan's title."""
     text = _TOPIC.sub("", (turn["request"] or "").strip())
     lead, _, plan = text.partition("\n")
     heading = plan.lstrip().partition("\n")[0]
@@ -137,8 +143,8 @@ def request(turn: Row) -> str:
 
 
 def outcome(turns: Sequence[Row]) -> str:
-    """Return how the last session ended: as its last turn did, unless that was an answer after work. An answer changes
-    nothing about the work."""
+    """Return the outcome of the last session: that of its last turn, unless that turn only answered a question after
+    work was done. An answer does not change the state of the work."""
     outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
     if outcomes[0] not in ("", "answered"):
         return outcomes[0]
@@ -149,8 +155,8 @@ _WORK_OUTCOMES = ("done", "partly", "failed")
 
 
 def still_open(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
-    """Return what the turns of the last sessions left to do and nothing later speaks of, each with its turn; both the
-    newest first. `done`: observations."""
+    """Yield the open steps of the last sessions that nothing later covers, each with its turn. `turns` and
+    `observations` have the newest first."""
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
     seen_subjects: list[Terms] = []
     for index, turn in enumerate(turns):
@@ -167,8 +173,8 @@ def still_open(turns: Sequence[Row], observations: Sequence[Row], *, sessions: i
 
 
 def _later_texts(turn: Row, turns: Sequence[Row], observations: Sequence[Row]) -> Iterator[str]:
-    """What was asked, reached and observed after a turn. A next turn that says no more than "yes" takes up all that was
-    left open."""
+    """Yield what was requested, completed and observed after a turn. If the next request only says "yes", it covers all
+    steps that the turn left open."""
     following = next((other for other in reversed(turns) if other["session_id"] == turn["session_id"]), None)
     if following and request(following) and not is_presentable(request(following)):
         yield " ".join((turn["next_steps"] or "", turn["notes"] or ""))
@@ -178,18 +184,20 @@ def _later_texts(turn: Row, turns: Sequence[Row], observations: Sequence[Row]) -
 
 
 def covers(other: Terms, own: Terms) -> bool:
-    """Return whether a line has most of the terms of another."""
+    """Return whether `other` contains most terms of `own`."""
     return len(own & other) > CLOSED * len(own)
 
 
-# What waits for the person's next prompt, whatever that says.
+# Steps that wait for the user's next prompt; any prompt settles them.
 _AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
 
 
 def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
-    """The open items of a turn. Its notes count only if no turn came after it, and its offers only if its session
-    ended with it (not `answered`): a question waits for the next prompt.
-    What the rules of version 0.1.0 took for open mostly was not: that is not repeated."""
+    """Yield the open steps of a turn.
+
+    Notes count only if no turn followed, and offers or questions only if no turn of the same session followed (not
+    `answered`). Steps written by version 0.1.0 are skipped: most of them were not open.
+    """
     if turn["provider"] == "local" and not (turn.get("writer") or turn["outcome"]):
         return
     texts = [("next_steps", turn["next_steps"] or ""), ("notes", (turn["notes"] or "") if with_notes else "")]

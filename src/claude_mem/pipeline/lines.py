@@ -1,9 +1,9 @@
-"""Decides which titles are worth a line at a session's start, and how such a line reads.
+"""Decides which titles get a line in the brief, and how such a line is worded.
 
-The gate of `titles` asks whether a title can stand alone. At a start there is room for about a dozen lines, so more is
-asked of them: a line says what became of a named thing, in whole clauses. A title that only reports a detail, a check
-or an errand is left out; fewer lines are better than weak ones. Words that a person chose are never judged here. The
-patterns are English and in `data/lines.toml`; in another language the same faults may pass, and no good title is lost.
+`titles` checks whether a title can stand alone. A brief has room for about a dozen lines, so the requirements here are
+stricter: a line says what became of a named thing, in whole clauses. Titles that only report a detail, a check or a
+routine request are left out; fewer lines are better than weak ones. Text that the user chose is never judged here. The
+patterns are English and stored in `data/lines.toml`; in other languages weak titles may pass, but no good one is lost.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from claude_mem.providers.prose import fit, undangled
 from claude_mem.text import shorten
 from claude_mem.titles import is_presentable
 
-MOST_CHARS, MOST_COLONS = 600, 4  # that are looked at
-LINE_CHARS = 150  # a longer line is cut between its clauses
-LEAST_HEAD_WORDS = 3  # of what stands before a colon, for it to say by itself what the work was
+MOST_CHARS, MOST_COLONS = 600, 4  # the most characters and colons of a title that are examined
+LINE_CHARS = 150  # a longer line is cut between clauses
+LEAST_HEAD_WORDS = 3  # before a colon, for that part to describe the work by itself
 LEAST_TAIL_WORDS = 3
-LEAST_ASKED = 40  # characters before something pasted that can be a request
-WHOLE_HEAD_WORDS = 5  # then what follows the colon is detail
+LEAST_ASKED = 40  # characters before pasted text, for them to be a request
+WHOLE_HEAD_WORDS = 5  # before a colon, for everything after it to be detail
 LEAST_WORDS, ENOUGH_WORDS = 3, 5
-FINDING_WORDS = 7  # of a finding that can be understood without its conversation
+FINDING_WORDS = 7  # for a finding to be understandable without its conversation
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))
 
 
 def _patterns(*names: str) -> list[re.Pattern[str]]:
-    """Return the patterns of a table, or those with these names in it, each as one."""
+    """Return the patterns with the given names from a table, or without names the whole table as one pattern."""
     table = {name: text.replace("\n", "") for name, text in _FILE[names[0]].items()}
     return [re.compile(table[name], re.I) for name in names[1:]] or [re.compile("|".join(table.values()), re.I)]
 
@@ -61,7 +61,7 @@ _SENTENCE = re.compile(r"(?<=[.!])\s+(?=[A-Z`\"])|(?<=\?)\s+")
 
 @lru_cache(maxsize=4_096)
 def shown(title: str) -> str:
-    """Return a title as its line reads: without labels, without an enumeration of details, whole clauses only."""
+    """Return the line of a title: without labels and enumerations of details, in whole clauses."""
     line = " ".join(title[:MOST_CHARS].split()).rstrip(" .")
     line = _ODD_LABEL.sub("", _SUFFIX.sub("", line))
     for shape in (_without_label, _answer_only, _file_as_suffix, _heading):
@@ -74,7 +74,7 @@ def shown(title: str) -> str:
 
 
 def within(line: str, limit: int) -> str:
-    """Return a line of at most so many characters: whole clauses if possible, else a mark at the cut."""
+    """Return a line of at most `limit` characters: whole clauses if possible, otherwise cut with an ellipsis."""
     if len(line) <= limit:
         return line
     clauses = fit(line[:MOST_CHARS], limit)
@@ -90,7 +90,7 @@ def _without_label(line: str) -> str:
 
 
 def _answer_only(line: str) -> str:
-    """The answer of a question, if that says what it is about."""
+    """Return the answer that follows a question, if the answer stands alone."""
     match = _QUESTION.fullmatch(line)
     return match["answer"] if match and is_presentable(match["answer"]) else line
 
@@ -106,7 +106,7 @@ def _file_as_suffix(line: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return what stands before a colon, if it says by itself what the work was and only details follow."""
+    """Return the part before a colon, if it describes the work by itself and only details follow."""
     masked = _CODE.sub(lambda code: "¤" * len(code[0]), line)
     for colon in islice(re.finditer(r":\s", masked), MOST_COLONS):
         head, tail = undangled(line[: colon.start()]), line[colon.end() :]
@@ -139,14 +139,16 @@ _NAME_LABEL = re.compile(
     r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
     rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
 )
-# A finding is told only if it begins with the thing that it is about.
+# A finding is shown only if it begins with its subject.
 _FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
 
 
 @lru_cache(maxsize=4_096)
 def is_telling(line: str, *, finding: bool = False) -> bool:
-    """Return whether a line is worth its place at a start: it names a thing and says what became of it. A `finding` was
-    said in a conversation: it must also begin with what it is about, and say something that could not be guessed."""
+    """Return whether a line is worth its place in a brief: it names a thing and says what became of it.
+
+    A `finding` comes from a conversation: it must also begin with its subject and say something that is not obvious.
+    """
     masked = _CODE.sub("`x`", line)
     if finding and not (_FINDING.match(masked) and ":" not in masked and _WHY.search(masked)):
         return False
@@ -156,7 +158,7 @@ def is_telling(line: str, *, finding: bool = False) -> bool:
 
 @lru_cache(maxsize=4_096)
 def is_sound(line: str) -> bool:
-    """Return whether a line has none of the faults: it is no detail, chore, guess or question, and points nowhere."""
+    """Return whether a line has no fault: it is no detail, chore, guess or question, and refers to nothing outside."""
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
     if any(faults) or any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
@@ -165,18 +167,18 @@ def is_sound(line: str) -> bool:
 
 
 def is_pointing(line: str) -> bool:
-    """Return whether a line points at what was said before it, or speaks to someone."""
+    """Return whether a line refers to something said before it, or addresses someone."""
     return bool(_POINTS.search(_CODE.sub("`x`", line)))
 
 
 def is_step(line: str) -> bool:
-    """Return whether a line names something that is left to do, with its subject: no idea, no report, no question to
-    someone who is gone."""
+    """Return whether a line names an open step together with its subject, rather than an idea, a report or a question
+    to the user of an earlier session."""
     return not (_NO_STEP.search(line[:MOST_CHARS]) or is_pointing(line[:MOST_CHARS]))
 
 
 def is_errand(request: str) -> bool:
-    """Return whether a request says nothing about the work: "commit this", "push, then check the comments"."""
+    """Return whether a request is routine and says nothing about the work, such as "commit this"."""
     return bool(_ERRAND.match(request))
 
 
@@ -185,7 +187,7 @@ def is_question(request: str) -> bool:
 
 
 def asked(request: str) -> str:
-    """Return what was asked in whole clauses: its first sentences, without what was pasted after them."""
+    """Return a request in whole clauses: its first sentences, without text pasted after them."""
     line = " ".join(request[:MOST_CHARS].split())
     if pasted := _PASTED.search(line):
         line = undangled(line[: pasted.start()]) if pasted.start() >= LEAST_ASKED else line
@@ -200,7 +202,7 @@ def asked(request: str) -> str:
 
 
 def _says_enough(line: str) -> bool:
-    """Return whether there are words enough: few only if one of them is a name, or if they are a heading."""
+    """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
     words = _FILE_SUFFIX.sub("", line).split()
     least = LEAST_WORDS + bool(_CHANGE.match(line))  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= LEAST_WORDS
@@ -211,5 +213,5 @@ def _says_enough(line: str) -> bool:
 
 
 def strength(line: str) -> int:
-    """Return how much a line says, for choosing between the titles of one piece of work."""
+    """Return a score of how informative a line is, for choosing among the titles of one piece of work."""
     return bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)

@@ -1,8 +1,8 @@
-"""The moments at which memory speaks by itself: at a prompt, before a file is touched, after a command has failed.
+"""Injections during a session: at a prompt, before a file is read or edited, and after a command failed.
 
-Silence is the rule. Something is said only if it is about what is going on, and only if this session has not been told
-it yet; what the session did itself, it knows. What is said is short, fenced, and information: it never stops or changes
-what the agent was about to do.
+Most of the time nothing is injected. A memory is injected only if it concerns what is going on, was not injected into
+this session before, and does not come from this session itself. Injections are short, fenced, and mere information:
+they never block or change what the agent was about to do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from claude_mem import words
 from claude_mem.hosts.payload import Moment
 from claude_mem.pipeline import recall
 from claude_mem.pipeline.context import Icons, apart, fenced, vouched
-from claude_mem.pipeline.context import told as as_told
+from claude_mem.pipeline.context import told as safe_text
 from claude_mem.pipeline.index import Indexer
 from claude_mem.providers.evidence import error_line, is_specific
 from claude_mem.store import observations, search
@@ -30,29 +30,30 @@ PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
 FAILURE_ITEMS, FAILURE_TOKENS = 2, 250
 LEAST_WORDS = 4
-GRACE_MS = 60_000  # a file is written a little before the turn that wrote it ends
-_COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # of the host, and what it puts in itself
+GRACE_MS = 60_000  # a file is written shortly before the turn that changed it ends
+_COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # commands of the agent, and text that it inserts itself
 _INJECTED_KINDS = ("observation", "summary")
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """What is said, and the names under which it counts as told."""
+    """The injected text, and the names of the items that count as injected from then on."""
 
     text: str = ""
     told: tuple[str, ...] = ()
 
 
 SILENCE = Speech()
-KNOWN = "known:"  # before the path of a file about which has been told what is known
+KNOWN = "known:"  # prefix for the path of a file whose memories were injected
 
 
 def mark(kind: str, row_id: int) -> str:
+    """Return the name under which an item is recorded as injected: `o12`, `s5`."""
     return f"{kind[0]}{row_id}"
 
 
 def about(speech: Speech) -> str:
-    """The file that was spoken about, if that was the moment."""
+    """Return the file that an injection is about, or "" if the trigger was not a file."""
     return next((name.removeprefix(KNOWN) for name in speech.told if name.startswith(KNOWN)), "")
 
 
@@ -69,6 +70,7 @@ async def at_prompt(
     icons: Icons,
     session_id: int = 0,
 ) -> Speech:
+    """Return the memories and files that concern a prompt."""
     if not is_question(moment.text):
         return SILENCE
     where = Filter(project_ids=(project_id,), but_session=session_id)
@@ -78,7 +80,7 @@ async def at_prompt(
 
 
 def is_question(prompt: str) -> bool:
-    """Enough words to know what it is about, and no command or note to the host."""
+    """Return whether a prompt has enough words to search for, and is not a command or a note to the agent."""
     prompt = prompt.strip()[: recall.MOST_PROMPT]
     if _COMMAND.match(prompt) or (prompt.startswith("#") and "\n" not in prompt):
         return False
@@ -86,14 +88,15 @@ def is_question(prompt: str) -> bool:
 
 
 def _may_inject(hit: recall.Hit) -> bool:
-    """What was only asked or said is found by searching; what came from outside is not told unasked."""
+    """Return whether a hit may be injected. Prompts and closing messages are only found by an explicit search, and
+    external memories are not injected."""
     return hit.kind in _INJECTED_KINDS and observations.may_tell(hit.row)
 
 
 def _compose_for_prompt(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
     files = [path for path in files if is_name(path)]
     lines = (
-        [(f"Files this may concern: {', '.join(map(as_told, files))}", [f"file:{path}" for path in files], False)]
+        [(f"Files this may concern: {', '.join(map(safe_text, files))}", [f"file:{path}" for path in files], False)]
         if files
         else []
     )
@@ -104,16 +107,16 @@ def _compose_for_prompt(hits: Sequence[recall.Hit], files: Sequence[str], icons:
 def _hit_line(hit: recall.Hit, icons: Icons) -> str:
     letter = "S" if hit.kind == "summary" else ""
     icon = icons.get(hit.row["type"] or "", "·")
-    return f"{letter}{hit.id} {icon} {as_told(shorten(hit.title, 160))}"
+    return f"{letter}{hit.id} {icon} {safe_text(shorten(hit.title, 160))}"
 
 
 def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Speech:
-    """As many lines as there is room for."""
+    """Return an injection with as many safe lines as fit into the budget, or `SILENCE`."""
     text_lines, item_names = [head], list[str]()
     room = budget - tokens(fenced([head]))
     candidates = list(lines)
-    fine = apart([(line, trusted) for line, _, trusted in candidates])
-    for line, names, _ in (candidates[index] for index in range(len(candidates)) if fine[index]):
+    is_safe = apart([(line, trusted) for line, _, trusted in candidates])
+    for line, names, _ in (candidates[index] for index in range(len(candidates)) if is_safe[index]):
         room -= tokens(line) + 1
         if room < 0:
             break
@@ -122,11 +125,11 @@ def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: in
     return Speech(fenced(text_lines), tuple(item_names)) if item_names else SILENCE
 
 
-# --- before a file is touched ----------------------------------------------------------------------------------------
+# --- before a file is read or edited ---------------------------------------------------------------------------------
 
 
 def at_file(conn: Connection, moment: Moment, project: Row, *, injected_names: frozenset[str], icons: Icons) -> Speech:
-    """What is known about it, once a session."""
+    """Return what is known about a file, once per session."""
     path = _relative_path(moment.text, (project["root"], moment.cwd))
     if not path or f"{KNOWN}{path}" in injected_names:
         return SILENCE
@@ -137,7 +140,7 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, injected_names: f
     if not fresh:
         return SILENCE
     old = _changed_since(Path(moment.text), rows[0]["created_at"])
-    head = f"# claude-mem: known about {as_told(path) if is_name(path) else 'this file'}" + (
+    head = f"# claude-mem: known about {safe_text(path) if is_name(path) else 'this file'}" + (
         "; it has changed since, so this may be outdated" if old else ""
     )
     lines = [(_row_line(row, icons), [mark("observation", row["id"])], vouched(row)) for row in fresh]
@@ -146,7 +149,8 @@ def at_file(conn: Connection, moment: Moment, project: Row, *, injected_names: f
 
 
 def _relative_path(path: str, roots: Sequence[str]) -> str:
-    """As observations name it: within the project, also where that is reached by a link or as a worktree."""
+    """Return a path relative to the first root that contains it, as observations store it; "" if none does. Links and
+    worktrees are resolved."""
     real = os.path.realpath(path) if path.startswith("/") else ""
     for root in roots:
         base = os.path.realpath(root).rstrip("/") + "/" if root else ""
@@ -165,10 +169,10 @@ def _changed_since(path: Path, at: int) -> bool:
 def _row_line(row: Row, icons: Icons) -> str:
     icon = icons.get(row["type"], icons["change"])
     more = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    return f"{row['id']} {icon} {as_told(shorten(row['title'] or '', 140))}{f' — {as_told(more)}' if more else ''}"
+    return f"{row['id']} {icon} {safe_text(shorten(row['title'] or '', 140))}{f' — {safe_text(more)}' if more else ''}"
 
 
-# --- after a command has failed --------------------------------------------------------------------------------------
+# --- after a command failed ------------------------------------------------------------------------------------------
 
 
 def at_failure(
@@ -180,7 +184,7 @@ def at_failure(
     icons: Icons,
     session_id: int = 0,
 ) -> Speech:
-    """Has the same error been met before, and what solved it?"""
+    """Return what solved the same error before."""
     where = Filter(project_ids=(project_id,), but_session=session_id)
     hits = search.by_signal(conn, where, kinds=("error",), values=_signatures(moment.text))
     solved = observations.solutions(conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50])
@@ -190,6 +194,7 @@ def at_failure(
 
 
 def _signatures(text: str) -> list[str]:
-    """As they were noted when such an error was met; only of lines that name something that could be met again."""
+    """Return the signatures of the error lines, as they are stored when an error occurs. Only lines that are specific
+    enough to occur again count."""
     lines = [error_line(text), *(shorten(line, 160) for line in text.splitlines()[-40:])]
     return sorted({words.signature(line.strip()) for line in lines if is_specific(line.strip())})

@@ -1,8 +1,8 @@
-"""A database of the older claude-mem, the one written in TypeScript, read as records of our own.
+"""Reads a database of the older claude-mem, which was written in TypeScript, as records of an import.
 
-It went through some fifty versions: columns came, were renamed and fell out of use, and its rows were not always what
-its columns said. So every value is looked at for what it is; what says nothing is set aside and counted. Times are the
-original ones. The same row always becomes the same record, so reading it again brings nothing new.
+It went through some fifty versions: columns were added, renamed and abandoned, and values did not always match their
+column. So every value is checked for what it actually is; empty rows are set aside and counted. Original times are
+kept. The same row always becomes the same record, so reading the database again adds nothing.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from claude_mem.text import LATEST, first_sentence, shorten, storable
 T = TypeVar("T")
 
 ATTEMPTS = 3
-SESSIONS = 4  # a batch, and as many of the groups that have lost their session
-ROWS = 500  # of one session in a batch; a larger session is read in parts, so that live turns wait for one part only
-MOST_ROWS = 5_000  # prompts of one session, and summaries: more are set aside. Of observations there is no limit
-PROJECTS = 200  # a batch
+SESSIONS = 4  # per batch; the same limit applies to groups of rows without a session
+ROWS = 500  # of one session per batch; a larger session is read in parts, so that live turns wait for one part only
+MOST_ROWS = 5_000  # prompts and summaries of one session; more are set aside. Observations have no limit
+PROJECTS = 200  # per batch
 MOST_PROJECTS = 10_000
-MOST_FILES = 500  # that are looked for to find out where a project lies
+MOST_FILES = 500  # paths that are tried to find the directory of a project
 TOO_MANY = "too many in one session"
-OBSERVER = "claude-mem"  # the host of sessions of which only the observer's own id is left
-_HOSTS = {"": "claude", "claude-code": "claude", "gemini-cli": "gemini", "copilot-cli": "copilot"}  # as we call them
+OBSERVER = "claude-mem"  # the host of sessions of which only the id of the observer session remains
+_HOSTS = {"": "claude", "claude-code": "claude", "gemini-cli": "gemini", "copilot-cli": "copilot"}  # to our names
 _STATUS = {"completed": "completed", "failed": "failed"}
 _PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -49,9 +49,10 @@ _EARLIEST = 1_000_000_000_000  # 2001, in milliseconds: smaller numbers are seco
 
 
 def read(path: Path, position: str, *, project: str, config: Config) -> Batch:
-    """The next sessions with all that belongs to them; after the last, what has lost its session.
+    """Return the next sessions with all their rows; after the last session, the rows without a session.
 
-    While no one has it open it is read without a lock. Should its owner begin to write just then, it is read again.
+    A database that no process has open is read without a lock. If its owner writes to it during the read, it is read
+    again.
     """
     for _ in range(ATTEMPTS):
         before, problem = foreign.state(path), None
@@ -68,20 +69,16 @@ def read(path: Path, position: str, *, project: str, config: Config) -> Batch:
 
 def _read(path: Path, position: str, *, project: str, config: Config) -> Batch:
     with foreign.reading(path) as conn:
-        reader = Reader(Older(conn), project, config, _changed(path))
+        reader = Reader(Older(conn), project, config, changed=int(path.stat().st_mtime * 1000))
         if position.startswith("orphans:"):
             return reader.orphans(position.removeprefix("orphans:") or None)
         if position.startswith("orphan+"):
             part, _, link = position.removeprefix("orphan+").partition(":")
             return reader.orphan(link, part)
         if not position or position.startswith("projects:"):
-            return reader.projects(position.removeprefix("projects:"), begun=bool(position))
+            return reader.projects(position.removeprefix("projects:"), has_position=bool(position))
         number, _, part = position.partition("+")
         return reader.session(int(number), part) if part else reader.sessions(int(number))
-
-
-def _changed(path: Path) -> int:
-    return int(path.stat().st_mtime * 1000)
 
 
 @dataclass(slots=True)
@@ -89,18 +86,18 @@ class Group:
     """A session and its rows."""
 
     host: str
-    session: str | None  # None: nothing is known of it, not even a name
+    session: str | None  # None if not even the name of the session is known
     project: str
     row: Row
-    rows: Callable[[str, int, int], Page]  # the rows of a table after one of them, so many
-    count: Callable[[str, int], int]  # how many there are after one
+    rows: Callable[[str, int, int], Page]  # (table, after, limit) -> a page of rows
+    count: Callable[[str, int], int]  # (table, after) -> number of rows
     prompts: list[Row] = field(default_factory=list)
     observations: list[Row] = field(default_factory=list)
     summaries: list[Row] = field(default_factory=list)
-    is_large: bool = False  # `observations` are not all of them, or all rows together are too many for a batch
-    at: int = 0  # when it began, if its rows do not say
-    numbers: list[tuple[int, int]] = field(default_factory=list)  # of its prompts: when, and which
-    private: set[int] = field(default_factory=set)  # prompts of which nothing may be kept, nor of what followed
+    is_large: bool = False  # `observations` is incomplete, or there are too many rows for one batch
+    at: int = 0  # the time of rows that have none
+    numbers: list[tuple[int, int]] = field(default_factory=list)  # (time, number) of each prompt
+    private: set[int] = field(default_factory=set)  # numbers of prompts whose turns must not be stored
 
 
 class Reader:
@@ -113,7 +110,7 @@ class Reader:
         self._projects: dict[str, projects_.Project | None] = {}
 
     def sessions(self, after: int) -> Batch:
-        """The next sessions. A large one is a batch of its own, in parts."""
+        """Return the next sessions. A large session gets batches of its own."""
         last: int | None = None
         rows = self.older.sessions(after, SESSIONS)
         for row in rows:
@@ -127,9 +124,9 @@ class Reader:
         return self._at("orphans:" if last is None else str(last), upto=last)
 
     def session(self, number: int, part: str) -> Batch:
-        """A part of a large session."""
+        """Return one part of a large session."""
         row = next(iter(self.older.sessions(number - 1, 1)), None)
-        if row is None or row["row_id"] != number:  # it was removed since
+        if row is None or row["row_id"] != number:  # the row was removed since
             return self._at(str(number), upto=number)
         return self._part(self._group(row), part, within=str(number))
 
@@ -150,7 +147,7 @@ class Reader:
         return self._part(self._orphan_group(link), part, within=link, orphan=True)
 
     def _at(self, position: str, *, upto: int | None = None) -> Batch:
-        """The batch, with where the next begins and how far that is."""
+        """Return the batch, with the position of the next one and the progress so far."""
         total = self.older.count_sessions()
         self.batch.position = position
         self.batch.done, self.batch.total = total if upto is None else self.older.count_sessions(upto), total
@@ -166,30 +163,29 @@ class Reader:
     # --- large sessions ---------------------------------------------------------------------------------------------
 
     def _part(self, group: Group, part: str, *, within: str, orphan: bool = False) -> Batch:
-        """One part: the session and its prompts (`p`), its observations (`o`), its summaries (`s`), each from a place
-        on. The same records in the same order as those of a small session."""
-        follows = self._add_part(group, part[:1], int(part[1:]))
+        """Return one part: the session and its prompts (`p`), its observations (`o`) or its summaries (`s`), each from
+        a position on. All parts together have the same records in the same order as a small session."""
+        next_part = self._add_part(group, part[:1], int(part[1:]))
         if orphan:
-            if follows:
-                return self._at(f"orphan+{follows}:{within}")
+            if next_part:
+                return self._at(f"orphan+{next_part}:{within}")
             return self._at(f"orphans:{within}") if within else self._finish()
-        return self._at(f"{within}+{follows}" if follows else within, upto=int(within))
+        return self._at(f"{within}+{next_part}" if next_part else within, upto=int(within))
 
     def _add_part(self, group: Group, kind: str, place: int) -> str:
-        """Which part follows; '' after the last."""
+        """Add one part to the batch and return the name of the next part; '' after the last."""
         if self._resolve_project(group.project) is None:
             self.batch.aside["project switched off", "session"] += 1
             return ""
         group.at = _first_time(group) or self.changed
         if kind == "p":
             return self._add_prompts(group, place)
-        prompts = self._uncounted(self._prompts, group)  # they say which turn is whose, and what is private
+        self._uncounted(self._prompts, group)  # fills in the turn numbers and which turns are private
         if kind == "o":
             page = group.rows("observations", place, ROWS)
             group.observations = page.rows
             self.batch.records += self._observations(group)
             return f"o{page.rows[-1]['row_id']}" if page.more else "s0"
-        del prompts
         return self._add_summaries(group, place)
 
     def _add_prompts(self, group: Group, place: int) -> str:
@@ -224,7 +220,7 @@ class Reader:
                 self.batch.aside[TOO_MANY, kind] += excess
 
     def _uncounted(self, read: Callable[[Group], Iterator[T]], group: Group) -> list[T]:
-        """Records that another part brings: what was set aside is counted there."""
+        """Return records that another part adds to the import, without counting what they set aside a second time."""
         before = Counter(self.batch.aside)
         records = list(read(group))
         self.batch.aside = before
@@ -232,13 +228,13 @@ class Reader:
 
     # --- projects ---------------------------------------------------------------------------------------------------
 
-    def projects(self, after: str, *, begun: bool) -> Batch:
-        """The next projects; the first sessions follow at once if these are all."""
+    def projects(self, after: str, *, has_position: bool) -> Batch:
+        """Return the next projects, followed by the first sessions if these are the last projects."""
         names = self.older.projects(after, PROJECTS)
-        if not begun and len(self.older.projects("", MOST_PROJECTS + 1)) > MOST_PROJECTS:
+        if not has_position and len(self.older.projects("", MOST_PROJECTS + 1)) > MOST_PROJECTS:
             raise CannotDo(
                 f"the database names more than {MOST_PROJECTS:,} projects",
-                hint="no claude-mem made it so; `--project NAME` brings over one of them",
+                hint="claude-mem does not write such databases; import one project with `--project NAME`",
             )
         self._add_projects(names)
         if len(names) == PROJECTS:
@@ -262,8 +258,8 @@ class Reader:
         return not self.only or self.only in (name, _own_name(name))
 
     def _resolve_project(self, name: str) -> projects_.Project | None:
-        """The repository that the files of its observations lie in, if it is still there; else its name is all there
-        is. None: memory is switched off in that folder."""
+        """Return the project of a name: the repository that contains the files of its observations, if it still exists,
+        otherwise a project that has only a name. `None` if memory is switched off in its directory."""
         if name not in self._projects:
             project = self._by_files(name)
             if project is None:
@@ -316,7 +312,7 @@ class Reader:
         return group
 
     def _add(self, group: Group) -> None:
-        """Everything that can be kept of a session; a session of which nothing can is not kept either."""
+        """Add all importable records of a session. A session without any is not imported."""
         aside = self.batch.aside
         if self._resolve_project(group.project) is None:
             aside["project switched off", "session"] += 1
@@ -392,7 +388,7 @@ class Reader:
                 yield _observation(row, self._root(project), where, key=_key(group, row, at), at=at)
 
     def _summaries(self, group: Group) -> Iterator[Summary]:
-        """Several may have the same number: a turn has one, so the later ones get a turn of their own."""
+        """Yield the summaries. A turn has one, so later summaries with the same number get a turn of their own."""
         seen_numbers: set[int] = set()
         for at, row in sorted(((_time(row, "created_at") or group.at, row) for row in group.summaries), key=_when):
             number, project = _turn_number(group, row, at), _project(row) or group.project
@@ -425,7 +421,7 @@ class Reader:
 
 
 def _filled(group: Group) -> Group:
-    """A group with its rows, as far as a batch may have them."""
+    """Load the rows of a group, up to the limits of a batch."""
     prompts, summaries = (group.rows(table, 0, MOST_ROWS) for table in ("user_prompts", "session_summaries"))
     observations = group.rows("observations", 0, ROWS)
     group.prompts, group.summaries, group.observations = prompts.rows, summaries.rows, observations.rows
@@ -439,7 +435,7 @@ def _when(item: tuple[int, Row]) -> tuple[int, int]:
 
 
 def _observation(row: Row, root: str, where: dict[str, Any], *, key: str, at: int) -> Observation:
-    """In its first versions an observation was one text."""
+    """Convert a row to an observation. In the first versions an observation was a single text."""
     text = _text(row.get("narrative")) or _text(row.get("text"))
     kind = _text(row.get("type")).strip().lower()
     concepts = _list(row.get("concepts"))
@@ -468,7 +464,8 @@ def _says_something(row: Row) -> bool:
 
 
 def _key(group: Group, row: Row, at: int) -> str:
-    """Of what it says and where: the same in every copy of the database, whatever number its row has."""
+    """Return a key derived from the content and the session: the same in every copy of the database, whatever the row
+    id."""
     parts = [
         group.host,
         group.session,
@@ -479,7 +476,7 @@ def _key(group: Group, row: Row, at: int) -> str:
 
 
 def _is_by_hand(group: Group) -> bool:
-    """What was saved by hand is kept in a session made up for it."""
+    """Return whether a group holds memories saved by hand; the older version invented a session for them."""
     link = group.row.get("memory_session_id") or (group.observations[0] if group.observations else {}).get(
         "memory_session_id"
     )
@@ -491,7 +488,7 @@ def _place(group: Group, project: str, number: int) -> dict[str, Any]:
 
 
 def _turn_number(group: Group, row: Row, at: int) -> int:
-    """As it says; else that of the last prompt before it."""
+    """Return the turn number of a row: its own, or that of the last prompt before it."""
     if number := _number(row.get("prompt_number")):
         return number
     place = bisect_right(group.numbers, (at, 1 << 40))
@@ -508,12 +505,13 @@ def _first_time(group: Group) -> int | None:
 
 
 def _project(row: Row) -> str:
-    """Rows of a worktree that was merged belong where they were merged into."""
+    """Return the project of a row. Rows of a merged worktree belong to the project it was merged into."""
     return (_text(row.get("merged_into_project")).strip() or _text(row.get("project")).strip() or "unknown")[:200]
 
 
 def _own_name(name: str) -> str:
-    """A worktree was called `repository/worktree`; here the worktrees of a repository share its memory."""
+    """Return the repository part of a name. The older version named worktrees `repository/worktree`; here all worktrees
+    of a repository share its memory."""
     return name.strip("/").partition("/")[0][:100] or "unknown"
 
 
@@ -538,7 +536,7 @@ def _text(value: Any) -> str:
 
 
 def _list(value: Any) -> tuple[str, ...]:
-    """A JSON list; of one that is broken, whatever still stands in quotes; of anything else, itself."""
+    """Return the items of a JSON list. A damaged list yields its quoted strings; any other text is a single item."""
     text = _text(value).strip()
     if not text:
         return ()
@@ -557,7 +555,7 @@ def _item(value: Any) -> str:
 
 
 def _files(value: Any, root: str) -> tuple[str, ...]:
-    """Below the project's root, as we name them."""
+    """Return paths relative to the project's root, as observations store them."""
     prefix = f"{root.rstrip('/')}/" if root else ""
     return tuple(dict.fromkeys(file.removeprefix(prefix) for file in _list(value)))
 
@@ -569,7 +567,7 @@ def _number(value: Any) -> int | None:
 
 
 def _time(row: Row, name: str) -> int | None:
-    """Milliseconds from `<name>_epoch`, else from the text in `<name>`; a time that can't be is none."""
+    """Return milliseconds from `<name>_epoch`, else from the text in `<name>`; `None` if neither is plausible."""
     for value in (row.get(f"{name}_epoch"), row.get(name)):
         at = _milliseconds(value)
         if at is not None and _EARLIEST < at < LATEST:

@@ -1,8 +1,8 @@
-"""Groups observations into pieces of work, so that a session's start has one line for what took several turns.
+"""Groups observations into pieces of work, so that the brief has one line for work that took several turns.
 
-Each observation joins the piece of the nearest earlier one that concerns the same thing, or begins a piece. The
-decision looks only at what came before: a new observation extends one piece or begins one, and changes no other.
-Nearness is counted in the project's own sessions, never by the calendar.
+Each observation joins the piece of the nearest earlier observation about the same thing, or starts a new piece. The
+decision depends only on earlier observations: a new observation extends or starts one piece and changes no other.
+Distance is counted in sessions of the project, never in calendar time.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from claude_mem.words import terms
 
 Row = dict[str, Any]
 
-LOOKED_BACK = 60  # observations among which an earlier part of the same work is looked for
-NEAR_SESSIONS = 2  # a piece goes on in one of the next two sessions, or it is another one
-SHARED_FILES = 0.5  # of the fewer changed files, for two sessions to be at the same work
-SHARED_TERMS = 0.3  # of the fewer terms in two titles, for them to have the same subject
-NEAR_TURNS = 5  # a conversation goes on within so many turns
-# How keys begin: of a commit, and of a command that failed and then passed, or still failed at the end of its turn.
+LOOKED_BACK = 60  # earlier observations that are searched for a part of the same work
+NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece
+SHARED_FILES = 0.5  # share of the smaller set of changed files, for two sessions to do the same work
+SHARED_TERMS = 0.3  # share of the shorter title's terms, for two titles to have the same subject
+NEAR_TURNS = 5  # a conversation continues within this many turns
+# Prefixes of observation keys: a commit, a command that failed and then passed, and one that still failed at the end.
 COMMITTED, FIXED, FAILS = "commit:", "fix:", "open:"
 FOUND = "discovery"
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
 OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
-CUT_AT = 60  # a title that 0.1.0 cut for its length, rather than a fragment, has at least so many characters
+CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
 _TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
-_LEAST_STEM = 5  # a shorter name of a file ("main", "util", "mod") says too little by itself
+_LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A title, the observation it comes from, and the others of the same work, the most telling first."""
+    """A piece of work: the observation that provides the title, and the others, the most informative first."""
 
     title: Row
     others: tuple[Row, ...]
-    at: tuple[int, int]  # its newest observation: when it was made, and its number
-    session_id: int  # in which it began
-    last_session: int = 0  # in which it went on last
+    at: tuple[int, int]  # the newest observation: its time and its id
+    session_id: int  # where the work began
+    last_session: int = 0  # where the work continued last
     last_turn: int = 0
-    is_telling: bool = True  # its title is worth a line before others
+    is_telling: bool = True  # the title is informative
 
     @property
     def weight(self) -> int:
@@ -55,7 +55,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """What an observation is recognised by."""
+    """The features by which observations of the same work are recognised."""
 
     session_id: int
     turn: int
@@ -70,32 +70,32 @@ class _Marks:
 
 
 def pieces(rows: Sequence[Row]) -> list[Piece]:
-    """Return the pieces of work that these observations tell of; both the newest first. One without a title that can be
-    shown is left out; decisions and traps have lines of their own."""
+    """Group observations into pieces of work, newest first. Pieces without a presentable title are left out; decisions
+    and traps are not part of any piece."""
     ordered = sorted((row for row in rows if not is_knowledge(row)), key=age)
     marks = [_marks(row) for row in ordered]
-    belongs: list[int] = []
+    piece_indexes: list[int] = []
     members: defaultdict[int, list[Row]] = defaultdict(list)
     for index, row in enumerate(ordered):
         before = _predecessor(index, marks)
-        belongs.append(index if before is None else belongs[before])
-        members[belongs[index]].append(row)
+        piece_indexes.append(index if before is None else piece_indexes[before])
+        members[piece_indexes[index]].append(row)
     candidates = (_piece(group) for group in members.values())
     return sorted((piece for piece in candidates if piece), key=lambda piece: piece.at, reverse=True)
 
 
 def _piece(group: Sequence[Row]) -> Piece | None:
     ranked = sorted(group, key=lambda row: (-weight(row) - _strength(row), -row["created_at"], -row["id"]))
-    worked = max((age(row) for row in group if row["type"] != FOUND), default=(0, 0))
-    current = (row for row in ranked if row["type"] != FOUND or is_chosen(row) or age(row) > worked)
-    telling = next(filter(is_telling, current), None)  # what was found before the work may have been changed by it
-    title = telling or next(filter(has_title, ranked), None)
+    last_work = max((age(row) for row in group if row["type"] != FOUND), default=(0, 0))
+    current = (row for row in ranked if row["type"] != FOUND or is_chosen(row) or age(row) > last_work)
+    informative = next(filter(is_telling, current), None)  # a discovery made before the work may no longer be true
+    title = informative or next(filter(has_title, ranked), None)
     if title is None:
         return None
     others = tuple(row for row in ranked if row is not title)
     last = group[-1]
     at = {"at": age(last), "last_session": last["session_id"], "last_turn": last.get("prompt_number") or 0}
-    return Piece(title, others, session_id=group[0]["session_id"], is_telling=bool(telling), **at)
+    return Piece(title, others, session_id=group[0]["session_id"], is_telling=bool(informative), **at)
 
 
 def _strength(row: Row) -> int:
@@ -103,26 +103,26 @@ def _strength(row: Row) -> int:
 
 
 def line(row: Row) -> str:
-    """Return a title as it reads at a session's start; the words of a person stay as they are."""
+    """Return the title as it appears in the brief. Text that the user chose stays unchanged."""
     title = (row["title"] or "").strip()
     return title if is_chosen(row) else lines.shown(title)
 
 
 def weight(row: Row) -> int:
-    """Return how much an observation tells of the work it belongs to: a failure that was overcome least of all."""
+    """Return how well an observation represents its piece of work; a failure that was fixed ranks last."""
     if row.get("key", "").startswith(FIXED):
         return -1
     return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
 
 
 def has_title(row: Row) -> bool:
-    """Return whether the title can be shown: a person chose it, or it passes the gate of all titles."""
+    """Return whether the title can be shown: the user chose it, or it passes the check of `titles`."""
     title = _complete_title(row)
     return bool(title) if is_chosen(row) else is_presentable(title)
 
 
 def is_telling(row: Row) -> bool:
-    """Return whether the title is worth a line at a start: a person chose it, or it passes their gate."""
+    """Return whether the title is worth a line in a brief: the user chose it, or it passes the checks of `lines`."""
     title = _complete_title(row)
     if is_chosen(row):
         return bool(title)
@@ -137,15 +137,15 @@ def _complete_title(row: Row) -> str:
 
 
 def is_chosen(row: Row) -> bool:
-    """Return whether a person chose the words (a rule, a note) or the row (pinned, approved)."""
-    theirs = row["type"] == Type.RULE or row.get("trust") == "user" or row.get("session_id") is None
-    return theirs or row.get("verdict") == "approved" or bool(row.get("pinned"))
+    """Return whether the user chose the words (a rule, a note) or the row (pinned, approved)."""
+    is_by_user = row["type"] == Type.RULE or row.get("trust") == "user" or row.get("session_id") is None
+    return is_by_user or row.get("verdict") == "approved" or bool(row.get("pinned"))
 
 
 def is_knowledge(row: Row) -> bool:
-    """A decision, a trap, or what was saved by itself: worth knowing, but no piece of work."""
-    trap = is_failure(row) or "gotcha" in row.get("concepts", ())
-    return trap or row["type"] == "decision" or row.get("session_id") is None
+    """Return whether a row is a decision, a trap or a memory saved on its own: worth knowing, but no piece of work."""
+    is_trap = is_failure(row) or "gotcha" in row.get("concepts", ())
+    return is_trap or row["type"] == "decision" or row.get("session_id") is None
 
 
 def is_commit(row: Row) -> bool:
@@ -177,7 +177,7 @@ def _marks(row: Row) -> _Marks:
 
 
 def _file_marks(path: str) -> tuple[str, ...]:
-    """The path, and the name that a file has in common with its tests."""
+    """Return the path, and the name that a file shares with its tests."""
     stem = PurePosixPath(path).stem
     bare = _TEST.sub("", stem)
     return (path, bare) if len(bare) >= _LEAST_STEM else (path,)
@@ -199,8 +199,11 @@ def _predecessor(index: int, marks: Sequence[_Marks]) -> int | None:
 
 
 def _same_in_session(own: _Marks, other: _Marks) -> bool:
-    """Work goes on at the same files, a commit concerns the work before it, and a conversation goes from answer to
-    answer; work and talk belong together if they have the same subject."""
+    """Return whether two observations of one session belong together.
+
+    Work continues on the same files, a commit belongs to the work before it, and a conversation continues from answer
+    to answer. Work and conversation belong together if they have the same subject.
+    """
     if own.turn == other.turn or _same_commit(own, other) or _same_subject(own, other):
         return True
     if other.is_talk or own.is_talk:

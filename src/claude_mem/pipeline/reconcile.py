@@ -169,11 +169,11 @@ def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]
     times = [closing.at for closing in dated_closings]
     corrected: set[int] = set()
     for stop in events.reported_stops(conn, session.id) if dated_closings else ():
-        number = bisect_right(times, stop["at"]) - 1
-        if number < 0 or number in corrected or stop["at"] - times[number] > STOP_MS:
+        index = bisect_right(times, stop["at"]) - 1
+        if index < 0 or index in corrected or stop["at"] - times[index] > STOP_MS:
             continue
-        corrected.add(number)
-        body = dated_closings[number].body
+        corrected.add(index)
+        body = dated_closings[index].body
         assert isinstance(body, Stopped)
         if stop["message"] != body.message:
             events.reword_stop(conn, stop["seq"], body.message)

@@ -1,4 +1,4 @@
-"""Keeps each project's start context ready on disk, so that a session can start without a living worker."""
+"""Writes each project's brief to disk, so that a session gets it even while no worker is running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def render(job: Job, *, db: Database, config: Config, icons: context.Icons
 
 
 async def _drop_orphans(db: Database, config: Config) -> None:
-    """Delete the start contexts of folders that belong to no project any more, since their repository was moved."""
+    """Delete the briefs of directories that no longer belong to any project because their repository was moved."""
     paths = await asyncio.to_thread(lambda: list(config.starts.glob("*.json")))
     names = {hook.start_name(folder) for folder in await db.read(projects.all_folders)}
     for path in paths:
@@ -34,7 +34,8 @@ async def _drop_orphans(db: Database, config: Config) -> None:
 
 
 async def keep(project_id: int, *, db: Database, config: Config, icons: context.Icons) -> None:
-    """Its start context in every folder of it; in none that is switched off, where the hook would still tell it."""
+    """Write a project's brief for each of its directories. Delete it where memory is switched off: the hook would still
+    inject it."""
     memory = await db.read(context.gather, [project_id], limit=config.context_observations)
     folders = await db.read(projects.folders, project_id)
     failpoint("render.read")

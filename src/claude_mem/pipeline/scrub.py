@@ -1,7 +1,7 @@
-"""`claude-mem scrub`: what is stored already, as if it came in today.
+"""`claude-mem scrub`: applies the current redaction rules to everything that is already stored.
 
-Rows, the words and vectors made of them, the contexts kept on disk, what was set aside, the logs, and the backups. It
-may be run at any time and as often as anyone likes: a second time changes nothing.
+This covers rows, their search index and embeddings, start contexts on disk, files that were set aside, logs and
+backups. It can be run at any time; a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from claude_mem.store.scrub import TABLES, Clean, Texts
 
 log = logging.getLogger(__name__)
 
-REST_SECONDS = 0.002  # after each batch: whoever works goes first
-MOST_BYTES = 64 << 20  # of a log or of what was set aside
+REST_SECONDS = 0.002  # pause after each batch, so that live work goes first
+MOST_BYTES = 64 << 20  # the most that is read of a log or of a file that was set aside
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far it is. `changed` counts rows by table; files by their folder."""
+    """The progress of a scrub. `changed` counts rows by table, and files by directory."""
 
     dry_run: bool = False
     started_at: int = 0
@@ -44,7 +44,7 @@ class Progress:
     done: int = 0
     total: int = 0
     changed: dict[str, int] = field(default_factory=dict)
-    kept: list[str] = field(default_factory=list)  # copies that could not be rewritten, and why
+    kept: list[str] = field(default_factory=list)  # copies that could not be rewritten, with the reason
     error: str = ""
 
     @property
@@ -58,16 +58,16 @@ class Progress:
 
 
 class Scrubber:
-    """One at a time. It lives as long as the worker; one that is stopped in between is simply asked again."""
+    """Runs one scrub at a time. A scrub that is interrupted by a stop of the worker can simply be started again."""
 
     def __init__(self, db: Database, indexer: Indexer, config: Config) -> None:
         self.db, self.indexer, self.config = db, indexer, config
         self.progress = Progress()
         self.task: asyncio.Task[None] | None = None
-        self.copying = asyncio.Lock()  # only one at a time may rewrite a copy
+        self.copying = asyncio.Lock()  # held while a backup is rewritten
 
     def start(self, *, dry_run: bool, after: Callable[[], None]) -> None:
-        """If none is under way. `after`: whom to wake when there are contexts to be rendered."""
+        """Start a scrub unless one is running. `after` is called at the end, to wake the runner of render jobs."""
         if not self.progress.busy:
             self.progress = Progress(dry_run=dry_run, started_at=ids.now())
             self.task = asyncio.create_task(self._run(self.progress, after))
@@ -87,7 +87,7 @@ class Scrubber:
         except MemError as problem:
             progress.error = str(problem)
         except Exception as problem:
-            log.exception("scrubbing ended")
+            log.exception("scrubbing failed")
             progress.error = f"{type(problem).__name__}: {problem}"
         finally:
             progress.ended_at = ids.now()
@@ -108,8 +108,8 @@ class Scrubber:
         for path in copies:
             progress.doing = "backups"
             await self._copy(path, progress, clean)
-        for path in sorted(self.config.quarantine.glob("*")):  # damaged: what is in it can't be changed for sure
-            progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if it is not needed")
+        for path in sorted(self.config.quarantine.glob("*")):  # damaged: a rewrite might be incomplete
+            progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if you do not need it")
 
     async def _table(self, texts: Texts, progress: Progress, clean: Clean) -> None:
         progress.doing = texts.table
@@ -123,7 +123,7 @@ class Scrubber:
             await asyncio.sleep(REST_SECONDS)
 
     async def _settle(self) -> None:
-        """What was made of the rows is made again; then nothing of the old ones is left in the log either."""
+        """Rebuild everything derived from the rows, then remove their old content from the write-ahead log."""
         while await self.indexer.catch_up():
             await asyncio.sleep(REST_SECONDS)
         await self.db.write(_ask_render, now=ids.now())
@@ -134,7 +134,7 @@ class Scrubber:
             async with self.copying:
                 changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
-            if changed and not progress.dry_run:  # what was proven is not what is there now
+            if changed and not progress.dry_run:  # the restore test ran on the old content
                 await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
         except (MemError, OSError) as problem:
             progress.kept.append(f"{path.name}: {problem}")
@@ -145,7 +145,7 @@ def cleaner(config: Config) -> Clean:
         try:
             event_body = msgspec.json.decode(text, type=Body)
         except msgspec.MsgspecError:
-            return _clean_text(text)  # damaged: then it is only a text
+            return _clean_text(text)  # damaged: treat it as plain text
         new = ingest.without_secrets(event_body, config)
         return text if new == event_body else msgspec.json.encode(new).decode()
 
@@ -170,7 +170,8 @@ def _files(config: Config) -> Iterator[Path]:
 
 
 def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
-    """A log that is being written is changed in its place, since its writer goes on with the file that it has."""
+    """Redact a file and return whether it changed. Logs are changed in place, because the process that writes a log
+    keeps the file open."""
     is_log = path.parent.name == "logs"
     with paused_log() if is_log else nullcontext():
         text = path.read_bytes()[:MOST_BYTES].decode("utf-8", "surrogateescape")
@@ -186,7 +187,7 @@ def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
 
 @contextmanager
 def paused_log() -> Iterator[None]:
-    """While a log is rewritten, nobody writes to it."""
+    """Block all log handlers while a log is rewritten."""
     handlers = logging.getLogger().handlers
     for handler in handlers:
         handler.acquire()
@@ -198,7 +199,8 @@ def paused_log() -> Iterator[None]:
 
 
 def _scrub_copy(path: Path, clean: Clean, *, write: bool) -> bool:
-    """Looked at first: most copies have nothing to be changed, and a large one takes its time."""
+    """Scrub a backup and return whether it changed. It is checked first: most backups need no change, and rewriting a
+    large one takes long."""
     with foreign.reading(path) as conn:
         changed = scrub.whole(conn, clean=clean, write=False)
     if changed and write:

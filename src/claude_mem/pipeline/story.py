@@ -1,8 +1,8 @@
-"""A session as a story: what was asked, what was done, what failed and was mended, what memory told and what of that
-was of use.
+"""The story of a session: what was asked and done, what failed and was fixed, what memory injected and whether that
+was used.
 
-All of it is read from what is kept; nothing is kept for it. What can't be known is said to be unknown (`None`), and of
-a private turn there is nothing but the fact that it was one.
+The story is computed from stored rows; nothing is stored for it. Facts that cannot be determined are `None`, and a
+private turn shows nothing but the fact that it was private.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from claude_mem.store import stories, tellings
 from claude_mem.store.database import Connection, Row
 from claude_mem.text import shorten
 
-MOST_LATER = 5  # turns beyond the page that are looked at for a command that passed in the end
+MOST_LATER = 5  # turns beyond the page that are searched for a command that passed in the end
 COMMAND_CHARS = 300
 FORGOTTEN, GONE = "(forgotten)", "(no longer kept)"
 _SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
@@ -31,7 +31,7 @@ _ID = re.compile(r"([#S]?)(\d{1,18})$")
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A turn that was looked at closely. `whole`: all of its events were."""
+    """The evidence of one turn. `whole` says that all its events were read."""
 
     turn: Row
     evidence: Evidence
@@ -43,18 +43,18 @@ class Looked:
         return self.events <= stories.MOST_EVENTS
 
 
-Passed = tuple[tuple[int, int], Looked, Command]  # when and as which event, where, how
+Passed = tuple[tuple[int, int], Looked, Command]  # (time, event), the turn, the command
 
 
 def tell(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
-    """The session, and `limit` of its turns from the `start`th on."""
+    """Return the session and `limit` of its turns, beginning with turn `start`."""
     session = stories.header(conn, session_id)
     turns = stories.turns(conn, session_id)
     page = turns[start : start + limit]
     evidence_by_turn = {turn["id"]: _load_turn(conn, session, turn) for turn in page if not turn["private"]}
     injections = _injections_by_turn(conn, session, turns, page, evidence_by_turn, first=start == 0)
-    open_ = [turn for turn in page if not turn["private"]]
-    details = _describe_turns(conn, open_, evidence_by_turn, _failures(conn, session, turns, evidence_by_turn))
+    visible_turns = [turn for turn in page if not turn["private"]]
+    details = _describe_turns(conn, visible_turns, evidence_by_turn, _failures(conn, session, turns, evidence_by_turn))
     answer: Row = {
         "session": {name: item for name, item in session.items() if name != "root"},
         "told_at_start": injections.get(0, []),
@@ -89,7 +89,7 @@ def _turn_fields(turn: Row) -> Row:
 def _describe_turns(
     conn: Connection, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked], failures: Mapping[int, list[Row]]
 ) -> dict[int, Row]:
-    """Of turns that may be shown, what is shown of each."""
+    """Return the details of turns that are not private, by turn id."""
     ids = [turn["id"] for turn in turns]
     prompts, summaries = stories.prompts(conn, ids), stories.summaries(conn, ids)
     observations, costs = stories.observations(conn, ids), stories.spent(conn, ids)
@@ -103,7 +103,7 @@ def _describe_turns(
             "failures": failures.get(turn_id, []),
             "spent": costs.get(turn_id, {"requests": 0, "tokens": 0, "cost": 0}),
             "events": evidence_by_turn[turn_id].events,
-            "events_gone": evidence_by_turn[turn_id].turn["events_gone"],  # past keeping
+            "events_gone": evidence_by_turn[turn_id].turn["events_gone"],  # deleted after their retention period
             "whole": evidence_by_turn[turn_id].whole,
         }
         for turn_id in ids
@@ -111,7 +111,7 @@ def _describe_turns(
 
 
 def _summary_fields(summary: Row | None) -> Row | None:
-    """What a summary says. `closing_held`: where a closing message that is not told unasked comes from."""
+    """Return the texts of a summary. `closing_held` is the trust of a closing message that is not injected."""
     if summary is None:
         return None
     words = {name: item for name, item in summary.items() if not name.startswith("files_")}
@@ -119,7 +119,7 @@ def _summary_fields(summary: Row | None) -> Row | None:
 
 
 def _files(turn_evidence: Evidence, summary: Row | None) -> list[Row]:
-    """How often each was edited and read. What came from elsewhere has no events, and no counts."""
+    """Return how often each file was edited and read. Imported turns have no events and therefore no counts."""
     edited, read = (
         Counter(edit.path for edit in turn_evidence.edits),
         Counter(item.text for item in turn_evidence.opened),
@@ -138,11 +138,11 @@ def _commits(turn_evidence: Evidence, observations: Sequence[Row]) -> list[Row]:
         {"id": commit.id, "subject": commit.subject, "branch": commit.branch} for commit in unique_commits.values()
     ]
     seen_ids = {commit.id for commit in turn_evidence.commits}
-    more = evidence.unique(row["commit_id"] or "" for row in observations)
-    return items + [{"id": each, "subject": "", "branch": ""} for each in more if each not in seen_ids]
+    commit_ids = evidence.unique(row["commit_id"] or "" for row in observations)
+    return items + [{"id": each, "subject": "", "branch": ""} for each in commit_ids if each not in seen_ids]
 
 
-# --- what failed, and what mended it ---------------------------------------------------------------------------------
+# --- what failed, and what fixed it ----------------------------------------------------------------------------------
 
 
 def _failures(
@@ -173,7 +173,7 @@ def _failure(where: Looked, failed: Command, later: Looked | None, passed: Comma
 def _passes_by_command(
     conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]
 ) -> dict[str, list[Passed]]:
-    """When and where each command that failed for good in its turn was seen to pass, in order."""
+    """Return, in order, when and where each command passed that was still failing at the end of its turn."""
     open_ = {command.key for each in evidence_by_turn.values() for command in each.evidence.unsolved}
     passed: defaultdict[str, list[Passed]] = defaultdict(list)
     for each in (
@@ -194,7 +194,7 @@ def _turns_beyond_page(
     evidence_by_turn: Mapping[int, Looked],
     commands: Iterable[str],
 ) -> Iterator[Looked]:
-    """The next turns beyond the page in which one of these commands was run again."""
+    """Return the next turns beyond the page in which one of these commands was run again."""
     after = max(each.turn["opened_at"] for each in evidence_by_turn.values())
     again = stories.ran(conn, session["id"], [command[:FRAGMENT] for command in commands], after=after)
     beyond = [
@@ -203,7 +203,7 @@ def _turns_beyond_page(
     return (_load_turn(conn, session, turn) for turn in beyond[:MOST_LATER])
 
 
-# --- what was told, and whether it was of use ------------------------------------------------------------------------
+# --- what was injected, and whether it was used ----------------------------------------------------------------------
 
 
 def _injections_by_turn(
@@ -215,7 +215,7 @@ def _injections_by_turn(
     *,
     first: bool,
 ) -> dict[int, list[Row]]:
-    """What memory told in each turn of the page, by its id; under 0 what it told before the first."""
+    """Return the injections of each turn of the page, by turn id; those before the first turn are under 0."""
     turn_ids = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
     injections = [
         (where, injection)
@@ -241,24 +241,29 @@ def _injections_by_turn(
 
 
 def _turn_of(injection: Row, turns: Sequence[Row]) -> int:
-    """The turn in which it was said. A session that starts again is told something for the turn that comes."""
+    """Return the id of the turn an injection belongs to. The brief of a resumed session belongs to the next turn."""
     index = bisect_right(turns, injection["at"], key=lambda turn: turn["opened_at"]) - 1
     if index < 0:
         return 0
-    over = turns[index]["closed_at"]
-    if injection["moment"] == "start" and over is not None and over <= injection["at"] and index + 1 < len(turns):
+    closed_at = turns[index]["closed_at"]
+    if (
+        injection["moment"] == "start"
+        and closed_at is not None
+        and closed_at <= injection["at"]
+        and index + 1 < len(turns)
+    ):
         index += 1
     return int(turns[index]["id"])
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """When the session last touched each file and fetched each memory, and up to when we can't know."""
+    """When a session last touched each file and fetched each memory, and until when that is unknown."""
 
     touched_at: Mapping[str, int]
     fetched_at: Mapping[str, int]
-    last_action_at: int  # when it last did anything at all that tools tell of
-    unknown_until: float  # what was told before then may have been used where we do not see it
+    last_action_at: int  # the last tool call of any kind
+    unknown_until: float  # earlier injections may have been used in events that we did not see
 
     @classmethod
     def of(
@@ -271,7 +276,7 @@ class After:
         rows: Iterable[Row],
         injections: Sequence[Row],
     ) -> After:
-        """As far as it concerns what was said."""
+        """Collect the uses of the injected items."""
         since = injections[0]["at"]
         files = {path for row in rows for path in row["files"]}
         files |= {name.removeprefix("file:") for injection in injections for name in injection["names"]}
@@ -290,14 +295,14 @@ class After:
         )
 
     def used(self, name: str, files: Sequence[str], injection: Row) -> tuple[bool | None, str]:
-        """Whether it was of use, and how that shows."""
+        """Return whether an injected item was used (`None` if unknown), and by which kind of use."""
         at, about = injection["at"], injection["about"]
         if self.fetched_at.get(name, 0) >= at:
             return True, "fetched"
         if any(self.touched_at.get(path, 0) >= at for path in files if path != about):
             return True, "touched"
         if about and about in files:
-            return None, ""  # the file was about to be opened anyway
+            return None, ""  # the agent was about to open the file anyway
         return (False, "") if self.unknown_until < at <= self.last_action_at else (None, "")
 
 
@@ -308,7 +313,8 @@ def _file_uses(each: Looked) -> Iterator[tuple[int, str]]:
 
 
 def _unknown_until(session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]) -> float:
-    """A session that goes on may still use it; of a private turn, and of one too long to look at, we see too little."""
+    """Return the time until which uses are unknown: no limit for a running session, otherwise the end of the last turn
+    that is private or too long to be read completely."""
     if session["status"] not in (*OVER, Status.INTERRUPTED):
         return float("inf")
     cut = {each.turn["id"] for each in evidence_by_turn.values() if not each.whole}
@@ -316,7 +322,7 @@ def _unknown_until(session: Row, turns: Sequence[Row], evidence_by_turn: Mapping
 
 
 def fetches(body: Body | None) -> Iterator[str]:
-    """What a tool call fetched from memory in full, by name."""
+    """Yield the names of the memories that a tool call fetched in full."""
     if not isinstance(body, ToolUsed) or body.failed:
         return
     ids = body.input.get("ids")
