@@ -128,7 +128,7 @@ def _drain(config: Config) -> None:
         for name in spool.pending():
             found = [ingest._read_safely(spool, name, config, resolve)]
             _, outcomes = db.write_now(ingest.take_batch, found, now=0)
-            ingest._clear(spool, [name], outcomes, config)
+            ingest._remove_files(spool, [name], outcomes, config)
         asyncio.run(db.scrub())
     finally:
         db.close()

@@ -280,14 +280,14 @@ def test_two_ends_of_a_session_share_the_reading(
     path = tmp_path / "talk.jsonl"
     large.write(path, "claude", size=100_000, calls=3, chars=1_000)
     offsets: list[int] = []
-    part = transcripts._part
+    part = transcripts._read_file_part
 
     def watched(*given: Any, **more: Any) -> Any:
         found = part(*given, **more)
         offsets.append(found[0].offset)
         return found
 
-    monkeypatch.setattr(transcripts, "_part", watched)
+    monkeypatch.setattr(transcripts, "_read_file_part", watched)
 
     async def scene(service: Service) -> None:
         for _ in range(3):

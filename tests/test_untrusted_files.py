@@ -170,7 +170,7 @@ ODD_TRANSCRIPTS = ["/dev/zero", "/proc/kmsg", "/proc/kcore", "/proc/self/mem", "
 def test_no_file_of_the_kernel_is_a_transcript(path: str) -> None:
     assert read_transcript(Path(path), host="claude").problem in ("not_a_file", "unreadable", "gone")
     assert registry.whose(Path(path)) is None
-    assert backfill._unreadable(Path(path)) in ("not_a_file", "unreadable", "gone")
+    assert backfill._read_problem(Path(path)) in ("not_a_file", "unreadable", "gone")
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json"])

@@ -1,7 +1,7 @@
-"""Claude Code. Its words are our dialect, so there is next to nothing to translate.
+"""Claude Code. Events are stored in its vocabulary, so there is almost nothing to translate.
 
-Timeouts are seconds, and small: whatever happens, the user waits no longer. Hooks are synchronous, because asynchronous
-ones are killed when a headless client exits.
+Timeouts are short and in seconds: the user never waits longer. Hooks are synchronous, because asynchronous ones are
+killed when a headless client exits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVENTS = {
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
-# The plugin is the other way in; what people and the model find in it, they find here too.
+# The plugin is the other way to install; it provides the same skill and commands.
 PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
 PLUGIN_NAME = "mem@mem"
 SKILL = "skills/mem-search/SKILL.md"
@@ -61,7 +61,7 @@ def folder(env: Mapping[str, str]) -> Path:
 
 
 def _state(env: Mapping[str, str]) -> Path:
-    """Where it keeps its tool servers: beside its folder, unless that was moved."""
+    """Return the file that lists MCP servers: beside the configuration directory, or inside it if that was moved."""
     return place(env, "CLAUDE_CONFIG_DIR", "") / ".claude.json"
 
 
@@ -73,16 +73,17 @@ def hook_lines(ours: Ours) -> dict[str, HookLine]:
 
 
 def server(ours: Ours) -> Settings:
-    """`alwaysLoad`: else the model is shown names only, and has to look the tools up before it can use them."""
+    """Return our MCP server entry. Without `alwaysLoad` the model sees only tool names and must look the tools up
+    before using them."""
     program, *arguments = ours.mcp()
     return {"type": "stdio", "command": program, "args": arguments, "alwaysLoad": True}
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     return (
         JsonEdit(
-            at / "settings.json",
+            directory / "settings.json",
             f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s",
             lambda settings: add_hooks(settings, hook_lines(ours)),
             drop_hooks,
@@ -93,12 +94,16 @@ def edits(ours: Ours) -> Sequence[Edit]:
             lambda settings: add_server(settings, server(ours)),
             drop_server,
         ),
-        *(FileEdit(at / name, what, (PLUGIN / name).read_text("utf-8")) for name, what in TEXTS.items()),
+        *(
+            FileEdit(directory / name, description, (PLUGIN / name).read_text("utf-8"))
+            for name, description in TEXTS.items()
+        ),
     )
 
 
 def translate(fields: Fields) -> Fields:
-    """Cursor can be told to run Claude Code's hooks too; it has its own, and everything would happen twice."""
+    """Ignore hooks run by Cursor. Cursor can run Claude Code's hooks besides its own, and every event would arrive
+    twice."""
     if "cursor_version" in fields:
         raise Noise
     return fields
@@ -120,7 +125,7 @@ def _by_plugin(env: Mapping[str, str]) -> str:
 
 def _find(env: Mapping[str, str]) -> Iterator[Path]:
     for path in sorted((folder(env) / "projects").glob("*/*.jsonl")):
-        if not path.name.startswith("agent-"):  # a subagent's file is part of its session's
+        if not path.name.startswith("agent-"):  # subagent files are read together with their session
             yield path
 
 

@@ -1,8 +1,8 @@
-"""Claude Code's own record of a session, read back for what the hooks missed.
+"""Reads Claude Code's transcript of a session, for events that hooks missed.
 
-One JSON object a line; an assistant message comes in as many lines as it has blocks. A tool call is a
-`tool_use` block and, some lines later, the `tool_result` of the same id. What is read is remembered as an
-offset, so each line is read once; a file of any size can be read in parts.
+Each line is one JSON object; an assistant message takes one line per block. A tool call is a `tool_use` block followed,
+some lines later, by the `tool_result` with the same id. The position is stored as an offset, so each line is read once;
+a file of any size can be read in parts.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class _Call:
 
 
 class _Mark(msgspec.Struct):
-    """Where a part ended, and what the next has to know: which lines are not done with, such as an unanswered call."""
+    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again, such as a
+    tool call without a result."""
 
     offset: int = 0
-    inside: bool = False  # a line that is too long
+    inside: bool = False  # the part ended inside a line that is too long
     session: str = ""
     line_session: str = ""
     cwd: str = ""
@@ -91,7 +92,7 @@ def _learn(transcript: Found, record: Fields) -> None:
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
-    """The subagents of a session: their ids and files. Older clients put them beside the session's, in one heap."""
+    """Yield the id and file of each subagent of a session. Older clients put all of them beside the session files."""
     name = _stem(path)
     try:
         beside = _by_session(path.parent, path.parent.stat().st_mtime_ns).get(name, ())
@@ -112,7 +113,7 @@ def _agent_files(folder: Path) -> list[Path]:
 
 @lru_cache(maxsize=16)
 def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
-    """Whose subagents lie in a folder; looked up once, until the folder changes."""
+    """Return the subagent files in a directory by session; cached until the directory changes."""
     files: dict[str, list[Path]] = {}
     for file in _agent_files(folder):
         files.setdefault(head(file).content_session_id, []).append(file)
@@ -120,13 +121,16 @@ def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
 
 
 class _Reader:
-    """`own` is the session whose file this has to be, as a hook's payload says: lines of any other are passed over.
-    Without it, a person has named the file, and all of it counts."""
+    """Collects events from the records of a transcript.
+
+    `own` is the session to which a hook's payload says the file belongs; lines of other sessions are skipped. It is
+    empty if the user named the file: then all lines count.
+    """
 
     def __init__(self, host: str, content_session_id: str, agent_id: str, *, own: str = "") -> None:
         self.host = host
         self.own = own
-        self.line_session = ""  # which the line before was of
+        self.line_session = ""  # the session of the previous line
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.transcript = Found()
@@ -146,7 +150,7 @@ class _Reader:
             self.transcript.private.add(mark.prompt_id)
 
     def resume_at(self, place: int) -> int:
-        """Return where the next reading begins, if this one ended there: at the first call that is not answered."""
+        """Return the offset of the next read, given where this one ended: the first tool call without a result."""
         return lines.look_back(place, [call.line for call in self.calls.values()])
 
     def mark(self, place: lines.Place) -> _Mark:
@@ -164,7 +168,7 @@ class _Reader:
         )
 
     def again(self, record: dict[str, Any], line: int) -> None:
-        """A line of an earlier part that was not done with."""
+        """Process a line of an earlier part again."""
         if isinstance(record.get("message"), dict):
             self._assistant(record, line)
 
@@ -199,7 +203,7 @@ class _Reader:
                 self.transcript.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(block["text"])))
 
     def _is_closing(self, record: dict[str, Any], block: dict[str, Any]) -> bool:
-        """Words at the end of a turn: not before a tool call, and not the client's own about an error."""
+        """Return whether a text ends a turn: no tool call follows, and it is not the client's own error message."""
         goes_on = record["message"].get("stop_reason") == "tool_use" or record.get("isApiErrorMessage")
         return not goes_on and not self.agent_id and bool(string(block.get("text")).strip())
 
@@ -227,7 +231,7 @@ class _Reader:
             return
         failed = bool(block.get("is_error"))
         output = block.get("content") if failed else record.get("toolUseResult", block.get("content"))
-        arguments, output = privacy.strip_all(call.input), privacy.strip_all(output)  # before any of it is left out
+        arguments, output = privacy.strip_all(call.input), privacy.strip_all(output)  # before anything is left out
         body = tool_used(call.name, arguments, output, failed=failed, agent_id=self.agent_id)
         self.transcript.events.append(self._event(record, body, tool_use_id=call_id))
 
@@ -236,14 +240,14 @@ class _Reader:
         self._belongs_to(str(record.get("promptId") or record.get("uuid") or ""))
         is_user_text = bool(text.strip()) and is_said(text)
         if privacy.hides_all(text) or (not is_user_text and before in self.transcript.private):
-            self.transcript.private.add(self.prompt_id)  # what follows a private turn unasked belongs to it
+            self.transcript.private.add(self.prompt_id)  # a notice after a private turn belongs to it
         if is_user_text:
             self.transcript.events.append(self._event(record, Prompted(privacy.strip(text))))
 
     def _event(self, record: dict[str, Any], body: Any, *, tool_use_id: str = "") -> Event:
         self.at = (
             milliseconds(record.get("timestamp")) or self.at
-        )  # one without a time happened when the one before did
+        )  # a record without a time gets that of the previous one
         return Event(
             id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.transcript.offset}'}",
             host=self.host,

@@ -1,9 +1,9 @@
-"""Codex CLI. Its hooks borrowed Claude Code's words; what differs is translated here.
+"""Codex CLI. Its hooks adopted Claude Code's vocabulary; the differences are translated here.
 
-A call's failure is not told to hooks, so there is no hook for it: the rollout says afterwards what failed. A
-subagent's hooks carry its parent's session, its own turn and its own rollout; the prompt it is given is the agent's and
-not the user's. New or changed hooks run only after the user has trusted them. That is the user's to do: we never write
-it ourselves, and the command we ask to run keeps its words from one version to the next.
+Hooks do not report failed tool calls, so there is no hook for them: the rollout says afterwards what failed. Hooks of a
+subagent carry the session of its parent, but its own turn and its own rollout; its prompt comes from the agent, not
+from the user. New or changed hooks run only after the user has trusted them. Only the user may do that: we never write
+the trust entry ourselves, and our hook command stays the same from one version to the next.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ EVENTS = {
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
-MATCHERS = {"PreToolUse": patches.TOOL, "PostToolUse": "*"}  # files are read by the shell; only edits name theirs
+MATCHERS = {
+    "PreToolUse": patches.TOOL,
+    "PostToolUse": "*",
+}  # files are read by shell commands; only edits name their files
 SKILL = "skills/mem-search/SKILL.md"
 NOTE = (
     "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."
-    " Until then it runs none of them, and `codex exec` says nothing about it."
+    " Until then Codex runs none of them, and `codex exec` gives no warning."
 )
 
 
@@ -57,7 +60,7 @@ def folder(env: Mapping[str, str]) -> Path:
     return place(env, "CODEX_HOME", ".codex")
 
 
-# --- what its hooks tell ---------------------------------------------------------------------------------------------
+# --- hook payloads ---------------------------------------------------------------------------------------------------
 
 
 def translate(fields: Fields) -> Fields:
@@ -90,24 +93,26 @@ def _tool(fields: Fields) -> Fields:
     return {"tool_name": call.name, "tool_input": call.input, "tool_response": call.output}
 
 
-# --- its files -------------------------------------------------------------------------------------------------------
+# --- installing ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTable(BlockEdit):
-    """Our tools in its settings, which are TOML and written by hand: everything else keeps its form.
+    """Our MCP server in Codex's settings, a hand-written TOML file: everything else keeps its formatting.
 
-    Codex changes the file too, and then our marks may be gone or stand elsewhere. So what is ours is known by the
-    table's name and by what it runs.
+    Codex also changes the file and may remove or move our markers. So our table is recognised by its name and by the
+    program it runs.
     """
 
     def with_ours(self, text: str) -> str:
         current_table, our_table = (_table(_servers(self._read(source)), SERVER) for source in (text, self.block))
-        if current_table | our_table == current_table:  # what the user has added, such as what it may do unasked, stays
+        if current_table | our_table == current_table:  # keys that the user added, such as approval settings, stay
             return text
         bare = self.without_ours(text)
         if SERVER in _servers(self._read(bare)):
-            raise CannotDo(f"{self.path}: another tool server is called {SERVER!r} already", hint="rename it first")
+            raise CannotDo(
+                f"{self.path}: another tool server is already called {SERVER!r}", hint="rename it, then try again"
+            )
         changed = BlockEdit.with_ours(self, bare)
         self._read(changed)
         return changed
@@ -120,18 +125,20 @@ class ServerTable(BlockEdit):
         bare = _without_table(unmarked(text), f"mcp_servers.{SERVER}")
         expected = settings | {"mcp_servers": {name: one for name, one in _servers(settings).items() if name != SERVER}}
         if _drop_empty_servers(self._read(bare)) != _drop_empty_servers(expected):
-            raise CannotDo(f"{self.path} has an unexpected shape", hint=f"take out [mcp_servers.{SERVER}] by hand")
+            raise CannotDo(
+                f"{self.path} cannot be changed safely", hint=f"remove [mcp_servers.{SERVER}] from it by hand"
+            )
         return bare
 
     def _read(self, text: str) -> Fields:
         try:
             return tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise CannotDo(f"{self.path} is not valid TOML: {error}", hint="mend it first") from error
+            raise CannotDo(f"{self.path} is not valid TOML: {error}", hint="correct it, then try again") from error
 
 
 def _without_table(text: str, name: str) -> str:
-    """Its lines, to the next table, comment or empty line."""
+    """Remove a table with its subtables; it ends at the next table, comment or empty line."""
     kept_lines: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -171,23 +178,23 @@ def hook_lines(ours: Ours) -> dict[str, HookLine]:
 
 def server(ours: Ours) -> str:
     program, *arguments = ours.mcp()
-    words = {"command": program, "args": arguments}
-    # A string of JSON is one of TOML too.
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in words.items()]
+    entry = {"command": program, "args": arguments}
+    # A JSON string is also a valid TOML string.
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()]
     return "\n".join([f"[mcp_servers.{SERVER}]", *lines])
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     return (
         JsonEdit(
-            at / "hooks.json",
+            directory / "hooks.json",
             f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s",
             lambda settings: add_hooks(settings, hook_lines(ours)),
             drop_hooks,
         ),
-        ServerTable(at / "config.toml", "the memory's tools", server(ours)),
-        FileEdit(at / SKILL, "a skill: when and how to search", (PLUGIN / SKILL).read_text("utf-8")),
+        ServerTable(directory / "config.toml", "the memory's tools", server(ours)),
+        FileEdit(directory / SKILL, "a skill: when and how to search", (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 
@@ -208,7 +215,8 @@ def _by_plugin(env: Mapping[str, str]) -> str:
 
 
 def _untrusted(env: Mapping[str, str]) -> str:
-    """Whether the user has trusted what stands in `hooks.json` is noted by Codex in its settings."""
+    """Return what the user must do before the hooks run, or "". Codex notes in its settings whether the user has
+    trusted the hooks in `hooks.json`."""
     hook_states = _table(_table(_settings(env), "hooks"), "state")
     path = str(folder(env) / "hooks.json")
     trusted = any(key.startswith(f"{path}:") and "trusted_hash" in _table(hook_states, key) for key in hook_states)
@@ -223,7 +231,7 @@ def _owns(record: Mapping[str, Any]) -> bool:
     payload = record.get("payload")
     if record.get("type") == "session_meta" and isinstance(payload, dict):
         return isinstance(payload.get("id"), str)
-    return {"id", "timestamp", "instructions"} <= set(record)  # as the first versions wrote it
+    return {"id", "timestamp", "instructions"} <= set(record)  # the format of the first versions
 
 
 HOST = Host(

@@ -1,9 +1,9 @@
-"""Codex's own record of a session, its rollout, read back for what the hooks missed.
+"""Reads Codex's transcript of a session, its rollout, for events that hooks missed.
 
-One JSON object a line, `{timestamp, type, payload}`; before the autumn of 2025 the payload alone. A tool call and its
-output share a `call_id`, which is the hooks' `tool_use_id`; a turn's id is the hooks' `turn_id`. Hooks are silent about
-a call that failed before it ran, an MCP error and a patch that was applied through the shell, and never tell an exit
-code: all that stands here. A subagent has a rollout of its own, which names its parent's session and turn.
+Each line is one JSON object, `{timestamp, type, payload}`; before autumn 2025 it was the payload alone. A tool call and
+its output share a `call_id`, which equals the hooks' `tool_use_id`; a turn's id equals the hooks' `turn_id`. Hooks do
+not report calls that failed before they ran, MCP errors, patches applied through the shell, or exit codes: the rollout
+has all of these. A subagent has a rollout of its own, which names its parent's session and turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from claude_mem.hosts import codex_tools, lines
 from claude_mem.hosts.dialect import Fields, Found, Head, is_said, milliseconds, string, string_of, tool_used
 from claude_mem.records import Event, Prompted, Stopped, ToolUsed
 
-# What Codex says in the user's place: the folder, AGENTS.md, a skill, a subagent's end, an interruption.
+# Text that Codex inserts in the user's place: the directory, AGENTS.md, a skill, a subagent's end, an interruption.
 _CODEX_PREFIXES = (
     "<environment_context>", "# AGENTS.md instructions", "<user_instructions>", "<INSTRUCTIONS>", "<skill>",
     "<subagent_notification>", "<turn_aborted>", "<user_shell_command>", "<user_action>", "<hook_prompt",
@@ -33,12 +33,10 @@ _CODEX_PREFIXES = (
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
-_IN_EARLIER_PART = (
-    1 << 62
-)  # the place of a prompt that an earlier part told: what the user added since is a prompt by itself
-_MOST_RUNNING = 8  # calls that were told, and of whose end there may still be a notice
-MOST_DAYS = 30  # in whose folders a session's subagents are looked for, from its own on
-SETTLED_SECONDS = 2  # until then a file may have come that the folder's time does not tell, or that is still empty
+_IN_EARLIER_PART = 1 << 62  # index of a prompt in an earlier part: what the user adds after it is a separate prompt
+_MOST_RUNNING = 8  # calls with an output whose end may still be reported
+MOST_DAYS = 30  # day directories that are searched for a session's subagents, starting with its own
+SETTLED_SECONDS = 2  # a directory changed more recently may have files that its mtime misses or that are still empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +48,11 @@ class _Call:
 
 
 class _Mark(msgspec.Struct):
-    """Where a part ended, and what the next has to know. `lines` are handed over again, for what is not done with:
-    calls without an output or a notice of their end, and what was said last."""
+    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
+    an output or an end notice, and the last message."""
 
     offset: int = 0
-    inside: bool = False  # a line that is too long
+    inside: bool = False  # the part ended inside a line that is too long
     session: str = ""
     turn_id: str = ""
     cwd: str = ""
@@ -71,7 +69,7 @@ def read(
     reader = _Reader(host, content_session_id, agent_id)
     transcript = reader.transcript
     if offset:
-        reader.begin(_meta(path))  # what the first line says holds for the rest
+        reader.begin(_meta(path))  # the first line applies to the whole file
     lines.read(path, transcript, reader.take, offset=offset, over=over)
     transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
     return transcript
@@ -112,18 +110,18 @@ def head(path: Path) -> Head:
 
 
 def _learn(transcript: Found, record: Fields) -> None:
-    about = payload if isinstance(payload := record.get("payload"), dict) else record
+    meta = payload if isinstance(payload := record.get("payload"), dict) else record
     if not transcript.content_session_id:
         reader = _Reader("", "", "")
-        reader.begin(about)
+        reader.begin(meta)
         transcript.content_session_id = reader.content_session_id
-    transcript.cwd = transcript.cwd or string_of(about, "cwd")
+    transcript.cwd = transcript.cwd or string_of(meta, "cwd")
 
 
 def sessions(path: Path) -> frozenset[str]:
-    """The sessions that a rollout says it belongs to: its own thread, and if it is a subagent's, its parent's."""
-    about = _meta(path)
-    return frozenset({string_of(about, "id"), string_of(about, "session_id"), parent(about)}) - {""}
+    """Return the sessions a rollout belongs to: its own thread and, for a subagent, that of its parent."""
+    meta = _meta(path)
+    return frozenset({string_of(meta, "id"), string_of(meta, "session_id"), parent(meta)}) - {""}
 
 
 def said_by_user(text: str) -> bool:
@@ -131,7 +129,7 @@ def said_by_user(text: str) -> bool:
 
 
 def agents(path: Path) -> Iterator[tuple[str, Path]]:
-    """The subagents of a session: their rollouts were begun after its own, maybe on another day."""
+    """Yield the id and file of each subagent of a session. Their rollouts start after its own, maybe on another day."""
     session = string(_meta(path).get("id"))
     for day in _days(path.parent) if session else ():
         with contextlib.suppress(OSError, ValueError):
@@ -139,7 +137,8 @@ def agents(path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _days(own: Path) -> list[Path]:
-    """A session's folder, `year/month/day`, and those of the days after it. Anywhere else, only its own."""
+    """Return the directory of a session, `year/month/day`, and those of the following days. For a directory of any
+    other form, return only that."""
     try:
         first = date.fromisoformat("-".join(own.parts[-3:]))
         days = [first + timedelta(days=number) for number in range(1, MOST_DAYS)]
@@ -156,27 +155,27 @@ def _agents_in(folder: Path) -> dict[str, list[tuple[str, Path]]]:
 
 @lru_cache(maxsize=1024)
 def _by_session(folder: Path, _: int) -> dict[str, list[tuple[str, Path]]]:
-    """Whose subagents lie in a folder; looked up once, until the folder changes."""
+    """Return the subagents in a directory by session; cached until the directory changes."""
     by_parent: dict[str, list[tuple[str, Path]]] = {}
     for file in sorted([*folder.glob("rollout-*.jsonl"), *folder.glob("rollout-*.jsonl.gz")]):
-        about = _meta(file)
-        if started_by := parent(about):
-            for session in {string(about.get("session_id")), started_by}:
-                by_parent.setdefault(session, []).append((string(about.get("id")), file))
+        meta = _meta(file)
+        if started_by := parent(meta):
+            for session in {string(meta.get("session_id")), started_by}:
+                by_parent.setdefault(session, []).append((string(meta.get("id")), file))
     return by_parent
 
 
-def parent(about: Fields) -> str:
-    """The thread that started this one, if it is a subagent's."""
-    source = about.get("source")
+def parent(meta: Fields) -> str:
+    """Return the thread that started this subagent; "" if this is not a subagent, "unknown" if it is not named."""
+    source = meta.get("source")
     inner = source.get("subagent") if isinstance(source, dict) else None
     spawned = inner.get("thread_spawn") if isinstance(inner, dict) else None
     spawn_parent = string(spawned.get("parent_thread_id")) if isinstance(spawned, dict) else ""
-    return string(about.get("parent_thread_id")) or spawn_parent or ("unknown" if inner else "")
+    return string(meta.get("parent_thread_id")) or spawn_parent or ("unknown" if inner else "")
 
 
 def _meta(path: Path) -> Fields:
-    """The first record of a rollout."""
+    """Return the first record of a rollout."""
     meta: Fields = {}
     with lines.problems(Found()), lines.opened(path) as file:
         first = next(lines.each(file, over=True), lines.Line(0, b""))
@@ -192,35 +191,35 @@ class _Reader:
         self.transcript = Found()
         self.calls: dict[str, _Call] = {}
         self.failed: set[str] = set()  # ids of calls that are known to have failed
-        self.running: dict[str, Event] = {}  # told already, but not over
-        self.running_lines: dict[str, tuple[int, int]] = {}  # those of the call and of its output
+        self.running: dict[str, Event] = {}  # calls that have an output but may still fail
+        self.running_lines: dict[str, tuple[int, int]] = {}  # offsets of the call and of its output
         self.closing_line = -1
-        self.prompts: dict[str, int] = {}  # where among the events each turn's prompt is
+        self.prompts: dict[str, int] = {}  # index of each turn's prompt among the events
         self.turn_id = ""
         self.cwd = ""
         self.at = 0
-        self.begun = False
+        self.has_meta = False
 
     def resume(self, mark: _Mark, again: Iterable[tuple[int, Fields]]) -> None:
-        """Go on where a part ended, after another look at what it was not done with."""
+        """Continue where a part ended, after reading its unfinished lines again."""
         self.failed = set(mark.failed)
         for start, record in again:
-            self._remember(mark)
+            self._restore(mark)
             self.take(start, record)
-        self._remember(mark)
+        self._restore(mark)
         self.transcript.events.clear()
         self.transcript.lines.clear()
         self.prompts.clear()
         if mark.prompted:
             self.prompts[mark.turn_id] = _IN_EARLIER_PART
 
-    def _remember(self, mark: _Mark) -> None:
+    def _restore(self, mark: _Mark) -> None:
         self.turn_id, self.cwd, self.at = mark.turn_id, mark.cwd or self.cwd, mark.at
         if mark.private:
             self.transcript.private.add(mark.turn_id)
 
     def resume_at(self, place: int) -> int:
-        """Return where the next reading begins, if this one ended there: at the first call that is not answered."""
+        """Return the offset of the next read, given where this one ended: the first tool call without an output."""
         return lines.look_back(place, [call.line for call in self.calls.values()])
 
     def mark(self, place: lines.Place) -> _Mark:
@@ -243,10 +242,10 @@ class _Reader:
         self.at = milliseconds(record.get("timestamp")) or self.at
         payload = record.get("payload")
         kind = string(record.get("type"))
-        if not isinstance(payload, dict):  # as it was written at first
+        if not isinstance(payload, dict):  # the format of the first versions
             payload, kind = record, "response_item" if kind else "session_meta"
         match kind:
-            case "session_meta" if not self.begun and "id" in payload:
+            case "session_meta" if not self.has_meta and "id" in payload:
                 self.begin(payload)
             case "turn_context":
                 self._turn(payload)
@@ -258,18 +257,21 @@ class _Reader:
                 self._item(payload, record, start)
                 self.transcript.lines.setdefault(self.turn_id, start)
 
-    def begin(self, about: Fields) -> None:
-        self.begun = True
-        if parent(about) and not self.agent_id:  # read by itself, as a part of its parent's session
-            self.agent_id = string_of(about, "id")
-        own = string_of(about, "session_id") or (parent(about) if self.agent_id else "") or string_of(about, "id")
+    def begin(self, meta: Fields) -> None:
+        self.has_meta = True
+        if (
+            parent(meta) and not self.agent_id
+        ):  # a subagent's rollout read on its own still belongs to its parent's session
+            self.agent_id = string_of(meta, "id")
+        own = string_of(meta, "session_id") or (parent(meta) if self.agent_id else "") or string_of(meta, "id")
         self.transcript.content_session_id = self.content_session_id = self.content_session_id or own
-        self.transcript.cwd = self.cwd = string_of(about, "cwd")
+        self.transcript.cwd = self.cwd = string_of(meta, "cwd")
 
-    def _turn(self, about: Fields) -> None:
-        """A subagent works for a turn of its parent's. Its own items name its own turn; that one is not known."""
+    def _turn(self, fields: Fields) -> None:
+        """Set the current turn. A subagent works for a turn of its parent; the turn ids of its own items are unknown to
+        us."""
         name = "root_turn_id" if self.agent_id else "turn_id"
-        self._belongs_to(string_of(about, name) or self.turn_id)
+        self._belongs_to(string_of(fields, name) or self.turn_id)
 
     def _belongs_to(self, turn_id: str) -> None:
         if turn_id != self.turn_id:
@@ -292,7 +294,7 @@ class _Reader:
                 self._agent_message(item, record, start)
 
     def _call(self, item: Fields, start: int) -> None:
-        self.transcript.closings.pop(self.turn_id, None)  # what was said before a call was not the end
+        self.transcript.closings.pop(self.turn_id, None)  # a message before a call does not close the turn
         self.closing_line = -1
         if call_id := string(item.get("call_id")) or string(item.get("id")):
             space, name = string(item.get("namespace")), string(item.get("name")) or "local_shell"
@@ -330,14 +332,14 @@ class _Reader:
         has_turn_id = bool(string_of(_item_metadata(item), "turn_id"))
         if not has_turn_id and (
             not self.turn_id or self.turn_id in self.prompts
-        ):  # as before turns had ids: it begins one
+        ):  # older format without turn ids: each prompt starts a turn
             self._belongs_to(f"{self.content_session_id}.{start}")
         if privacy.hides_all(text):
             self.transcript.private.add(self.turn_id)
-        self._say(privacy.strip(text), string(item.get("id")) or str(start))
+        self._add_prompt(privacy.strip(text), string(item.get("id")) or str(start))
 
-    def _say(self, text: str, name: str) -> None:
-        """The user may say more while the agent is at work: that is one prompt."""
+    def _add_prompt(self, text: str, name: str) -> None:
+        """Add a prompt. More input while the agent works is appended to the prompt of the turn."""
         before = self.prompts.setdefault(self.turn_id, len(self.transcript.events))
         earlier = self.transcript.events[before:]
         if earlier and isinstance(earlier_prompt := earlier[0].body, Prompted):
@@ -347,9 +349,9 @@ class _Reader:
             self.transcript.events.append(self._event(Prompted(text), name))
 
     def _agent_message(self, item: Fields, record: Fields, start: int) -> None:
-        about = record.get("metadata")
+        metadata = record.get("metadata")
         text = _text(item)
-        if text.strip() and not (isinstance(about, dict) and about.get("compaction_output")):
+        if text.strip() and not (isinstance(metadata, dict) and metadata.get("compaction_output")):
             last = self._event(Stopped(privacy.strip(text)), string(item.get("id")) or str(start))
             self.transcript.closings[self.turn_id] = last
             self.closing_line = start
@@ -357,7 +359,8 @@ class _Reader:
     # --- notices -----------------------------------------------------------------------------------------------------
 
     def _notice(self, payload: Fields) -> None:
-        """A turn begins; a call has ended: how, only this says for sure. It may have been told already as running."""
+        """Process a notice: a turn starts, or a call has ended. Only the notice says for sure whether a call failed;
+        the call may already have been added as successful."""
         if payload.get("type") == "task_started":
             self._turn(payload)
         item = payload.get("item") if payload.get("type") == "item_completed" else None
@@ -381,13 +384,13 @@ class _Reader:
         arguments, output = (
             privacy.strip_all(tool_call.input),
             privacy.strip_all(tool_call.output),
-        )  # before any of it is left out
+        )  # before anything is left out
         body = tool_used(tool_call.name, arguments, output, failed=tool_call.failed, agent_id=self.agent_id)
         return self._event(body, call_id, tool_use_id=call_id)
 
     def _event(self, body: Any, name: str, *, tool_use_id: str = "") -> Event:
         return Event(
-            id=f"t-{self.content_session_id}.{name}",  # what some models call a call is only its number
+            id=f"t-{self.content_session_id}.{name}",  # with the session: some models number their calls from 1
             host=self.host,
             content_session_id=self.content_session_id,
             at=self.at,
@@ -399,13 +402,13 @@ class _Reader:
 
 
 def _item_metadata(item: Fields) -> Fields:
-    """What Codex notes beside an item: its turn, and what kinds of text it consists of."""
+    """Return Codex's metadata of an item: its turn and the kinds of text in it."""
     metadata = item.get("internal_chat_message_metadata_passthrough")
     return metadata if isinstance(metadata, dict) else {}
 
 
 def _arguments(item: Fields) -> Any:
-    """JSON in a string, a text, or an action with a command in it."""
+    """Return the arguments of a call: JSON in a string, plain text, or an action with a command."""
     if isinstance(action := item.get("action"), dict):
         return action
     arguments = item.get("arguments", item.get("input"))

@@ -1,8 +1,8 @@
-"""GitHub's Copilot CLI. Asked with Claude Code's event names, it answers in almost our words.
+"""GitHub's Copilot CLI. With Claude Code's event names, it sends payloads much like Claude Code's.
 
-What is its own: the inputs of its tools; a shell command that failed is a success with the exit code in its text; a
-subagent speaks as a session of its own; no ids of prompts and tool calls, and the last words are only in its
-transcript. So ids are made of the time at which the hook was called, which the transcript notes too.
+The differences: tools have other inputs; a failed shell command is reported as a success with the exit code in its
+text; a subagent appears as a session of its own; prompts and tool calls have no ids; and the closing message is only in
+the transcript. Ids are therefore derived from the time at which the hook was called, which the transcript records too.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SKILL = "skills/mem-search/SKILL.md"
 DATA = Path(__file__).parents[1] / "data"
 
 
-# --- its words in ours -----------------------------------------------------------------------------------------------
+# --- hook payloads ---------------------------------------------------------------------------------------------------
 
 
 def translate(fields: Fields) -> Fields:
     translated = {**fields, **_speaker(fields)}
     match fields.get("hook_event_name"):
         case "SessionStart":
-            return {**translated, "source": "startup"}  # a resumed session has lost what it was told at its start
+            return {**translated, "source": "startup"}  # a resumed session no longer has its brief
         case "UserPromptSubmit":
             return {**translated, "prompt_id": prompt_id(milliseconds(fields.get("timestamp")))}
         case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
@@ -54,7 +54,8 @@ def translate(fields: Fields) -> Fields:
 
 
 def _speaker(fields: Fields) -> Fields:
-    """A subagent's call belongs to the session that sent it; what it is told, the one who sent it says."""
+    """Assign the events of a subagent to its parent's session. Its prompt and its closing message are ignored: they
+    are part of the parent's tool call."""
     parent = string(fields.get("parent_agent_id"))
     if not parent:
         return {}
@@ -76,7 +77,7 @@ def _tool(fields: Fields) -> Fields:
     return translated
 
 
-# --- our lines in its files ------------------------------------------------------------------------------------------
+# --- installing ------------------------------------------------------------------------------------------------------
 
 
 def folder(env: Mapping[str, str]) -> Path:
@@ -97,22 +98,22 @@ def server(ours: Ours) -> Settings:
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     return (
         FileEdit(
-            at / "hooks" / "claude-mem.json",
+            directory / "hooks" / "claude-mem.json",
             f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s",
             json.dumps(hooks(ours), indent=2) + "\n",
             mark=LAUNCHER,
             needed=True,
         ),
         JsonEdit(
-            at / "mcp-config.json",
+            directory / "mcp-config.json",
             "the memory's tools",
             lambda settings: add_server(settings, server(ours)),
             drop_server,
         ),
-        FileEdit(at / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
+        FileEdit(directory / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
     )
 
 

@@ -1,7 +1,7 @@
-"""The Copilot CLI's own record of a session: `session-state/<id>/events.jsonl`, subagents included.
+"""Reads the Copilot CLI's transcript of a session: `session-state/<id>/events.jsonl`, including its subagents.
 
-It notes each call of a hook with the time that the hook was told, and so the ids of `copilot_words.py` can be made here
-as well. What no hook was called for has an id of Copilot's.
+The transcript records each hook call with the time passed to the hook, so the ids of `copilot_words.py` can be derived
+here as well. Events without a hook call keep Copilot's own ids.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SESSION = ("session.start", "session.resume")
 
 
 class _Mark(msgspec.Struct):
-    """Where a part ended, and what the next has to know. `lines` are handed over again, for what is not done with:
-    calls without an end, ends that a hook was told of, and what was said last."""
+    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
+    a result, hook calls without a matching result, and the last message."""
 
     offset: int = 0
-    inside: bool = False  # a line that is too long
+    inside: bool = False  # the part ended inside a line that is too long
     session: str = ""
     cwd: str = ""
     prompt_id: str = ""
@@ -87,12 +87,12 @@ def head(path: Path) -> Head:
 def _learn(transcript: Found, record: Record) -> None:
     if record.get("type") in _SESSION and isinstance(data := record.get("data"), dict):
         transcript.content_session_id = transcript.content_session_id or string_of(data, "sessionId")
-        where = data.get("context")
-        transcript.cwd = transcript.cwd or (string_of(where, "cwd") if isinstance(where, dict) else "")
+        context = data.get("context")
+        transcript.cwd = transcript.cwd or (string_of(context, "cwd") if isinstance(context, dict) else "")
 
 
 def _closing(record: Record) -> str:
-    """Words at the end of a turn, not before a tool call."""
+    """Return the text of a message that ends a turn; "" if a tool call follows."""
     data = record["data"]
     return string(data.get("content")) if record["type"] == "assistant.message" and not data.get("toolRequests") else ""
 
@@ -111,30 +111,30 @@ class _Reader:
         self.content_session_id = content_session_id
         self.transcript = Found()
         self.calls: dict[str, _Call] = {}
-        self.hook_calls: list[tuple[int, _Call]] = []  # the ends of calls that a hook was told of, and when
+        self.hook_calls: list[tuple[int, _Call]] = []  # times and calls reported to a hook
         self.prompt_id = ""
-        self.announced = False  # a hook was told of the prompt that comes next
+        self.announced = False  # a hook call has already set the id of the next prompt
         self.closing_line = -1
 
     def resume(self, mark: _Mark, again: Iterable[tuple[int, Record]]) -> None:
-        """Go on where a part ended, after another look at what it was not done with."""
+        """Continue where a part ended, after reading its unfinished lines again."""
         for start, record in again:
-            self._remember(mark)
+            self._restore(mark)
             self.take(start, record)
-        self._remember(mark)
+        self._restore(mark)
         self.transcript.events.clear()
         self.transcript.lines.clear()
 
-    def _remember(self, mark: _Mark) -> None:
+    def _restore(self, mark: _Mark) -> None:
         self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
         self.prompt_id, self.announced = mark.prompt_id, mark.announced
         if mark.private:
             self.transcript.private.add(mark.prompt_id)
 
     def resume_at(self, place: int) -> int:
-        """Return where the next reading begins, if this one ended there: at what has no end yet."""
+        """Return the offset of the next read, given where this one ended: the first call or turn without an end."""
         unfinished = [call.line for call in self.calls.values()]
-        if self.prompt_id not in self.transcript.closings:  # read again when its end is there
+        if self.prompt_id not in self.transcript.closings:  # read the turn again once it has ended
             unfinished.append(self.transcript.lines.get(self.prompt_id, place))
         return lines.look_back(place, unfinished)
 
@@ -163,8 +163,8 @@ class _Reader:
                 self._hook(data, agent_id, start)
             case "user.message" if not agent_id and not string(data.get("source")).startswith("agent-"):
                 self._prompt(record, data)
-            case "assistant.message" if not agent_id and (words := _closing(record).strip()):
-                self.transcript.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(words)))
+            case "assistant.message" if not agent_id and (closing_text := _closing(record).strip()):
+                self.transcript.closings[self.prompt_id] = self._event(record, Stopped(privacy.strip(closing_text)))
                 self.closing_line = start
             case "tool.execution_start" if isinstance(call := data.get("toolCallId"), str):
                 self.calls[call] = _Call(string(data.get("toolName")), data.get("arguments"), agent_id, start)
@@ -213,7 +213,8 @@ class _Reader:
         self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))
 
     def _hook_time(self, call: _Call) -> int:
-        """When a hook was told of this call's end: just before, and before that of the same call made again."""
+        """Return the time of the hook call that reported this tool call, or 0. Of identical calls, the first one that
+        is still unmatched is taken."""
         for n, (at, hook_call) in enumerate(self.hook_calls):
             if (hook_call.name, hook_call.arguments, hook_call.agent_id) == (call.name, call.arguments, call.agent_id):
                 del self.hook_calls[n]

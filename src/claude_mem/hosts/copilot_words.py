@@ -1,4 +1,4 @@
-"""What hooks and transcript of the Copilot CLI say in words of its own: its tools, how they ended, and ids."""
+"""Translates what is specific to the Copilot CLI in its hooks and transcripts: tools, exit codes and ids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EXIT = re.compile(r"\n?<(?:shellId: \S+ completed|exited) with exit code (-?\d+
 
 
 def tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, Any]:
-    """A tool by the name it has for hooks, or for the model."""
+    """Translate a tool's name and arguments. The name is the one used in hooks or the one used by the model."""
     if name == "apply_patch":
         patch = (
             arguments
@@ -54,7 +54,7 @@ def tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, Any]:
 
 
 def outcome(text: str, kind: str) -> tuple[str, bool]:
-    """What was printed, and whether it went wrong."""
+    """Return the output of a tool and whether the call failed."""
     exit_note = _EXIT.search(text)
     output = text[: exit_note.start()] if exit_note else text
     if exit_note and int(exit_note[1]):
@@ -62,7 +62,7 @@ def outcome(text: str, kind: str) -> tuple[str, bool]:
     return output, kind != "success"
 
 
-# --- ids that hook and transcript agree on ---------------------------------------------------------------------------
+# --- ids that hooks and transcripts share ----------------------------------------------------------------------------
 
 
 def prompt_id(at: int) -> str:
@@ -70,6 +70,7 @@ def prompt_id(at: int) -> str:
 
 
 def call_id(at: int, arguments: Any) -> str:
-    """The input too: several calls may end in the same millisecond. Without what is private: the hook never saw it."""
+    """Return an id from the time and the arguments: several calls may end in the same millisecond. Private parts are
+    left out, because the hook removes them first."""
     text = json.dumps(privacy.strip_all(arguments), sort_keys=True, default=str)
     return f"at-{at}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}" if at else ""

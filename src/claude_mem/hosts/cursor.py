@@ -1,7 +1,7 @@
-"""Cursor, by its documents: it can't be run without its editor.
+"""Cursor, implemented from its documentation: it cannot be run without its editor.
 
-A conversation is a session. Edits are told by `afterFileEdit`, which has what was replaced by what; everything else by
-`postToolUse`, which has an id and, of a command, the exit code. A prompt and a failure take no text.
+A conversation is a session. Edits are reported by `afterFileEdit`, which has the old and the new text; everything else
+by `postToolUse`, which has an id and, for a command, the exit code. Nothing can be injected at a prompt or a failure.
 """
 
 from __future__ import annotations
@@ -64,14 +64,16 @@ def _add(settings: Settings, ours: Ours) -> None:
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     program, *arguments = ours.mcp()
-    what = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
+    description = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
     server = {"command": program, "args": arguments}
     return (
-        JsonEdit(at / "hooks.json", what, lambda settings: _add(settings, ours), flat_hooks.drop),
-        JsonEdit(at / "mcp.json", "the memory's tools", lambda settings: add_server(settings, server), drop_server),
-        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+        JsonEdit(directory / "hooks.json", description, lambda settings: _add(settings, ours), flat_hooks.drop),
+        JsonEdit(
+            directory / "mcp.json", "the memory's tools", lambda settings: add_server(settings, server), drop_server
+        ),
+        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 
@@ -105,7 +107,7 @@ def translate(fields: Fields) -> Fields:
         case "afterAgentResponse":
             return translated | {"last_assistant_message": string(fields.get("text"))}
         case "stop" if fields.get("status") == "completed":
-            raise Noise  # its last words came just before, and closed the turn
+            raise Noise  # `afterAgentResponse` came just before and closed the turn
     return translated
 
 
@@ -118,7 +120,7 @@ def _root(fields: Fields) -> Any:
 def _tool(fields: Fields, *, failed: bool) -> Fields:
     name = string(fields.get("tool_name"))
     if name in _EDITS and not failed:
-        raise Noise  # `afterFileEdit` says it better
+        raise Noise  # `afterFileEdit` reports the edit with its texts
     arguments, output = _decoded(fields.get("tool_input")), _decoded(fields.get("tool_output"))
     if isinstance(arguments, dict) and "file_path" not in arguments and name == "Read":
         arguments = {**arguments, "file_path": arguments.get("path") or arguments.get("target_file")}
@@ -144,7 +146,7 @@ def _printed(output: Fields) -> str:
 
 
 def _decoded(value: Any) -> Any:
-    """Some versions hand over JSON as a text."""
+    """Decode JSON text: some versions pass it instead of an object."""
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return value
     try:
@@ -159,6 +161,6 @@ HOST = Host(
     translate=translate,
     present=_present,
     edits=edits,
-    note="restart Cursor; in its settings, under Hooks, ours are listed",
+    note="restart Cursor; its settings then list the hooks of claude-mem under Hooks",
     tested=False,
 )

@@ -1,4 +1,4 @@
-"""What Cursor and Windsurf have in common: an event's handlers are a plain list, an edit is a list of replacements."""
+"""Shared code for Cursor and Windsurf: the handlers of an event are a plain list, an edit is a list of replacements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from claude_mem.hosts.edits import Settings, is_ours
 
 
 def add(settings: Settings, handlers: Mapping[str, Settings]) -> None:
-    """Beside theirs, which have to be in the shape that the host reads."""
+    """Add our handlers beside existing ones. Raise `TypeError` if those do not have the expected form."""
     hooks = settings.setdefault("hooks", {})
     if not all(isinstance(entries, list) for entries in hooks.values()):
         raise TypeError
@@ -18,7 +18,7 @@ def add(settings: Settings, handlers: Mapping[str, Settings]) -> None:
 
 
 def drop(settings: Settings) -> None:
-    """Ours, and what only they had needed. Anything in a shape we do not know is not ours and stays."""
+    """Remove our handlers and the keys that only they needed. Entries of an unknown form are not ours and stay."""
     hooks = settings.get("hooks", {})
     changed = False
     for event, entries in list(hooks.items()):
@@ -39,7 +39,7 @@ def _is_ours(entry: object) -> bool:
 
 
 def edited(fields: Fields) -> Fields:
-    """A file and its replacements as a call of the tool that does such a thing."""
+    """Translate a file with replacements to an `Edit` or `MultiEdit` call."""
     path, edits = fields.get("file_path"), fields.get("edits")
     if isinstance(edits, list) and len(edits) == 1 and isinstance(edits[0], dict):
         only = {key: edits[0].get(key) for key in ("old_string", "new_string")}

@@ -1,7 +1,8 @@
 """Gemini CLI. It has Claude Code's hooks under other names, with timeouts in milliseconds.
 
-Not registered: BeforeTool takes no text, PreCompress fires before every request, BeforeModel and AfterModel carry the
-whole conversation. A shell command asks for context (`fail`) whether it failed or not: only the worker sees which.
+Some events are not registered: BeforeTool accepts no context, PreCompress fires before every request, BeforeModel and
+AfterModel carry the whole conversation. Every shell command runs the `fail` hook, whether it failed or not: only the
+worker can tell.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ EVENTS = {
     "AfterAgent": "summary",
     "SessionEnd": "cleanup",
 }
-NO_WORDS = "[no response text]"  # what AfterAgent says when the model said nothing
+NO_WORDS = "[no response text]"  # AfterAgent's placeholder for an empty response
 
 _NAMES = {"BeforeAgent": "UserPromptSubmit", "AfterTool": "PostToolUse", "AfterAgent": "Stop"}
 _NOISE = {
@@ -73,11 +74,11 @@ def _drop(settings: Settings) -> None:
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
-    what = f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_MILLISECONDS // 1000} s, and the memory's tools"
+    directory = folder(ours.env)
+    description = f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_MILLISECONDS // 1000} s, and the memory's tools"
     return (
-        JsonEdit(at / "settings.json", what, lambda settings: _add(settings, ours), _drop),
-        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+        JsonEdit(directory / "settings.json", description, lambda settings: _add(settings, ours), _drop),
+        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 
@@ -133,7 +134,8 @@ def _error(error: Any) -> str:
 
 
 def tool_name(name: str, context: Any) -> str:
-    """`mcp_server_tool` could be cut in two places; beside it stands which."""
+    """Return the name of a tool. `mcp_<server>_<tool>` is ambiguous when either part contains `_`; `mcp_context` names
+    both."""
     if isinstance(context, dict) and context.get("server_name") and context.get("tool_name"):
         return f"mcp__{context['server_name']}__{context['tool_name']}"
     return name
@@ -143,7 +145,8 @@ def tool_name(name: str, context: Any) -> str:
 
 
 def _find(env: Mapping[str, str]) -> Iterator[Path]:
-    """A subagent's lies one folder deeper, and is part of its session's."""
+    """Yield all session transcripts. Subagent transcripts are one directory deeper and are not listed: they belong to
+    their session."""
     paths = (folder(env) / "tmp").glob("*/chats/session-*")
     yield from sorted(path for path in paths if path.suffix in (".jsonl", ".json"))
 

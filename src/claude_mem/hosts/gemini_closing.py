@@ -1,16 +1,16 @@
-"""The closing message of a Gemini CLI turn, from what its AfterAgent hook reports.
+"""Extracts the closing message of a Gemini CLI turn from the text that its AfterAgent hook reports.
 
-The hook reports every remark of the turn, not only the last message. Of a streamed answer it joins the chunks with
-spaces, after the first chunk has become the whole answer: the text is followed by its own tail, with spaces in the
-middle of words (0.61.0). The chat file has each message as it was; without it, the repetition can be removed.
+The hook reports every remark of the turn, not only the last message. It joins the chunks of a streamed answer with
+spaces, after the first chunk has already become the whole answer: the text is followed by its own tail, with spaces in
+the middle of words (0.61.0). The chat file has each message unchanged; without it, the repetition can be removed.
 """
 
 from __future__ import annotations
 
 import re
 
-SHORTEST_TAIL = 12  # signs that are not blank: shorter texts may well be said twice
-MOST_PLACES = 100  # in which a text is looked for
+SHORTEST_TAIL = 12  # non-blank characters; shorter texts may legitimately occur twice
+MOST_PLACES = 100  # occurrences of a text that are tried
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u200e\u200f\ufeff"))
 # The call that follows a remark is a chunk without words, joined with one space. (Two are a line break of Markdown.)
 _REMARK_END = re.compile(r"(?<=\S) \n")
@@ -18,15 +18,15 @@ _REMARK_END = re.compile(r"(?<=\S) \n")
 
 def closes(reported: str, message: str) -> bool:
     """Return whether the reported text ends with this message, or with this message and a repetition of its tail."""
-    text, words = _bare(reported), _bare(message)
-    if not words:
+    bare_reported, bare_message = _bare(reported), _bare(message)
+    if not bare_message:
         return False
-    at = text.find(words, max(0, len(text) - 2 * len(words)))
+    at = bare_reported.find(bare_message, max(0, len(bare_reported) - 2 * len(bare_message)))
     for _ in range(MOST_PLACES):
-        if at < 0 or words.endswith(text[at + len(words) :]):
+        if at < 0 or bare_message.endswith(bare_reported[at + len(bare_message) :]):
             break
-        at = text.find(words, at + 1)
-    return at >= 0 and words.endswith(text[at + len(words) :])
+        at = bare_reported.find(bare_message, at + 1)
+    return at >= 0 and bare_message.endswith(bare_reported[at + len(bare_message) :])
 
 
 def resembles(reported: str, message: str) -> bool:
@@ -43,7 +43,7 @@ def without_repetition(reported: str) -> str:
 
 
 def _repeated_tail(text: str) -> int:
-    """Return the length of the longest tail that stands twice at the end of a text, or 0."""
+    """Return the length of the longest tail that occurs twice at the end of a text, or 0."""
     probe = text[-SHORTEST_TAIL:]
     at, longest = len(text) - len(probe), 0
     for _ in range(MOST_PLACES):
@@ -57,7 +57,7 @@ def _repeated_tail(text: str) -> int:
 
 
 def _first_signs(text: str, count: int) -> str:
-    """Return the beginning of a text up to its `count`-th sign that is not blank."""
+    """Return the beginning of a text up to its `count`-th non-blank character."""
     for end, sign in enumerate(text):
         if not sign.isspace():
             count -= 1
@@ -67,12 +67,12 @@ def _first_signs(text: str, count: int) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a text without what the chat file and the hook write differently: blanks, invisible signs, comments."""
+    """Return a text without what differs between chat file and hook: blanks, invisible characters, comments."""
     return "".join(_without_comments(text).translate(_INVISIBLE).split())
 
 
 def _without_comments(text: str) -> str:
-    """Return a text without HTML comments. Not by a pattern: one that is never closed would be searched for often."""
+    """Return a text without HTML comments. A pattern would take quadratic time for comments that are never closed."""
     parts: list[str] = []
     rest = text
     while True:

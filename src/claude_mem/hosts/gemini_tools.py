@@ -1,4 +1,4 @@
-"""Gemini CLI's tool calls in our words, as its hooks and its transcripts tell them."""
+"""Translates Gemini CLI's tool calls, from hooks and from transcripts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _TOOLS = {
 }
 _KEYS = {"dir_path": "path", "absolute_path": "file_path", "include_pattern": "glob"}
 _HOOKED, _FENCE = ("<hook_context>", "</hook_context>"), ("<untrusted_context>", "</untrusted_context>")
-# What stands below a command's output, from the last line up.
+# The lines below a command's output, from the last one up.
 _FOOT = ("Process Group PGID", "Background PIDs", "Signal", "Exit Code")
 _CANCELLED = ("Command was automatically cancelled", "Command was cancelled by user")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """As it is told: `text` is for the model, `display` for the person, `error` if the tool itself failed."""
+    """A tool call as Gemini reports it: `text` is for the model, `display` for the user, `error` is set if the tool
+    itself failed."""
 
     name: str
     input: Any
@@ -80,14 +81,14 @@ def _input(arguments: Any, cwd: str) -> Any:
 
 
 def text_of(content: Any) -> str:
-    """A text, a part, or a list of them."""
+    """Return the text of a string, a part, or a list of these."""
     if isinstance(content, list):
         return "".join(text_of(part) for part in content if not isinstance(part, list))
     return string(content.get("text")) if isinstance(content, dict) else string(content)
 
 
 def _unfenced(text: str) -> str:
-    """Without the fence around what comes from outside, and without what hooks have added."""
+    """Return the text without Gemini's fence around external content and without what hooks added."""
     bare = text.strip()
     if bare.endswith(_HOOKED[1]) and _HOOKED[0] in bare:
         text = bare = bare[: bare.index(_HOOKED[0])].rstrip()
@@ -97,7 +98,7 @@ def _unfenced(text: str) -> str:
 
 
 def _shell(text: str) -> tuple[str, str]:
-    """What a command printed, and how it failed. An exit code is told only if it is not 0."""
+    """Return the output of a command and how it failed. Gemini reports an exit code only if it is not 0."""
     if text.startswith(_CANCELLED):
         return text, "Cancelled"
     lines = text.removeprefix("Output: ").split("\n")
@@ -112,7 +113,7 @@ def _shell(text: str) -> tuple[str, str]:
 
 
 def _patch(display: Any) -> dict[str, Any]:
-    """The lines of its diff, in the form in which Claude Code tells one."""
+    """Return the lines of a diff in the form that Claude Code uses."""
     diff = string(display.get("fileDiff")) if isinstance(display, dict) else ""
     head, marker, hunks = diff.partition("\n@@")
     lines = [line for line in hunks.splitlines()[1:] if line[:1] in ("+", "-", " ")]

@@ -1,8 +1,9 @@
-"""Gemini CLI's own record of a session.
+"""Reads Gemini CLI's transcript of a session.
 
-One JSON object a line: what the session is, then its messages, each again when something has come to it. Snapshots
-(`$set`) repeat messages that are there already, with new times, and what was rewound (`$rewindTo`) did happen: both are
-passed over. Older versions wrote one JSON object in all. A message does not name its prompt, so a file is read whole.
+Each line is one JSON object: first the description of the session, then its messages, each written again when it grows.
+Snapshots (`$set`) repeat existing messages with new times, and rewound messages (`$rewindTo`) did happen: both kinds of
+record are skipped. Older versions wrote a single JSON object. A message does not name its prompt, so a file is always
+read completely.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from claude_mem.records import Body, Event, Prompted, Stopped
 
 Record = dict[str, Any]
 
-MOST_LIST_BYTES = 4 << 20  # of the list of all projects
+MOST_LIST_BYTES = 4 << 20  # the largest list of projects that is read
 _TAIL = 1 << 20
 _MOST_MESSAGES = 50_000
 _OVER = ("success", "error", "cancelled")
-# The program's own words in the place of the user's.
+# Text that the program inserts in the user's place.
 _NOT_SAID = ("<session_context>", "<state_snapshot>", "System: Potential loop detected", "Please continue.")
 
 
@@ -38,7 +39,7 @@ class _Projects(msgspec.Struct):
 
 
 def owns(record: Mapping[str, Any]) -> bool:
-    """Is it the first record of a session's file? A subagent's is part of its session's."""
+    """Return whether this is the first record of a session's file. Subagent files belong to their session."""
     has_ids = isinstance(record.get("sessionId"), str) and isinstance(record.get("projectHash"), str)
     return has_ids and record.get("kind") != "subagent"
 
@@ -46,15 +47,15 @@ def owns(record: Mapping[str, Any]) -> bool:
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = True
 ) -> Found:
-    """Always as if it were over: it is read whole each time, so nothing is lost by a look too early."""
+    """Read the whole file, as if it were finished. It is read whole each time, so reading it early loses nothing."""
     transcript = Found(content_session_id=content_session_id, offset=offset)
     if agent_id:
         return transcript
-    about, messages = _gather(path, transcript, over=over)
+    session_record, messages = _gather(path, transcript, over=over)
     if offset and offset == transcript.offset:
         return transcript
-    transcript.content_session_id = content_session_id or string_of(about, "sessionId")
-    transcript.cwd = _project_root(path, string_of(about, "projectHash"))
+    transcript.content_session_id = content_session_id or string_of(session_record, "sessionId")
+    transcript.cwd = _project_root(path, string_of(session_record, "projectHash"))
     builder = _EventBuilder(transcript, host)
     for message in messages:
         builder.add(message)
@@ -62,7 +63,7 @@ def read(
 
 
 def head(path: Path) -> Head:
-    """Of the older form there is only the whole."""
+    """Return the session, directory and time range. A file of the older form must be read completely."""
     if path.name.removesuffix(".gz").endswith(".json"):
         transcript = read(path, host="")
         times = [event.at for event in transcript.events if event.at]
@@ -77,10 +78,10 @@ def _learn(path: Path, transcript: Found, record: Record) -> None:
 
 
 def last_message(path: str, reported: str, *, at: int = 0, session: str = "") -> str:
-    """Return the last message of the turn that a hook reports at this time; "" if the chat file does not have it, or
-    is not of this session.
+    """Return the last message of the turn that a hook reports at this time; "" if the chat file does not have it or
+    belongs to another session.
 
-    The file may have been written to since: what is later than the hook belongs to another turn.
+    The file may have grown since: messages later than the hook belong to another turn.
     """
     if session and head(Path(path)).content_session_id not in ("", session):
         return ""
@@ -88,15 +89,15 @@ def last_message(path: str, reported: str, *, at: int = 0, session: str = "") ->
     if at:
         messages = _since_prompt(messages)
     texts = [privacy.strip(text_of(message.get("content"))).strip() for message in messages]
-    spoken = [text for message, text in zip(messages, texts, strict=True) if message.get("type") == "gemini"]
-    if closing := next((text for text in reversed(spoken) if closes(reported, text)), ""):
+    agent_texts = [text for message, text in zip(messages, texts, strict=True) if message.get("type") == "gemini"]
+    if closing := next((text for text in reversed(agent_texts) if closes(reported, text)), ""):
         return closing
     is_answer = at and messages and messages[-1].get("type") == "gemini" and not messages[-1].get("toolCalls")
     return texts[-1] if is_answer and resembles(reported, texts[-1]) else ""
 
 
 def _newest(path: Path) -> list[Record]:
-    """Return the user's and the agent's messages at the end of a chat file, each as it was last written."""
+    """Return the messages of user and agent at the end of a chat file, each in its latest version."""
     gathered = _Messages()
     try:
         with lines.opened(path) as file:
@@ -110,7 +111,7 @@ def _newest(path: Path) -> list[Record]:
 
 
 def _since_prompt(messages: list[Record]) -> list[Record]:
-    """Return what follows the newest prompt of the user; results of tools are user messages too."""
+    """Return the messages after the newest prompt. Tool results are user messages too, but not prompts."""
     prompts = [number for number, message in enumerate(messages) if _is_prompt(message)]
     return messages[max(prompts, default=-1) + 1 :]
 
@@ -121,18 +122,18 @@ def _is_prompt(message: Record) -> bool:
 
 
 def _gather(path: Path, transcript: Found, *, over: bool) -> tuple[Record, list[Record]]:
-    """What the session is, and its messages as they were in the end."""
+    """Return the description of the session and its messages, each in its latest version."""
     gathered = _Messages()
     lines.read(path, transcript, gathered.take, over=over)
-    if not gathered.about and (whole := _document(path, transcript)):
+    if not gathered.session_record and (whole := _document(path, transcript)):
         transcript.problem, transcript.bad_lines = "", 0
         with lines.problems(transcript):
             gathered.take(0, whole)
-    return gathered.about, list(gathered.messages.values())
+    return gathered.session_record, list(gathered.messages.values())
 
 
 def _document(path: Path, transcript: Found) -> Record:
-    """All of a file as one record."""
+    """Return a whole file as one record, or {} if it is not one."""
     with lines.problems(transcript), lines.opened(path) as file:
         text = file.read(lines.MAX_DOCUMENT + 1)
         if len(text) > lines.MAX_DOCUMENT:
@@ -144,13 +145,13 @@ def _document(path: Path, transcript: Found) -> Record:
 
 class _Messages:
     def __init__(self) -> None:
-        self.about: Record = {}
+        self.session_record: Record = {}
         self.messages: dict[str, Record] = {}
 
     def take(self, _: int, record: Record) -> None:
         messages = [record]
         if owns(record):
-            self.about = self.about or record
+            self.session_record = self.session_record or record
             inside = record.get("messages")
             messages = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
         self.messages |= {message["id"]: message for message in messages if isinstance(message.get("id"), str)}
@@ -159,7 +160,7 @@ class _Messages:
 
 
 def _project_root(path: Path, project_hash: str) -> str:
-    """The folder that the session was about: beside the chats, or in the list of all projects."""
+    """Return the directory of a session: from the file beside the chats, or from the list of all projects."""
     try:
         return untrusted_files.read_text(path.parent.parent / ".project_root").strip()
     except (OSError, ValueError):
@@ -204,9 +205,9 @@ class _EventBuilder:
         calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
         for call in calls:
             self._call(message, call)
-        words = text_of(message.get("content")).strip()
-        if words and not calls and self.prompt_id:
-            self.transcript.closings[self.prompt_id] = self._event(message, Stopped(privacy.strip(words)))
+        text = text_of(message.get("content")).strip()
+        if text and not calls and self.prompt_id:
+            self.transcript.closings[self.prompt_id] = self._event(message, Stopped(privacy.strip(text)))
 
     def _call(self, message: Record, call: Record) -> None:
         name, call_id = string(call.get("name")), string(call.get("id"))
@@ -234,7 +235,7 @@ class _EventBuilder:
 
 
 def _prompt(message: Record) -> str:
-    """What the user typed; what hooks added comes as a part of its own, results of tools as another kind of part."""
+    """Return what the user typed. Text added by hooks and tool results are separate parts and are left out."""
     content = message.get("displayContent") or message.get("content")
     parts = content if isinstance(content, list) else [content]
     if any(isinstance(part, dict) and "functionResponse" in part for part in parts):

@@ -1,6 +1,6 @@
-"""OpenCode. It has no hooks but runs plugins, so a small one of ours (`data/opencode.js`) speaks for it.
+"""OpenCode. It has no hooks but runs plugins, so our plugin (`data/opencode.js`) reports its events.
 
-The plugin tells events in our dialect already, with OpenCode's own tools; it also brings the memory's tools along, so
+The plugin sends events in Claude Code's format, but with OpenCode's tool names. It also provides the memory's tools, so
 that no settings file has to be changed.
 """
 
@@ -68,7 +68,7 @@ def translate(fields: Fields) -> Fields:
 
 
 def _of_server(tool: str, servers: Any) -> str:
-    """`server_tool`, as OpenCode names the tools of a server."""
+    """Translate `<server>_<tool>`, OpenCode's name for a tool of an MCP server."""
     for server in servers if isinstance(servers, list) else ():
         prefix = re.sub(r"[^\w-]", "_", server) + "_" if isinstance(server, str) else ""
         if prefix and tool.startswith(prefix):
@@ -77,7 +77,7 @@ def _of_server(tool: str, servers: Any) -> str:
 
 
 def patched(patch: str, cwd: str) -> tuple[str, dict[str, Any]]:
-    """One file's part of a patch, as the edit or the new file that it is."""
+    """Translate the first file of a patch to an `Edit` or `Write` call."""
     head = _PATCHED.search(patch)
     path = head[2].strip() if head else ""
     path = path if not path or path.startswith("/") else f"{cwd}/{path}"
@@ -94,17 +94,17 @@ def folder(env: Mapping[str, str]) -> Path:
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     plugin = (DATA / "opencode.js").read_text("utf-8").replace('"@LAUNCHER@"', json.dumps(str(ours.launcher)))
     skill = (DATA / "plugin" / SKILL).read_text("utf-8")
     return (
         FileEdit(
-            at / "plugins" / "claude-mem.js",
-            "a plugin that hands events over and brings the tools",
+            directory / "plugins" / "claude-mem.js",
+            "a plugin that reports events and provides the tools",
             plugin,
             needed=True,
         ),
-        FileEdit(at / SKILL, "a skill: when and how to search", skill),
+        FileEdit(directory / SKILL, "a skill: when and how to search", skill),
     )
 
 

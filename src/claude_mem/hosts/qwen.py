@@ -1,8 +1,8 @@
 """Qwen Code. Its hooks have Claude Code's form and names; its tools have Gemini's.
 
-What is its own: a prompt is announced again, empty, after every batch of tools; a headless session does not tell its
-end; what stands beside a tool call before it is made reaches no model, so what is known about a file comes with its
-content.
+The differences: after every batch of tools the prompt hook runs again with an empty prompt; a headless session does not
+report its end; and context added before a tool call does not reach the model, so memories about a file are injected
+together with its content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from claude_mem.hosts.host import Host, Ours, is_here, place
 
 NAME = "qwen"
 TIMEOUT_SECONDS = 5
-# Milliseconds for older versions, and for newer ones because it is more than 999; less is seconds for these only.
+# Milliseconds: older versions expect them, and newer versions read values above 999 as milliseconds.
 TIMEOUT = TIMEOUT_SECONDS * 1000
 EVENTS = {
     "SessionStart": "context",
@@ -66,17 +66,17 @@ _TOOLS = {
 }
 
 
-# --- its words in ours -----------------------------------------------------------------------------------------------
+# --- hook payloads ---------------------------------------------------------------------------------------------------
 
 
 def translate(fields: Fields) -> Fields:
     event = fields.get("hook_event_name")
     if event == "UserPromptSubmit" and not string(fields.get("prompt")).strip():
-        raise Noise  # the tools' results go to the model
+        raise Noise  # tool results are sent to the model
     if string(fields.get("agent_id")).startswith("managed-"):
-        raise Noise  # it keeps notes of its own; that is not work of anyone's
+        raise Noise  # Qwen's own background note-taking, not work of the session
     if event == "SessionStart" and fields.get("source") == "resume":
-        return {**fields, "source": "startup"}  # it has lost what it was told at its start
+        return {**fields, "source": "startup"}  # a resumed session no longer has its brief
     return {**fields, **_tool(fields)} if isinstance(fields.get("tool_name"), str) else fields
 
 
@@ -87,7 +87,7 @@ def _tool(fields: Fields) -> Fields:
     translated: Fields = {
         "tool_name": _TOOLS.get(fields["tool_name"], fields["tool_name"]),
         "tool_input": arguments,
-        # Its own name for the call is made up for the hooks; the model's is the one that stays.
+        # `tool_use_id` is generated for the hooks only; the model's `tool_call_id` is the lasting one.
         "tool_use_id": string(fields.get("tool_call_id")) or fields.get("tool_use_id"),
     }
     if "error" in fields:
@@ -98,29 +98,32 @@ def _tool(fields: Fields) -> Fields:
 
 
 def _response(response: Any) -> Any:
-    """What the model is shown; the rest is for the screen."""
+    """Return the part of a response that the model sees; the rest is for display."""
     content = response.get("llmContent", response) if isinstance(response, dict) else response
-    return _printed(content)[0] if isinstance(content, str) else content
+    return _split_report(content)[0] if isinstance(content, str) else content
 
 
 def _failure(error: str) -> str:
-    text, code = _printed(error)
+    text, code = _split_report(error)
     return f"Exit code {code}\n{text}" if code not in ("", "0", "(none)") else text
 
 
-def _printed(text: str) -> tuple[str, str]:
-    """What a command printed, and its exit code, if this is a report about one. Part by part, from both ends: what was
-    printed may look like a report itself, and a pattern would try every way to read it."""
-    about, _, rest = text.partition("\nOutput: ")
+def _split_report(text: str) -> tuple[str, str]:
+    """Return the output and the exit code from the report on a command; any other text is returned unchanged.
+
+    The report is split from both ends: the output may look like a report itself, and a pattern would backtrack over all
+    the ways to read it.
+    """
+    header, _, rest = text.partition("\nOutput: ")
     rest, signal, _ = rest.rpartition("\nSignal: ")
     rest, exited, code = rest.rpartition("\nExit Code: ")
     out, failed, err = rest.rpartition("\nError: ")
-    if not (about.startswith("Command: ") and "\nDirectory: " in about and signal and exited and failed):
+    if not (header.startswith("Command: ") and "\nDirectory: " in header and signal and exited and failed):
         return text, ""
     return "\n".join(part for part in (out, err) if part not in ("(empty)", "(none)")), code.strip()
 
 
-# --- our lines in its files ------------------------------------------------------------------------------------------
+# --- installing ------------------------------------------------------------------------------------------------------
 
 
 def folder(env: Mapping[str, str]) -> Path:
@@ -141,15 +144,15 @@ def _drop(settings: Settings) -> None:
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     return (
         JsonEdit(
-            at / "settings.json",
+            directory / "settings.json",
             f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_SECONDS} s, and the memory's tools",
             lambda settings: _add(settings, ours),
             _drop,
         ),
-        FileEdit(at / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
+        FileEdit(directory / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
     )
 
 

@@ -1,7 +1,7 @@
-"""Windsurf's Cascade, by its documents: it can't be run without its editor.
+"""Windsurf's Cascade, implemented from its documentation: it cannot be run without its editor.
 
-It has no event for the start or the end of a conversation and takes no text from a hook, so what is remembered reaches
-the model through our tools only. Where it works is not in the payload: hooks are run in the workspace's folder.
+It has no event for the start or end of a conversation and accepts no context from hooks, so memory reaches the model
+only through our tools. The payload does not name the working directory: hooks run in the directory of the workspace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVENTS = {
     "post_mcp_tool_use": "save",
     "post_cascade_response": "summary",
 }
-_LAST_WORDS = "### Planner Response"  # stands above each thing that the agent says
+_MESSAGE_HEADING = "### Planner Response"  # the heading above each message of the agent
 
 
 # --- installing ------------------------------------------------------------------------------------------------------
@@ -43,15 +43,20 @@ def _add(settings: Settings, ours: Ours) -> None:
 
 
 def edits(ours: Ours) -> Sequence[Edit]:
-    at = folder(ours.env)
+    directory = folder(ours.env)
     program, *arguments = ours.mcp()
     tools = {"command": program, "args": arguments}
     return (
-        JsonEdit(at / "hooks.json", f"{len(EVENTS)} hooks", lambda settings: _add(settings, ours), flat_hooks.drop),
         JsonEdit(
-            at / "mcp_config.json", "the memory's tools", lambda settings: add_server(settings, tools), drop_server
+            directory / "hooks.json", f"{len(EVENTS)} hooks", lambda settings: _add(settings, ours), flat_hooks.drop
         ),
-        FileEdit(at / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+        JsonEdit(
+            directory / "mcp_config.json",
+            "the memory's tools",
+            lambda settings: add_server(settings, tools),
+            drop_server,
+        ),
+        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 
@@ -65,42 +70,42 @@ def _present(env: Mapping[str, str]) -> bool:
 def translate(fields: Fields) -> Fields:
     event = string(fields.get("agent_action_name"))
     if not event:
-        return fields  # in our own words, over HTTP
+        return fields  # already translated: posted over HTTP
     if event not in EVENTS:
         raise Noise
-    about = fields.get("tool_info")
-    about = about if isinstance(about, dict) else {}
+    tool_info = fields.get("tool_info")
+    tool_info = tool_info if isinstance(tool_info, dict) else {}
     return {
         "session_id": fields.get("trajectory_id"),
-        "cwd": about.get("cwd"),
+        "cwd": tool_info.get("cwd"),
         "hook_event_name": "PostToolUse",
-        **_translate_action(event, about),
+        **_translate_action(event, tool_info),
     }
 
 
-def _translate_action(event: str, about: Fields) -> Fields:
+def _translate_action(event: str, tool_info: Fields) -> Fields:
     match event:
         case "pre_user_prompt":
-            return {"hook_event_name": "UserPromptSubmit", "prompt": about.get("user_prompt")}
+            return {"hook_event_name": "UserPromptSubmit", "prompt": tool_info.get("user_prompt")}
         case "post_cascade_response":
-            words = string(about.get("response")).rpartition(_LAST_WORDS)[2].strip()
-            return {"hook_event_name": "Stop", "last_assistant_message": words}
+            message = string(tool_info.get("response")).rpartition(_MESSAGE_HEADING)[2].strip()
+            return {"hook_event_name": "Stop", "last_assistant_message": message}
         case "post_read_code":
-            return {"tool_name": "Read", "tool_input": {"file_path": about.get("file_path")}}
+            return {"tool_name": "Read", "tool_input": {"file_path": tool_info.get("file_path")}}
         case "post_write_code":
-            return flat_hooks.edited(about)
+            return flat_hooks.edited(tool_info)
         case "post_run_command":
-            return _command(about)
+            return _command(tool_info)
         case _:
-            server, tool = (string(about.get(f"mcp_{what}_name")) for what in ("server", "tool"))
-            arguments, result = about.get("mcp_tool_arguments"), about.get("mcp_result")
+            server, tool = (string(tool_info.get(f"mcp_{part}_name")) for part in ("server", "tool"))
+            arguments, result = tool_info.get("mcp_tool_arguments"), tool_info.get("mcp_result")
             return {"tool_name": f"mcp__{server}__{tool}", "tool_input": arguments, "tool_response": result}
 
 
-def _command(about: Fields) -> Fields:
-    """Its documents promise neither output nor exit code; some versions tell them."""
-    translated: Fields = {"tool_name": "Bash", "tool_input": {"command": about.get("command_line")}}
-    output, code = string(about.get("output")), about.get("exit_code")
+def _command(tool_info: Fields) -> Fields:
+    """Translate a command. The documentation promises neither output nor exit code, but some versions report them."""
+    translated: Fields = {"tool_name": "Bash", "tool_input": {"command": tool_info.get("command_line")}}
+    output, code = string(tool_info.get("output")), tool_info.get("exit_code")
     if isinstance(code, int) and code:
         return translated | {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{output}"}
     return translated | {"tool_response": output}
@@ -112,6 +117,6 @@ HOST = Host(
     translate=translate,
     present=_present,
     edits=edits,
-    note="restart Windsurf; it takes no text from hooks, so tell Cascade to look things up with the memory's tools",
+    note="restart Windsurf; it accepts no context from hooks, so ask Cascade to use the memory's tools",
     tested=False,
 )

@@ -81,18 +81,18 @@ async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
     part = await asyncio.to_thread(read, file, config)
     failpoint("backfill.read")
     if isinstance(part, Skipped):
-        return partial(_skip, file=file, skipped=part)
-    return partial(_take, file=file, part=part)
+        return partial(_skip_file, file=file, skipped=part)
+    return partial(_store_part, file=file, part=part)
 
 
 def read(file: File, config: Config) -> Part | Skipped:
     path = Path(file.path)
-    if problem := _unreadable(path):
+    if problem := _read_problem(path):
         return Skipped(file.host, problem)
     host = registry.of(file.host) if file.host else registry.whose(path)
     if host is None or host.transcripts is None:
-        return Skipped("", _nobodys(path))
-    transcript, agent, mark = _next(file, path, host.name, host.transcripts)
+        return Skipped("", _unrecognised_reason(path))
+    transcript, agent, mark = _read_next(file, path, host.name, host.transcripts)
     project = resolve(transcript.cwd, excluded=config.excluded_projects)
     if transcript.cwd and Path(transcript.cwd).is_relative_to(config.data_dir):
         return Skipped(host.name, "ours")
@@ -115,18 +115,18 @@ def read(file: File, config: Config) -> Part | Skipped:
     )
 
 
-def _next(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str, str]:
+def _read_next(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str, str]:
     """Return this part and where the next one begins: the subagent (or "") and the position in that file. Both are ""
     after the last part."""
     agents = dict(transcripts.agents(path))
     here = agents.get(file.agent) if file.agent else path
-    transcript, mark = _part(file, here, host, transcripts) if here else (Found(), "")
+    transcript, mark = _read_part(file, here, host, transcripts) if here else (Found(), "")
     if mark:
         return transcript, file.agent, mark
     return transcript, min((agent for agent in agents if agent > file.agent), default=""), ""
 
 
-def _part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str]:
+def _read_part(file: File, path: Path, host: str, transcripts: Transcripts) -> tuple[Found, str]:
     if transcripts.part is not None:
         most = PACKED_PART_BYTES if path.suffix == ".gz" else PART_BYTES
         return transcripts.part(path, host=host, mark=file.mark, most=most, agent_id=file.agent)
@@ -148,7 +148,7 @@ def _filter_and_clean(items: Iterable[tuple[K, Event]], project: Project, config
     return events, too_deep
 
 
-def _unreadable(path: Path) -> str:
+def _read_problem(path: Path) -> str:
     """Return why a file cannot be read, or "". Checked first, so that reading never blocks on a pipe."""
     transcript = Found()
     with lines.problems(transcript), untrusted_files.opened_transcript(path) as file:
@@ -156,7 +156,7 @@ def _unreadable(path: Path) -> str:
     return transcript.problem
 
 
-def _nobodys(path: Path) -> str:
+def _unrecognised_reason(path: Path) -> str:
     """Return why no agent recognises a file as its transcript."""
     transcript, why = Found(), "foreign"
     with lines.problems(transcript), lines.opened(path) as file:
@@ -172,24 +172,24 @@ def _nobodys(path: Path) -> str:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _skip(conn: Connection, *, file: File, skipped: Skipped) -> Sequence[News]:
+def _skip_file(conn: Connection, *, file: File, skipped: Skipped) -> Sequence[News]:
     """Skip the file. What was stored from it before stays and is digested."""
     if file.session_id:
-        _close(conn, file.session_id, opened=file.opened)
-        _digest(conn, file.session_id, now=ids.now())
+        _close_session(conn, file.session_id, opened=file.opened)
+        _enqueue_digests(conn, file.session_id, now=ids.now())
     state = "read" if file.session_id else "skipped"
     backfills.end(conn, file, host=skipped.host, state=state, problem=skipped.problem)
     return ()
 
 
-def _take(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
+def _store_part(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
     now = ids.now()
-    session_id, opened = _session(conn, file, part, now=now)
-    news = _add(conn, session_id, part, now=now) if session_id else []
+    session_id, opened = _find_or_open_session(conn, file, part, now=now)
+    news = _add_events(conn, session_id, part, now=now) if session_id else []
     if session_id and not file.agent:
         sessions.reach(conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened)
         if not part.mark:  # the end of the session's own file
-            _close(conn, session_id, opened=opened)
+            _close_session(conn, session_id, opened=opened)
             if opened and not file.path.endswith(".gz"):  # a resumed session need not be read again from the start
                 sessions.set_offset(conn, session_id, part.offset)
         reconcile.add_last_words(conn, sessions.get(conn, session_id), part.closings, news, now=now)
@@ -208,11 +208,11 @@ def _take(conn: Connection, *, file: File, part: Part) -> Sequence[News]:
             now=now,
         )
     else:
-        _end(conn, file, part, session_id, now=now)
+        _finish(conn, file, part, session_id, now=now)
     return [item for item in news if item.type == ingest.HIDDEN]  # old events are not news to listeners
 
 
-def _session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int, bool]:
+def _find_or_open_session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int, bool]:
     """Return the session id, opening the session at its first event, and whether this file opened it. The id is 0 as
     long as there was no event."""
     if file.session_id or not part.events or not part.content_session_id:
@@ -220,24 +220,24 @@ def _session(conn: Connection, file: File, part: Part, *, now: int) -> tuple[int
     existing = sessions.find(conn, part.host, part.content_session_id)
     if existing is None and all(stones.bars_event(conn, event) for event in part.events):
         return 0, False  # the user has deleted all of it
-    session, opened = existing or _open(conn, part, now=now), existing is None or file.opened
+    session, opened = existing or _open_session(conn, part, now=now), existing is None or file.opened
     backfills.belongs(conn, file, host=part.host, session_id=session.id, opened=opened)
     return session.id, opened
 
 
-def _open(conn: Connection, part: Part, *, now: int) -> Session:
+def _open_session(conn: Connection, part: Part, *, now: int) -> Session:
     project_id = projects.know(conn, part.project, "", now=now)
     at = part.events[0].at
     return sessions.open_(conn, part.host, part.content_session_id, project_id=project_id, at=at, cwd=part.cwd)
 
 
-def _add(conn: Connection, session_id: int, part: Part, *, now: int) -> list[News]:
+def _add_events(conn: Connection, session_id: int, part: Part, *, now: int) -> list[News]:
     session = sessions.get(conn, session_id)
     events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
     return reconcile.add(conn, session, events, now=now)
 
 
-def _close(conn: Connection, session_id: int, *, opened: bool) -> None:
+def _close_session(conn: Connection, session_id: int, *, opened: bool) -> None:
     """Close a session, unless it may be running right now."""
     session = sessions.get(conn, session_id)
     if session.status == Status.ACTIVE or (session.status == Status.INITIALIZED and not opened):
@@ -247,15 +247,15 @@ def _close(conn: Connection, session_id: int, *, opened: bool) -> None:
         sessions.set_status(conn, session.id, Status.COMPLETED, at=session.last_event_at)
 
 
-def _digest(conn: Connection, session_id: int, *, now: int) -> None:
+def _enqueue_digests(conn: Connection, session_id: int, *, now: int) -> None:
     for turn_id, seq in turns.undigested(conn, session_id):
         jobs.ask(conn, jobs.PAST, f"{turn_id}.{seq}", now=now)
 
 
-def _end(conn: Connection, file: File, part: Part, session_id: int, *, now: int) -> None:
+def _finish(conn: Connection, file: File, part: Part, session_id: int, *, now: int) -> None:
     """Record the end of a file: "read" if it had any event, otherwise "skipped" with the reason."""
     if session_id:
-        _digest(conn, session_id, now=now)
+        _enqueue_digests(conn, session_id, now=now)
         backfills.end(conn, file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)
         return
     why = "format" if part.bad_lines or backfills.bad_lines(conn, file) else "empty"

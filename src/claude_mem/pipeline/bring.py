@@ -128,9 +128,9 @@ _TIMES = ("created_at", "updated_at", "started_at", "last_event_at", "ended_at")
 
 def _clamp_times(record: Item, latest: tuple[int, int]) -> Item:
     """Replace times in the future: such a record would remain the newest for years."""
-    now, instead = latest
+    now, replacement = latest
     times = {name: getattr(record, name, None) for name in _TIMES}
-    late = {name: instead for name, at in times.items() if at is not None and at > now}
+    late = {name: replacement for name, at in times.items() if at is not None and at > now}
     return msgspec.structs.replace(record, **late) if late else record
 
 

@@ -105,9 +105,8 @@ async def drain(db: Database, spool: Spool, config: Config) -> tuple[int, list[N
     failpoint("drain.read")
     news, outcomes = await db.write(take_batch, items, now=ids.now())
     failpoint("drain.committed")
-    await asyncio.to_thread(
-        _clear, spool, names, outcomes, config
-    )  # after the commit: a crash in between only causes the files to be read a second time
+    # After the commit: a crash in between only causes the files to be read a second time.
+    await asyncio.to_thread(_remove_files, spool, names, outcomes, config)
     failpoint("drain.all_unlinked")
     return len(names), news
 
@@ -133,7 +132,7 @@ def _read_safely(spool: Spool, name: str, config: Config, resolve_project: Calla
         return Refused(name, Outcome("set_aside", "error"))
 
 
-def _clear(spool: Spool, names: list[str], outcomes: list[Outcome], config: Config) -> None:
+def _remove_files(spool: Spool, names: list[str], outcomes: list[Outcome], config: Config) -> None:
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.what == "set_aside":
             failpoint("drain.refused")
@@ -173,7 +172,7 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
         return Refused(name, Outcome("filtered", "noise"))
     except BadRecord as problem:
         return Refused(name, Outcome("set_aside", problem.reason))
-    if _inside(event.cwd, config.data_dir):
+    if _is_own_session(event.cwd, config.data_dir):
         return Refused(name, Outcome("filtered", "observer"))
     project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
@@ -222,7 +221,7 @@ def unwanted(body: Body, project: Project, config: Config) -> str:
     return "subagent" if of_subagent and not project.subagents else ""
 
 
-def _inside(folder: str, data_dir: Path) -> bool:
+def _is_own_session(folder: str, data_dir: Path) -> bool:
     """Return whether a session runs in our data directory, as our own sessions with a model do."""
     return bool(folder) and Path(folder).is_relative_to(data_dir)
 
@@ -231,17 +230,17 @@ def clean(event: Event, config: Config) -> Event:
     """Remove the content of files of secrets, private parts and secrets, replace unstorable characters, and clip long
     texts, in this order: a secret that was cut in half would not be recognised."""
     origin = event.origin or origins.of(event.body, cwd=event.cwd)  # needs the whole text
-    event = replace(event, body=_without_copies(event.body, event.cwd))
+    event = replace(event, body=_remove_own_content(event.body, event.cwd))
     team = isinstance(event.body, ToolUsed) and origin == EXTERNAL and sources.may_be_team(event.body)
-    most = _most_chars(event.body, config, team=team)
-    visible = _without_hidden(event.body, config, withhold=config.redact_secrets)
+    most = _char_limit(event.body, config, team=team)
+    visible = _remove_hidden(event.body, config, withhold=config.redact_secrets)
     scan_chars = max(config.event_chars * 10, most * 2)
     parts = map_strings(msgspec.to_builtins(visible), lambda text: clip(storable(text), scan_chars))
     parts = redact_fields(parts) if config.redact_secrets else parts
     body = msgspec.convert(map_strings(parts, lambda text: clip(text, most)), Body)
-    bounded = _bounded(body)
+    bounded = _limit_size(body)
     hidden = event.stripped or visible != event.body
-    if team and isinstance(bounded, ToolUsed) and bounded is body and not hidden and not _is_cut(visible, most):
+    if team and isinstance(bounded, ToolUsed) and bounded is body and not hidden and not _is_incomplete(visible, most):
         bounded = msgspec.structs.replace(bounded, whole=True)
     return replace(
         event,
@@ -254,7 +253,7 @@ def clean(event: Event, config: Config) -> Event:
     )
 
 
-def _without_copies(body: Body, cwd: str) -> Body:
+def _remove_own_content(body: Body, cwd: str) -> Body:
     """Remove the content of the project's own files, which is on disk anyway.
 
     The content of external files stays: later texts are compared with it.
@@ -265,14 +264,14 @@ def _without_copies(body: Body, cwd: str) -> Body:
     return body if is_foreign else msgspec.structs.replace(body, output=lean(body.output))
 
 
-def _most_chars(body: Body, config: Config, *, team: bool) -> int:
+def _char_limit(body: Body, config: Config, *, team: bool) -> int:
     """Return how many characters are kept of each text of an event."""
     if isinstance(body, Stopped):
         return max(config.event_chars, CLOSING_CHARS)
     return config.event_chars * (TEAM_TIMES if team else 1)
 
 
-def _is_cut(body: Body, most: int) -> bool:
+def _is_incomplete(body: Body, most: int) -> bool:
     """Return whether a tool may have shown the agent more than is stored: the middle of a long text, output that was
     written to a file, or output that a rule removed."""
     assert isinstance(body, ToolUsed)
@@ -280,28 +279,28 @@ def _is_cut(body: Body, most: int) -> bool:
     return not texts or any(len(text) > most or _PERSISTED_OUTPUT in text for text in texts)
 
 
-def _bounded(body: Body) -> Body:
+def _limit_size(body: Body) -> Body:
     """Limit the size of an event whose texts are clipped but too numerous: keep the beginning and the end of each part,
     as text."""
     if not isinstance(body, ToolUsed) or len(msgspec.json.encode(body)) <= MOST_BYTES:
         return body
-    arguments = {key[:SHORT_KEY]: _clipped(part) for key, part in list(body.input.items())[:MOST_PARTS]}
-    return msgspec.structs.replace(body, input=arguments, output=_clipped(body.output))
+    arguments = {key[:SHORT_KEY]: _clip_part(part) for key, part in list(body.input.items())[:MOST_PARTS]}
+    return msgspec.structs.replace(body, input=arguments, output=_clip_part(body.output))
 
 
-def _clipped(part: Any) -> Any:
+def _clip_part(part: Any) -> Any:
     text = part if isinstance(part, str) else msgspec.json.encode(part).decode()
     return clip(text, PART_CHARS) if len(text) > PART_CHARS else part
 
 
 def without_secrets(body: Body, config: Config) -> Body:
     """Return the body without private parts, the content of files of secrets, and secrets, by the current rules."""
-    visible = msgspec.to_builtins(_without_hidden(body, config, withhold=True))
+    visible = msgspec.to_builtins(_remove_hidden(body, config, withhold=True))
     result: Body = msgspec.convert(redact_fields(visible), Body)
     return result
 
 
-def _without_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
+def _remove_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
     """Return the body without private parts and, with `withhold`, without the content of files of secrets."""
     if isinstance(body, ToolUsed) and withhold:
         body = withheld.hide(body, withheld_files(config))
@@ -312,15 +311,14 @@ def _without_hidden(body: Body, config: Config, *, withhold: bool) -> Body:
 
 
 def take_batch(conn: Connection, batch: Sequence[Taken], *, now: int) -> tuple[list[News], list[Outcome]]:
+    """Store a batch. Return the news to publish and the outcome of each item."""
     news: list[News] = []
-    outcomes: list[Outcome] = []
-    for item in batch:
-        outcomes.append(_take_safely(conn, item, news, now=now))
+    outcomes = [_record_safely(conn, item, news, now=now) for item in batch]
     failpoint("drain.batch")
     return news, outcomes
 
 
-def _take_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:
+def _record_safely(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcome:
     """Store one event. If that fails, set the event aside and undo its partial writes."""
     news_count = len(news)
     outcome = Outcome("set_aside", "error")
@@ -349,7 +347,7 @@ def take(conn: Connection, item: Taken, news: list[News], *, now: int) -> Outcom
     return outcome
 
 
-def _moment(conn: Connection, session: Session, item: Accepted) -> int:
+def _event_time(conn: Connection, session: Session, item: Accepted) -> int:
     """Return the time at which an event counts as having happened.
 
     A live event is never earlier than the events reported before it, even if the clock was set back. An event from a
@@ -360,6 +358,7 @@ def _moment(conn: Connection, session: Session, item: Accepted) -> int:
 
 
 def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Outcome:
+    """Store an event in its session and turn, opening them if necessary."""
     event = item.event
     if stones.bars_event(conn, event, live=item.source != "transcript"):
         return Outcome("filtered", "forgotten")
@@ -375,33 +374,33 @@ def store(conn: Connection, item: Accepted, news: list[News], *, now: int) -> Ou
         sessions.touch(conn, session.id, at=event.at, transcript_path=path, host_pid=pid)
     match event.body:
         case SessionStarted():
-            return _session_started(conn, session, item, now=now)
+            return _store_session_start(conn, session, item, now=now)
         case Prompted():
-            return _prompted(conn, session, item, news, now=now)
+            return _store_prompt(conn, session, item, news, now=now)
         case Noticed():
-            return _noticed(conn, session, item)
+            return _store_notice(conn, session, item)
         case Compacting():  # belongs to no turn: it may come between two turns, with a prompt id of its own
             events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
             return STORED
         case SessionEnded():
-            return _session_ended(conn, session, item, news, now=now)
+            return _store_session_end(conn, session, item, news, now=now)
         case _:
-            return _in_turn(conn, session, item, news, now=now)
+            return _store_in_turn(conn, session, item, news, now=now)
 
 
-def _session_started(conn: Connection, session: Session, item: Accepted, *, now: int) -> Outcome:
+def _store_session_start(conn: Connection, session: Session, item: Accepted, *, now: int) -> Outcome:
     event, body = item.event, item.event.body
     assert isinstance(body, SessionStarted)
     seq = events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
     if body.source != "compact" and session.prompt_counter:  # compaction happens in the middle of a turn
-        turns.close_open(conn, session.id, by="session_start", at=_moment(conn, session, item))
+        turns.close_open(conn, session.id, by="session_start", at=_event_time(conn, session, item))
         ask_reconcile(conn, session.id, seq, now=now)
     if body.source in ("startup", "clear", "compact"):
         sessions.informed(conn, session.id, observations.newest_id(conn))
     return STORED
 
 
-def _prompted(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
+def _store_prompt(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
     event, body = item.event, item.event.body
     assert isinstance(body, Prompted)
     turn = turns.by_prompt(conn, session.id, event.prompt_id)
@@ -412,21 +411,21 @@ def _prompted(conn: Connection, session: Session, item: Accepted, news: list[New
     elif turn.private:
         return Outcome("filtered", "private")
     elif events.has_kind(conn, turn.id, "prompt"):
-        return _said_more(conn, session, turn, item)
+        return _append_to_prompt(conn, session, turn, item)
     if item.source != "transcript":
         sessions.set_status(conn, session.id, Status.ACTIVE)
     if event.private:
         return Outcome("filtered", "private")
     text = clip(body.text, PROMPT_CHARS)
     events.add(conn, event, session_id=session.id, turn_id=turn.id, source=item.source)
-    at = _moment(conn, session, item)
+    at = _event_time(conn, session, item)
     observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=at)
     sessions.note_first_prompt(conn, session.id, text, title=shorten(text, 80))
-    news.append(_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
+    news.append(_make_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
     return STORED
 
 
-def _said_more(conn: Connection, session: Session, turn: turns.TurnState, item: Accepted) -> Outcome:
+def _append_to_prompt(conn: Connection, session: Session, turn: turns.TurnState, item: Accepted) -> Outcome:
     """Append to a turn's prompt: some agents accept more input while they work. Repeated text is a duplicate."""
     assert isinstance(item.event.body, Prompted)
     text = clip(item.event.body.text, PROMPT_CHARS)
@@ -436,13 +435,13 @@ def _said_more(conn: Connection, session: Session, turn: turns.TurnState, item: 
     return STORED
 
 
-def _noticed(conn: Connection, session: Session, item: Accepted) -> Outcome:
+def _store_notice(conn: Connection, session: Session, item: Accepted) -> Outcome:
     """Store a notice that the agent program, not the user, put in the prompt's place. If it continues a private turn,
     everything that follows is private too."""
     latest = turns.latest(conn, session.id)
     if latest is not None and latest.private:
         if turns.by_prompt(conn, session.id, item.event.prompt_id) is None:
-            at = _moment(conn, session, item)
+            at = _event_time(conn, session, item)
             turns.open_(conn, session.id, at=at, prompt_id=item.event.prompt_id, private=True)
         return Outcome("filtered", "private")
     events.add(conn, item.event, session_id=session.id, turn_id=None, source=item.source)
@@ -456,18 +455,18 @@ def hide(conn: Connection, session: Session, turn: turns.TurnState, news: list[N
     news.append(News(HIDDEN, {"turn_id": turn.id}))
 
 
-def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
+def _store_in_turn(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
     """Store an event that happens within a turn: a tool call or a stop."""
     event = item.event
     if event.tool_use_id and events.has_tool_use_here(conn, session.id, event.tool_use_id):
         return Outcome("filtered", "duplicate")
     turn = _turn_of(conn, session, item, now=now)
-    at = _moment(conn, session, item)
+    at = _event_time(conn, session, item)
     if event.private or (turn is not None and turn.private):
         if isinstance(event.body, Stopped) and turn is not None:
             turns.close(conn, turn.id, by="stop", at=at)
         return Outcome("filtered", "private")
-    if turn is not None and item.source != "transcript" and _read_before(conn, turn.id, event.body):
+    if turn is not None and item.source != "transcript" and _is_stop_known(conn, turn.id, event.body):
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
         return Outcome("filtered", "duplicate")
     seq = events.add(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
@@ -476,18 +475,18 @@ def _in_turn(conn: Connection, session: Session, item: Accepted, news: list[News
             turns.add_late(conn, turn.id, at=event.at)
         return STORED
     if turn is not None:
-        _continue(conn, session, turn, event, now=now)
+        _keep_open(conn, session, turn, event, now=now)
     if isinstance(event.body, Stopped):
         if turn is not None:
             turns.close(conn, turn.id, by="stop", at=at)
         ask_reconcile(conn, session.id, seq, now=now)
-        news.append(_news(conn, "turn_ended", session))
+        news.append(_make_news(conn, "turn_ended", session))
     if isinstance(event.body, SubagentStopped):
         ask_reconcile(conn, session.id, seq, now=now, also=f"agent-{event.body.agent_id}")
     return STORED
 
 
-def _read_before(conn: Connection, turn_id: int, body: Body) -> bool:
+def _is_stop_known(conn: Connection, turn_id: int, body: Body) -> bool:
     """Return whether a Stop waited in the spool for so long that its message was already read from the transcript."""
     return isinstance(body, Stopped) and bool(body.message) and events.was_read(conn, turn_id, body.message)
 
@@ -500,16 +499,16 @@ def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) ->
     """
     event = item.event
     if turn := turns.by_prompt(conn, session.id, event.prompt_id):
-        return _awakened(conn, session, item, now=now) if turn.faded else turn
+        return _resume_after_purge(conn, session, item, now=now) if turn.faded else turn
     if event.prompt_id:
         return _open_turn(conn, session, item, now=now)
     turn = turns.at(conn, session.id, event.at) if item.source == "transcript" else turns.latest(conn, session.id)
     if turn is not None and turn.faded:
-        return _awakened(conn, session, item, now=now)
+        return _resume_after_purge(conn, session, item, now=now)
     return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
 
 
-def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+def _resume_after_purge(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
     """Return the turn that continues a turn whose events were purged, as on a machine that slept for weeks: the newest
     turn if its events remain, else a new one."""
     latest = turns.latest(conn, session.id)
@@ -521,7 +520,7 @@ def _awakened(conn: Connection, session: Session, item: Accepted, *, now: int) -
 
 def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
     """Open a turn, closing any open turn before it. A turn from a transcript is closed at once if later turns exist."""
-    event, live, at = item.event, item.source != "transcript", _moment(conn, session, item)
+    event, live, at = item.event, item.source != "transcript", _event_time(conn, session, item)
     if turns.close_open(conn, session.id, by="prompt", at=at) and live:
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
     turn = turns.open_(conn, session.id, at=at, prompt_id=event.prompt_id, private=event.private)
@@ -530,7 +529,7 @@ def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) 
     return turn
 
 
-def _continue(conn: Connection, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
+def _keep_open(conn: Connection, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
     """Keep the newest turn open after an event. An event for an older turn, or in a session that is over, comes late:
     the turn is digested again without waiting for more events."""
     newest = turns.latest(conn, session.id)
@@ -541,18 +540,18 @@ def _continue(conn: Connection, session: Session, turn: turns.TurnState, event: 
         ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now)
 
 
-def _session_ended(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
+def _store_session_end(conn: Connection, session: Session, item: Accepted, news: list[News], *, now: int) -> Outcome:
     event = item.event
     seq = events.add(conn, event, session_id=session.id, turn_id=None, source=item.source)
-    at = _moment(conn, session, item)
+    at = _event_time(conn, session, item)
     turns.close_open(conn, session.id, by="session_end", at=at)
     sessions.set_status(conn, session.id, Status.COMPLETED, at=at)
     ask_reconcile(conn, session.id, seq, now=now, also="agents")
-    news.append(_news(conn, "session_completed", session))
+    news.append(_make_news(conn, "session_completed", session))
     return STORED
 
 
-def _news(conn: Connection, type_: str, session: Session, **more: int | str) -> News:
+def _make_news(conn: Connection, type_: str, session: Session, **more: int | str) -> News:
     project = projects.get(conn, session.project_id)
     return News(type_, {"session_id": session.id, "project": project["name"] if project else "", **more})
 

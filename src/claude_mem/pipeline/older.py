@@ -189,7 +189,7 @@ class Reader:
         return self._add_summaries(group, place)
 
     def _add_prompts(self, group: Group, place: int) -> str:
-        if _is_by_hand(group) or group.session is None:
+        if _is_saved_by_hand(group) or group.session is None:
             self._count_sessionless(group)
             return "o0"
         prompts = list(self._prompts(group)) if place == 0 else self._uncounted(self._prompts, group)
@@ -202,7 +202,7 @@ class Reader:
         return f"p{place + ROWS}" if len(records) > place + ROWS else "o0"
 
     def _add_summaries(self, group: Group, place: int) -> str:
-        if _is_by_hand(group) or group.session is None:
+        if _is_saved_by_hand(group) or group.session is None:
             return ""
         records = list(self._summaries(group)) if place == 0 else self._uncounted(self._summaries, group)
         self.batch.records += records[place : place + ROWS]
@@ -247,15 +247,19 @@ class Reader:
                 continue
             project = self._resolve_project(name)
             if project is not None:
-                identities = (_ref(name), _ref(_own_name(name)), *project.identities)
+                identities = (_project_ref(name), _project_ref(_repository_name(name)), *project.identities)
                 self.batch.records.append(
                     Project(
-                        project=_ref(name), name=project.name, root=project.root, identities=identities, created_at=0
+                        project=_project_ref(name),
+                        name=project.name,
+                        root=project.root,
+                        identities=identities,
+                        created_at=0,
                     )
                 )
 
     def _is_selected(self, name: str) -> bool:
-        return not self.only or self.only in (name, _own_name(name))
+        return not self.only or self.only in (name, _repository_name(name))
 
     def _resolve_project(self, name: str) -> projects_.Project | None:
         """Return the project of a name: the repository that contains the files of its observations, if it still exists,
@@ -263,7 +267,7 @@ class Reader:
         if name not in self._projects:
             project = self._by_files(name)
             if project is None:
-                project = projects_.Project(_own_name(name), "", ())
+                project = projects_.Project(_repository_name(name), "", ())
             self._projects[name] = project if project.enabled else None
         return self._projects[name]
 
@@ -273,7 +277,7 @@ class Reader:
             folder = Path(file).parent
             if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
                 project = projects_.resolve(str(folder), excluded=self.config.excluded_projects)
-                if _own_name(name) in (project.name, Path(project.root).name):
+                if _repository_name(name) in (project.name, Path(project.root).name):
                     return project
         return None
 
@@ -296,7 +300,7 @@ class Reader:
                 return self.older.count_prompts(row, after=after)
             return self.older.count_of(table, link, after=after)
 
-        return _filled(Group(_HOSTS.get(host, host), name[:1000] or None, _project(row), row, rows, count))
+        return _load_rows(Group(_HOSTS.get(host, host), name[:1000] or None, _project(row), row, rows, count))
 
     def _orphan_group(self, link: str) -> Group:
         def rows(table: str, after: int, limit: int) -> Page:
@@ -307,7 +311,7 @@ class Reader:
         def count(table: str, after: int) -> int:
             return 0 if table == "user_prompts" else self.older.count_of_orphan(table, link, after=after)
 
-        group = _filled(Group(OBSERVER, storable(link)[:1000] or None, "", {}, rows, count))
+        group = _load_rows(Group(OBSERVER, storable(link)[:1000] or None, "", {}, rows, count))
         group.project = _project(next(iter((*group.observations, *group.summaries)), {}))
         return group
 
@@ -318,7 +322,7 @@ class Reader:
             aside["project switched off", "session"] += 1
             return
         group.at = _first_time(group) or self.changed
-        if _is_by_hand(group) or group.session is None:
+        if _is_saved_by_hand(group) or group.session is None:
             self._count_sessionless(group)
             self.batch.records += [*self._observations(group)]
             return
@@ -328,7 +332,7 @@ class Reader:
             self.batch.records += [self._session(group, prompts, records), *records]
 
     def _count_sessionless(self, group: Group) -> None:
-        if not _is_by_hand(group):
+        if not _is_saved_by_hand(group):
             self.batch.aside["no session", "prompt"] += len(group.prompts)
             self.batch.aside["no session", "summary"] += len(group.summaries)
 
@@ -341,7 +345,7 @@ class Reader:
         return Session(
             host=group.host,
             session=group.session or "",
-            project=_ref(group.project),
+            project=_project_ref(group.project),
             title=_text(row.get("custom_title") or row.get("title")) or shorten(first, 80) or None,
             subtitle=first_sentence(completed_texts[-1], 140) if completed_texts else None,
             first_prompt=first or None,
@@ -368,29 +372,31 @@ class Reader:
             elif self._is_selected(group.project):
                 seen_numbers.add(number)
                 group.numbers.append((at, number))
-                yield Prompt(**_place(group, group.project, number), text=text, created_at=at)
+                yield Prompt(**_turn_ref(group, group.project, number), text=text, created_at=at)
         group.numbers.sort()
 
     def _observations(self, group: Group) -> Iterator[Observation]:
-        by_hand = group.session is None or _is_by_hand(group)
+        by_hand = group.session is None or _is_saved_by_hand(group)
         for row in group.observations:
             at = _time(row, "created_at") or group.at
             number = _turn_number(group, row, at)
             project = _project(row) or group.project
             if number in group.private:
                 self.batch.aside["private", "observation"] += 1
-            elif not _says_something(row):
+            elif not _has_text(row):
                 self.batch.aside["empty", "observation"] += 1
             elif self._resolve_project(project) is None:
                 self.batch.aside["project switched off", "observation"] += 1
             elif self._is_selected(project):
-                where = {"project": _ref(project)} if by_hand else _place(group, project, number)
+                where = {"project": _project_ref(project)} if by_hand else _turn_ref(group, project, number)
                 yield _observation(row, self._root(project), where, key=_key(group, row, at), at=at)
 
     def _summaries(self, group: Group) -> Iterator[Summary]:
         """Yield the summaries. A turn has one, so later summaries with the same number get a turn of their own."""
         seen_numbers: set[int] = set()
-        for at, row in sorted(((_time(row, "created_at") or group.at, row) for row in group.summaries), key=_when):
+        for at, row in sorted(
+            ((_time(row, "created_at") or group.at, row) for row in group.summaries), key=_time_and_id
+        ):
             number, project = _turn_number(group, row, at), _project(row) or group.project
             parts: dict[str, Any] = {name: _text(row.get(name)) or None for name in _PARTS}
             parts["completed"] = parts["completed"] or _text(row.get("summary")) or None
@@ -403,7 +409,7 @@ class Reader:
             elif self._is_selected(project):
                 root = self._root(project)
                 yield Summary(
-                    **_place(group, project, number),
+                    **_turn_ref(group, project, number),
                     prompt_id=f"import:summary:{at}" if number in seen_numbers else None,
                     **parts,
                     files_read=_files(row.get("files_read"), root),
@@ -420,7 +426,7 @@ class Reader:
         return resolved_project.root if resolved_project else ""
 
 
-def _filled(group: Group) -> Group:
+def _load_rows(group: Group) -> Group:
     """Load the rows of a group, up to the limits of a batch."""
     prompts, summaries = (group.rows(table, 0, MOST_ROWS) for table in ("user_prompts", "session_summaries"))
     observations = group.rows("observations", 0, ROWS)
@@ -430,7 +436,7 @@ def _filled(group: Group) -> Group:
     return group
 
 
-def _when(item: tuple[int, Row]) -> tuple[int, int]:
+def _time_and_id(item: tuple[int, Row]) -> tuple[int, int]:
     return item[0], item[1]["row_id"]
 
 
@@ -459,7 +465,7 @@ def _observation(row: Row, root: str, where: dict[str, Any], *, key: str, at: in
     )
 
 
-def _says_something(row: Row) -> bool:
+def _has_text(row: Row) -> bool:
     return any(_text(row.get(name)).strip() for name in ("title", "narrative", "text")) or bool(_list(row.get("facts")))
 
 
@@ -475,7 +481,7 @@ def _key(group: Group, row: Row, at: int) -> str:
     return f"{projects_.OLDER}{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
 
 
-def _is_by_hand(group: Group) -> bool:
+def _is_saved_by_hand(group: Group) -> bool:
     """Return whether a group holds memories saved by hand; the older version invented a session for them."""
     link = group.row.get("memory_session_id") or (group.observations[0] if group.observations else {}).get(
         "memory_session_id"
@@ -483,8 +489,8 @@ def _is_by_hand(group: Group) -> bool:
     return _text(link).startswith("manual-")
 
 
-def _place(group: Group, project: str, number: int) -> dict[str, Any]:
-    return {"host": group.host, "session": group.session, "project": _ref(project), "prompt_number": number}
+def _turn_ref(group: Group, project: str, number: int) -> dict[str, Any]:
+    return {"host": group.host, "session": group.session, "project": _project_ref(project), "prompt_number": number}
 
 
 def _turn_number(group: Group, row: Row, at: int) -> int:
@@ -509,13 +515,13 @@ def _project(row: Row) -> str:
     return (_text(row.get("merged_into_project")).strip() or _text(row.get("project")).strip() or "unknown")[:200]
 
 
-def _own_name(name: str) -> str:
+def _repository_name(name: str) -> str:
     """Return the repository part of a name. The older version named worktrees `repository/worktree`; here all worktrees
     of a repository share its memory."""
     return name.strip("/").partition("/")[0][:100] or "unknown"
 
 
-def _ref(name: str) -> str:
+def _project_ref(name: str) -> str:
     return f"{projects_.OLDER}{name}"
 
 

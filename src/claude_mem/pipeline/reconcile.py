@@ -60,7 +60,7 @@ def _commit(conn: Connection, job: Job, session: Session, part: Read, unfinished
         unfinished.go_on(conn, job, part.rest, now=now)
     else:
         unfinished.end(job, own_file=False)
-        _digest(conn, session, now=now)
+        _enqueue_digests(conn, session, now=now)
     return news
 
 
@@ -69,26 +69,26 @@ def _resume_at(conn: Connection, session: Session, part: Read, offset: int) -> i
     open_lines = [
         part.lines[prompt_id]
         for prompt_id in part.closings
-        if (turn := _turn(conn, session, prompt_id)) is not None and not turn.closed
+        if (turn := _find_turn(conn, session, prompt_id)) is not None and not turn.closed
     ]
     return min([offset, *open_lines])
 
 
-def _turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState | None:
+def _find_turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState | None:
     return turns.by_prompt(conn, session.id, prompt_id) if prompt_id else turns.latest(conn, session.id)
 
 
 def add(conn: Connection, session: Session, candidates: Sequence[Event], *, now: int) -> list[News]:
     """Store the candidates that are not stored yet, in the order in which they happened."""
     news: list[News] = []
-    for event in _not_heard(conn, session, candidates):
-        if _missing(conn, session, event, news):
-            _take(conn, event, news, now=now)
+    for event in _possibly_missed(conn, session, candidates):
+        if _is_missing(conn, session, event, news):
+            _store(conn, event, news, now=now)
             failpoint("reconcile.added")
     return news
 
 
-def _not_heard(conn: Connection, session: Session, candidates: Sequence[Event]) -> Sequence[Event]:
+def _possibly_missed(conn: Connection, session: Session, candidates: Sequence[Event]) -> Sequence[Event]:
     """Return the events that hooks may have missed.
 
     These are all events if hooks and transcript use the same tool-call ids. If not, duplicates could not be recognised,
@@ -99,36 +99,36 @@ def _not_heard(conn: Connection, session: Session, candidates: Sequence[Event]) 
     return candidates if first is None else [event for event in candidates if 0 < event.at < first]
 
 
-def _digest(conn: Connection, session: Session, *, now: int) -> None:
+def _enqueue_digests(conn: Connection, session: Session, *, now: int) -> None:
     """Enqueue a digest for each turn that is over and has none."""
     for turn_id, seq in turns.undigested(conn, session.id):
         jobs.ask(conn, "compress", f"{turn_id}.{seq}", now=now)
 
 
-def _take(conn: Connection, event: Event, news: list[News], *, now: int) -> None:
+def _store(conn: Connection, event: Event, news: list[News], *, now: int) -> None:
     ingest.take(conn, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
 
 
-def _missing(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
+def _is_missing(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
     match event.body:
         case ToolUsed(failed=failed):
             is_stored = events.has_tool_use(conn, session.id, event)
             if is_stored and failed:  # some agents do not report failures to hooks
                 events.note_failure(conn, session.id, event.tool_use_id)
-            return not is_stored and not _in_closed_turn(conn, session, event)
+            return not is_stored and not _is_turn_closed_to_events(conn, session, event)
         case Prompted():
-            return not _known_prompt(conn, session, event, news)
+            return not _is_prompt_stored(conn, session, event, news)
     return False
 
 
-def _in_closed_turn(conn: Connection, session: Session, event: Event) -> bool:
+def _is_turn_closed_to_events(conn: Connection, session: Session, event: Event) -> bool:
     """Return whether an event belongs to a turn that takes no more events: a private turn, or one whose events were
     purged, which was complete."""
     turn = turns.by_prompt(conn, session.id, event.prompt_id) or turns.at(conn, session.id, event.at)
     return event.private or (turn is not None and (turn.private or turn.faded))
 
 
-def _known_prompt(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
+def _is_prompt_stored(conn: Connection, session: Session, event: Event, news: list[News]) -> bool:
     """Return whether a prompt is stored: matched by prompt id, or by its text if the agent gives none. A prompt that
     turns out to be private hides its turn."""
     assert isinstance(event.body, Prompted)
@@ -154,9 +154,9 @@ def add_last_words(
     For agents whose transcript alone has the exact message, it replaces the one that the Stop reported.
     """
     for prompt_id, closing in closings.items():
-        turn = _turn(conn, session, prompt_id)
+        turn = _find_turn(conn, session, prompt_id)
         if turn is not None and not turn.private and turn.closed and not events.has_last_words(conn, turn.id):
-            _take(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
+            _store(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
     if (transcripts := registry.of(session.host).transcripts) is not None and transcripts.corrects_closing:
         _correct_stops(conn, session, closings.values())
 

@@ -98,20 +98,20 @@ class Scrubber:
         files = await asyncio.to_thread(lambda: list(_files(self.config)))
         progress.total = sum([await self.db.read(scrub.count, texts) for texts in TABLES]) + len(copies) + len(files)
         for texts in TABLES:
-            await self._table(texts, progress, clean)
+            await self._scrub_table(texts, progress, clean)
         for path in files:
             progress.doing = path.parent.name
             changed = await asyncio.to_thread(_clean_file, path, self.config, write=not progress.dry_run)
             progress.add(path.parent.name, 1, changed)
         if progress.changed and not progress.dry_run:
-            await self._settle()
+            await self._rebuild_derived()
         for path in copies:
             progress.doing = "backups"
-            await self._copy(path, progress, clean)
+            await self._scrub_backup(path, progress, clean)
         for path in sorted(self.config.quarantine.glob("*")):  # damaged: a rewrite might be incomplete
             progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if you do not need it")
 
-    async def _table(self, texts: Texts, progress: Progress, clean: Clean) -> None:
+    async def _scrub_table(self, texts: Texts, progress: Progress, clean: Clean) -> None:
         progress.doing = texts.table
         ask = self.db.read if progress.dry_run else self.db.write
         position = None
@@ -122,14 +122,14 @@ class Scrubber:
                 return
             await asyncio.sleep(REST_SECONDS)
 
-    async def _settle(self) -> None:
+    async def _rebuild_derived(self) -> None:
         """Rebuild everything derived from the rows, then remove their old content from the write-ahead log."""
         while await self.indexer.catch_up():
             await asyncio.sleep(REST_SECONDS)
-        await self.db.write(_ask_render, now=ids.now())
+        await self.db.write(_enqueue_renders, now=ids.now())
         await self.db.scrub()
 
-    async def _copy(self, path: Path, progress: Progress, clean: Clean) -> None:
+    async def _scrub_backup(self, path: Path, progress: Progress, clean: Clean) -> None:
         try:
             async with self.copying:
                 changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
@@ -156,7 +156,7 @@ def _clean_text(text: str) -> str:
     return redact(privacy.strip(text))
 
 
-def _ask_render(conn: Connection, *, now: int) -> None:
+def _enqueue_renders(conn: Connection, *, now: int) -> None:
     for project_id in projects.with_folders(conn):
         jobs.ask(conn, "render", f"{project_id}.scrubbed.{now}", now=now)
 

@@ -92,10 +92,10 @@ def read(session: Session, also: str, config: Config, mark: Mark | None) -> Read
     path = Path(session.transcript_path)
     project = resolve(session.cwd, excluded=config.excluded_projects) if session.cwd else _NO_PROJECT
     if not project.enabled:  # skip to the end: what is written while memory is off is never read later
-        return Read(closings={}, lines={}, offset=_size(path))
+        return Read(closings={}, lines={}, offset=_file_size(path))
     if not _is_live(path) or not transcripts.is_of(path, session.content_session_id):
         return unchanged  # a hook payload may name any file
-    main, events, rest = _files(session, also, transcripts, mark or Mark())
+    main, events, rest = _read_files(session, also, transcripts, mark or Mark())
     return Read(
         events=tuple(_filter_and_clean(events, project, config)),
         closings={
@@ -122,17 +122,19 @@ def whole(transcripts: Transcripts, path: Path, *, host: str, content_session_id
             return
 
 
-def _files(session: Session, also: str, transcripts: Transcripts, mark: Mark) -> tuple[Found, list[Event], Mark | None]:
+def _read_files(
+    session: Session, also: str, transcripts: Transcripts, mark: Mark
+) -> tuple[Found, list[Event], Mark | None]:
     """Read one part: return the content of the session's own file, the events of all files, and where to continue."""
     path, events, bytes_left = Path(session.transcript_path), [], PART_BYTES
-    next_part = partial(_part, transcripts, host=session.host, content_session_id=session.content_session_id)
+    next_part = partial(_read_file_part, transcripts, host=session.host, content_session_id=session.content_session_id)
     main = Found()
     if not mark.agent:
         main, size, rest = next_part(path, mark=mark.text, offset=session.transcript_offset, most=bytes_left)
         events, bytes_left = list(main.events), bytes_left - size
         if rest:
             return main, events, Mark("", rest)
-    for agent_id, file in _agents(transcripts, path, also):
+    for agent_id, file in _subagent_files(transcripts, path, also):
         if agent_id < mark.agent or not transcripts.is_of(file, session.content_session_id):
             continue
         if bytes_left <= 0:
@@ -145,14 +147,14 @@ def _files(session: Session, also: str, transcripts: Transcripts, mark: Mark) ->
     return main, events, None
 
 
-def _agents(transcripts: Transcripts, path: Path, also: str) -> list[tuple[str, Path]]:
+def _subagent_files(transcripts: Transcripts, path: Path, also: str) -> list[tuple[str, Path]]:
     """Return the ids and files of the subagents to read, in a stable order."""
     agents = transcripts.agents(path) if also else ()
     files = {id_: file for id_, file in agents if also in ("agents", f"agent-{id_}") and id_ and _is_live(file)}
     return sorted(files.items())
 
 
-def _part(
+def _read_file_part(
     transcripts: Transcripts,
     path: Path,
     *,
@@ -192,7 +194,7 @@ def _filter_and_clean(events: Iterable[Event], project: Project, config: Config)
             yield cleaned_event
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except (OSError, ValueError):
