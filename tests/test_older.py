@@ -561,7 +561,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     conn = apsw.Connection(str(tmp_path / "x.db"))
     conn.execute("create table recipes (id integer primary key, title text)")
     conn.close()
-    with pytest.raises(Misuse, match="something else"):
+    with pytest.raises(Misuse, match="another program"):
         bring.recognise(tmp_path / "x.db")
 
 
