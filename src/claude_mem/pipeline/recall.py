@@ -423,12 +423,10 @@ def listing(hits: Sequence[Hit]) -> str:
     """Format hits for people and agents: one line each, with the tokens it costs to read."""
     if not hits:
         return "Nothing is remembered about that.\n"
-    lines = [f"{_line(hit)}{held_mark(hit.row)} ({_cost(hit)} tokens)" for hit in hits]
+    lines = [
+        f"{_line(hit)}{held_mark(hit.row)} ({hit.row['tokens'] or tokens(hit.row['body'])} tokens)" for hit in hits
+    ]
     return noted("\n".join(lines), [hit.row for hit in hits]) + "\n"
-
-
-def _cost(hit: Hit) -> int:
-    return hit.row["tokens"] or tokens(hit.row["body"])
 
 
 def _line(hit: Hit) -> str:

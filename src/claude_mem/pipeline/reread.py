@@ -66,12 +66,8 @@ def _events_by_prompt(source: Source, config: Config) -> Told:
         private_prompts |= part.private
         for event in [*part.events, *part.closings.values()][:remaining]:
             allowed = ingest.kept(event, project, config)
-            if (
-                allowed is not None
-                and allowed.prompt_id
-                and not allowed.private
-                and allowed.prompt_id not in private_prompts
-            ):
-                by_prompt[allowed.prompt_id].append(ingest.clean(allowed, config))
+            if allowed is None or not allowed.prompt_id or allowed.private or allowed.prompt_id in private_prompts:
+                continue
+            by_prompt[allowed.prompt_id].append(ingest.clean(allowed, config))
         remaining -= min(remaining, len(part.events) + len(part.closings))
     return by_prompt

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -285,7 +285,7 @@ def _write_checked(content: Any, file: File, folder: Path, *, size: int, progres
     temp = folder / f".{file.name}.part"
     digest, size_so_far = hashlib.sha256(), 0
     with temp.open("wb") as out:
-        for chunk in _chunks(content):
+        while chunk := content.read(1 << 20):
             out.write(chunk)
             digest.update(chunk)
             size_so_far += len(chunk)
@@ -296,8 +296,3 @@ def _write_checked(content: Any, file: File, folder: Path, *, size: int, progres
         temp.unlink()
         raise CannotDo(f"{file.name} has an unexpected checksum (SHA-256 {digest.hexdigest()[:12]}…)")
     temp.rename(folder / file.name)
-
-
-def _chunks(content: Any) -> Iterator[bytes]:
-    while chunk := content.read(1 << 20):
-        yield chunk
