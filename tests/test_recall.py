@@ -146,8 +146,8 @@ def test_nothing_is_said_about_what_is_not_there(meaning: Service) -> None:
 def test_every_hit_says_why(service: Service) -> None:
     service.db.write_now(save, "The gateway rejects long headers")
     (hit,) = ask(ready(service), "why are headers rejected by the frobnicator")
-    assert hit.why["words"] == 1.0
-    assert hit.why["terms"] == ["headers", "rejected"]
+    assert hit.explanation["words"] == 1.0
+    assert hit.explanation["terms"] == ["headers", "rejected"]
     assert "explain" in hit.as_item(explain=True)
     assert "explain" not in hit.as_item()
 
@@ -163,7 +163,7 @@ def test_an_exact_error_a_file_and_a_commit_are_found_by_themselves(lab: Lab, co
         ("what was on fix/total-of-nothing?", "branch fix/total-of-nothing"),
     ):
         (hit, *_) = ask(service, question)
-        assert signal in hit.why["signals"]
+        assert signal in hit.explanation["signals"]
     assert "s1" in {hit.row["content_session_id"] for hit in ask(service, "E KeyError: 'total'")}
     service.close()
 
@@ -194,7 +194,7 @@ def test_meaning_finds_what_words_miss(meaning: Service) -> None:
     ready(meaning)
     (hit, *_) = ask(meaning, "vehicle")
     assert hit.title == "automobile insurance"
-    assert hit.why["words"] == 0.0 and hit.why["meaning"] > 0
+    assert hit.explanation["words"] == 0.0 and hit.explanation["meaning"] > 0
 
 
 def test_until_vectors_are_there_words_answer(meaning: Service) -> None:

@@ -17,7 +17,7 @@ from claude_mem.store.database import Connection
 class Refused:
     """A request that would exceed a cap: the reason, for display, and when to try again."""
 
-    why: str
+    reason: str
     until: int
     key: str  # of the notice, which is shown once a month, not every day
 

@@ -25,12 +25,12 @@ from claude_mem.text import local
 
 log = logging.getLogger(__name__)
 
-NEAR_PROMPT, NEAR_SAID, OWN_PROMPT = 400, 300, 600  # characters used from neighbours and from the own prompt
-SPEAKS_FOR_ITSELF = 500
+NEAR_PROMPT, NEAR_CLOSING, OWN_PROMPT = 400, 300, 600  # characters used from neighbours and from the own prompt
+LONG_NARRATIVE_CHARS = 500
 # The embedding models read 512 tokens, about WHOLE characters. A longer text is split, and then small parts work best.
 WHOLE, PART, HEAD = 2_000, 500, 60
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+")
-_SWITCH = re.compile(r"\bgit (?:checkout -[bB]|switch(?: -[cC])?) ([\w./-]{4,100})")
+_BRANCH_SWITCH = re.compile(r"\bgit (?:checkout -[bB]|switch(?: -[cC])?) ([\w./-]{4,100})")
 FRAGMENT, TOOL_TEXT = 300, 6_000
 
 Signals = tuple[tuple[str, str, int], ...]
@@ -38,8 +38,8 @@ Signals = tuple[tuple[str, str, int], ...]
 
 def refresh(conn: Connection, *, limit: int) -> int:
     """Index pending rows, newest first. Returns their number. Runs in one transaction, so the index is consistent."""
-    waiting = search.stale(conn, limit=limit)
-    for kind, row_id in waiting:
+    pending = search.stale(conn, limit=limit)
+    for kind, row_id in pending:
         try:
             with savepoint(conn):
                 _refresh(conn, kind, row_id)
@@ -47,7 +47,7 @@ def refresh(conn: Connection, *, limit: int) -> int:
             log.exception("%s %s could not be indexed", kind, row_id)  # one bad row must not block the others
         search.settled(conn, kind, row_id)
         failpoint("index.words")
-    return len(waiting)
+    return len(pending)
 
 
 def _refresh(conn: Connection, kind: str, row_id: int) -> None:
@@ -59,8 +59,8 @@ def _refresh(conn: Connection, kind: str, row_id: int) -> None:
     elif document := _DOCUMENT_BUILDERS[kind](conn, row):
         search.put(conn, document)
         if document.turn_id is None:
-            for near in search.saved_near(conn, row):
-                search.around_of_saved(conn, near["id"], _around_saved(conn, near))
+            for neighbour in search.saved_near(conn, row):
+                search.around_of_saved(conn, neighbour["id"], _around_saved(conn, neighbour))
     else:
         search.remove(conn, kind, row_id)
 
@@ -74,30 +74,30 @@ def _refresh_turn(conn: Connection, row: Row) -> None:
             search.put(conn, document)
         else:
             search.remove(conn, "turn", row["id"])
-    for near_id, _, _ in search.said_near(conn, row["id"]):
-        search.around_of_turn(conn, near_id, _around(conn, near_id))
+    for neighbour_id, _, _ in search.said_near(conn, row["id"]):
+        search.around_of_turn(conn, neighbour_id, _around(conn, neighbour_id))
 
 
 def _around(conn: Connection, turn_id: int | None) -> str:
     if turn_id is None:
         return ""
     return " ".join(
-        f"{prompt[:NEAR_PROMPT]} {closing[:NEAR_SAID]}" for _, prompt, closing in search.said_near(conn, turn_id)
+        f"{prompt[:NEAR_PROMPT]} {closing[:NEAR_CLOSING]}" for _, prompt, closing in search.said_near(conn, turn_id)
     )
 
 
 def _around_saved(conn: Connection, row: Row) -> str:
     """Return the neighbours of a memory saved by hand; "" for a long one, which needs no context."""
-    if len(row["narrative"] or "") > SPEAKS_FOR_ITSELF:
+    if len(row["narrative"] or "") > LONG_NARRATIVE_CHARS:
         return ""
-    near = search.saved_near(conn, row)
-    return " ".join(f"{other['title']} {(other['narrative'] or '')[:NEAR_SAID]}" for other in near)
+    neighbours = search.saved_near(conn, row)
+    return " ".join(f"{neighbour['title']} {(neighbour['narrative'] or '')[:NEAR_CLOSING]}" for neighbour in neighbours)
 
 
 # --- one builder per kind --------------------------------------------------------------------------------------------
 
 
-def _observation(conn: Connection, row: Row) -> Document:
+def _observation_document(conn: Connection, row: Row) -> Document:
     around = _around_saved(conn, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
     facts = msgspec.json.decode(row["facts"], type=list[str])
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_modified"], type=list[str])]
@@ -110,7 +110,7 @@ def _observation(conn: Connection, row: Row) -> Document:
     body = "\n".join(part for part in (row["subtitle"], narrative, *facts) if part)
     more = " ".join([*msgspec.json.decode(row["concepts"], type=list[str]), *(path for _, path, _ in files)])
     signals = (*files, *errors, *commits)
-    return _document("observation", row, row["title"] or "", body, more=more, around=around, signals=signals)
+    return _make_document("observation", row, row["title"] or "", body, more=more, around=around, signals=signals)
 
 
 def _without_title(title: str, text: str) -> str:
@@ -118,23 +118,23 @@ def _without_title(title: str, text: str) -> str:
     return text[len(title) :] if title and text.startswith(title) else text
 
 
-def _summary(conn: Connection, row: Row) -> Document | None:
+def _summary_document(conn: Connection, row: Row) -> Document | None:
     parts = [row[name] for name in ("completed", "learned", "investigated", "next_steps", "notes") if row[name]]
     if not parts:
         return None  # the document would only repeat the prompt
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_edited"], type=list[str])]
     files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
     title = (row["request"] or "")[:200]
-    return _document(
+    return _make_document(
         "summary", row, title, "\n".join(parts), around=_around(conn, row["turn_id"]), signals=tuple(files)
     )
 
 
-def _prompt(conn: Connection, row: Row) -> Document:
-    return _document("prompt", row, "", row["text"], around=_around(conn, row["turn_id"]))
+def _prompt_document(conn: Connection, row: Row) -> Document:
+    return _make_document("prompt", row, "", row["text"], around=_around(conn, row["turn_id"]))
 
 
-_DOCUMENT_BUILDERS = {"observation": _observation, "summary": _summary, "prompt": _prompt}
+_DOCUMENT_BUILDERS = {"observation": _observation_document, "summary": _summary_document, "prompt": _prompt_document}
 
 
 def of_turn(row: Row, turn: Turn, *, around: str, derived_trust: Sequence[str] = ()) -> Document | None:
@@ -146,7 +146,7 @@ def of_turn(row: Row, turn: Turn, *, around: str, derived_trust: Sequence[str] =
         return None
     document_row = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
     signals, trust = tuple(_signals(evidence)), _trust([*turn.origins, *derived_trust], closing)
-    return _document(
+    return _make_document(
         "turn", document_row, turn.prompt, closing, more=tools, around=around, signals=signals, trust=trust
     )
 
@@ -175,11 +175,11 @@ def _signals(evidence: Evidence) -> Iterator[tuple[str, str, int]]:
 def _branches(evidence: Evidence) -> set[str]:
     """Return the branches with a distinctive name: `main` would match everything."""
     branches = {commit.branch for commit in evidence.commits}
-    branches |= {match[1] for command in evidence.commands for match in _SWITCH.finditer(command.text)}
+    branches |= {match[1] for command in evidence.commands for match in _BRANCH_SWITCH.finditer(command.text)}
     return {branch for branch in branches if len(branch) > 3 and re.search(r"[-/_\d]", branch)}
 
 
-def _document(
+def _make_document(
     kind: str, row: Row, title: str, body: str, *, around: str, more: str = "", signals: Signals = (), trust: str = ""
 ) -> Document:
     return Document(
@@ -191,12 +191,12 @@ def _document(
         created_at=row["created_at"],
         passages=tuple(_passages(kind, title, body, more, day(row["created_at"]))),
         around=around,
-        signals=(*(signal for signal in signals if signal[1]), *_names(signals)),
+        signals=(*(signal for signal in signals if signal[1]), *_file_names(signals)),
         trust=trust,
     )
 
 
-def _names(signals: Signals) -> Iterator[tuple[str, str, int]]:
+def _file_names(signals: Signals) -> Iterator[tuple[str, str, int]]:
     """Yield the file names without folders: people rarely write the full path."""
     names = {path.rpartition("/")[2] for kind, path, _ in signals if kind in ("edited", "read")}
     yield from (("name", name, 1) for name in sorted(names) if name)

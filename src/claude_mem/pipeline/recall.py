@@ -91,7 +91,7 @@ class Hit:
     title: str
     score: float
     row: Row
-    why: dict[str, Any]
+    explanation: dict[str, Any]
 
     def as_item(self, *, explain: bool = False) -> Row:
         """Return the hit as the API, the CLI and the tools show it."""
@@ -101,7 +101,10 @@ class Hit:
         item |= {name: self.row[name] for name in (*columns, *state_columns)}
         if not explain:
             return item
-        return item | {"explain": self.why, "snippet": snippet(self.row["body"] or "", self.why["terms"])}
+        return item | {
+            "explain": self.explanation,
+            "snippet": snippet(self.row["body"] or "", self.explanation["terms"]),
+        }
 
 
 def snippet(body: str, terms: Sequence[str]) -> str:
@@ -194,9 +197,9 @@ def fuse(
 
 def _add_words(candidates: dict[int, Candidate], evidence: Evidence, *, share: float) -> None:
     scored = evidence.words
-    most = max(evidence.groups.values(), default=0.0) or 1.0
+    max_score = max(evidence.groups.values(), default=0.0) or 1.0
     for group, score in evidence.groups.items():
-        candidates[group] = Candidate(group, words=share * score / most)
+        candidates[group] = Candidate(group, words=share * score / max_score)
     for match in scored.matches.values():
         if candidate := candidates.get(match.group):
             candidate.thread = match.thread
@@ -244,13 +247,14 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: Evidence, where
     for passage, match in evidence.words.matches.items():
         document = passage // search.PASSAGES
         document_scores[document] = max(match.score, document_scores.get(document, 0.0))
-    most = max(document_scores.values(), default=0.0) or 1.0
+    max_score = max(document_scores.values(), default=0.0) or 1.0
     selected: list[tuple[Candidate, int]] = []
     for candidate in page:
         documents = texts.get(candidate.group) or ([(-candidate.group, "observation")] if candidate.group < 0 else [])
         if documents:
             best = max(
-                documents, key=lambda pair: (document_scores.get(pair[0], 0.0) / most + PREFERRED[pair[1]], -pair[0])
+                documents,
+                key=lambda pair: (document_scores.get(pair[0], 0.0) / max_score + PREFERRED[pair[1]], -pair[0]),
             )
             selected.append((candidate, best[0]))
     rows = search.show(conn, [document_id for _, document_id in selected])
@@ -264,20 +268,20 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: Evidence, where
 
 
 def _hit(candidate: Candidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
-    recent = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
+    recency = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
     confirmed = CONFIRMED_BONUS if row["trust"] == "user" else 0.0
-    why = {
+    explanation = {
         "words": round(candidate.words, 4),
         "meaning": round(candidate.meaning, 4),
         "exact": round(candidate.exact, 4),
-        "recency": round(recent, 4),
+        "recency": round(recency, 4),
         "confirmed": round(confirmed, 4),
         "evidence": round(candidate.evidence, 4),
         "terms": sorted(terms),
         "signals": sorted(candidate.signals),
     }
-    score = candidate.score * (1 + recent + confirmed)
-    return Hit(row["id"], row["kind"], title_of(row), score, row, why)
+    score = candidate.score * (1 + recency + confirmed)
+    return Hit(row["id"], row["kind"], title_of(row), score, row, explanation)
 
 
 def title_of(row: Row) -> str:
@@ -352,8 +356,8 @@ def likely_files(prompt: str, ranked: Sequence[Candidate], touches: Sequence[Row
 
 def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
     """Scale scores so that the best is 1."""
-    most = max(scores.values(), default=0.0) or 1.0
-    return {key: score / most for key, score in scores.items()}
+    max_score = max(scores.values(), default=0.0) or 1.0
+    return {key: score / max_score for key, score in scores.items()}
 
 
 def _by_session(touches: Sequence[Row]) -> dict[int, dict[str, float]]:

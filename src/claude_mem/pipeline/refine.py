@@ -99,18 +99,13 @@ async def _unrecorded(_: bytes, **__: object) -> None:
 class Refiner:
     """Sends requests to models and stores the refined records. `runtime` identifies this run of the worker."""
 
-    async def load(self, turn_id: int) -> Turn | None:
-        """Return a turn with the setting `foreign_text` applied; None if the turn no longer exists."""
-        turn = await self.db.read(turns.load, turn_id)
-        return replace(turn, foreign_text=self.config.foreign_text) if turn else None
-
     def __init__(self, db: Database, chain: Chain, config: Config, mode: Mode, *, runtime: str) -> None:
         self.db = db
         self.chain = chain
         self.config = config
         self.runtime = runtime
         self.leaving: Callable[..., Awaitable[None]] = _unrecorded
-        self.must_not_resume: set[int] = set()  # sessions whose next request must not resume
+        self.must_not_resume: set[int] = set()  # sessions whose next request starts a new conversation
         self.options = request.Wanted(
             mode=mode,
             verbosity=config.verbosity,
@@ -118,41 +113,47 @@ class Refiner:
             request_tokens=config.request_tokens,
         )
 
+    async def load(self, turn_id: int) -> Turn | None:
+        """Return a turn with the setting `foreign_text` applied; None if the turn no longer exists."""
+        turn = await self.db.read(turns.load, turn_id)
+        return replace(turn, foreign_text=self.config.foreign_text) if turn else None
+
     def possible(self) -> bool:
+        """Return whether the settings allow requests and there may be a model."""
         return self.config.daily_tokens > 0 and self.chain.possible()
 
     async def refine(self, job: Job) -> Commit:
         """Run one refine job: the stage of the job queue."""
-        turn_id, seq, *asked_for = job.subject.split(".")
+        turn_id, seq, *flags = job.subject.split(".")
         turn = await self.load(int(turn_id))
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
             return nothing  # deleted, or it has grown: then another job refines it
         tries = await self.db.read(ledger.tries, turn.id)
-        if not tries.may_retry or (ids.now() - turn.ended_at > MAX_AGE_MS and ASKED not in asked_for):
+        if not tries.may_retry or (ids.now() - turn.ended_at > MAX_AGE_MS and ASKED not in flags):
             return nothing
         models = await self.chain.models()
-        model, until = await self._choose(models, tries)
+        model, until = await self._choose_model(models, tries)
         if model is None:
             return partial(_postpone, job, until) if until else nothing
         exchange = await self.ask(turn, model, tries, purpose="refine")
         if isinstance(exchange, Refused):
             return partial(_over_budget, job, exchange)
-        settled = await self.db.read(observations.settled, turn.id)
+        settled_keys = await self.db.read(observations.settled, turn.id)
         read_external = exchange.resumed and await self.db.read(
             events.read_outside, since=0, session_id=turn.session_id
         )
-        digest = await asyncio.to_thread(merged, turn, exchange, settled, read_external=read_external)
+        digest = await asyncio.to_thread(merged, turn, exchange, settled_keys, read_external=read_external)
         return partial(
-            self._settle,
+            self._store_result,
             job=job,
             turn=turn,
             exchange=exchange,
             digest=digest,
-            settled=settled,
+            settled_keys=settled_keys,
             has_others=len(models) > 1,
         )
 
-    async def _choose(self, models: Sequence[Model], tries: ledger.Tries) -> tuple[Model | None, int]:
+    async def _choose_model(self, models: Sequence[Model], tries: ledger.Tries) -> tuple[Model | None, int]:
         """Return the first model whose circuit breaker is closed, or (None, time when the first breaker closes).
 
         Without any model, that time is 0. The provider that failed at this turn last is tried last.
@@ -184,6 +185,7 @@ class Refiner:
     # --- sending requests --------------------------------------------------------------------------------------------
 
     async def prepare(self, turn: Turn, tries: ledger.Tries = NO_TRIES, *, project: str = "") -> Request:
+        """Build the request for a turn, adapted to the verdicts of earlier attempts."""
         known_titles = await self.db.read(observations.titles_before, turn, limit=3 * request.MOST_KNOWN)
         row = await self.db.read(projects.get, turn.project_id)
         name = project or (row["name"] if row else "unknown")
@@ -203,25 +205,25 @@ class Refiner:
         prepared: Request | None = None,
     ) -> Asked | Refused:
         """Reserve the maximum cost in the ledger, send the request, then book the actual cost."""
-        prompt_request = prepared or await self.prepare(turn, tries)
-        memory, history = await self._resumable(turn, model, request.size(prompt_request))
-        entry = self._entry(turn, model, prompt_request, purpose, history)
+        model_request = prepared or await self.prepare(turn, tries)
+        resume_session_id, history = await self._session_to_resume(turn, model, request.size(model_request))
+        entry = self._ledger_entry(turn, model, model_request, purpose, history)
         entry_id = await self.db.write(budget.reserve, entry, self.config, now=ids.now())
         if isinstance(entry_id, Refused):
             return entry_id
         failpoint("refine.booked")
         session_ids: list[str] = []
 
-        async def note(memory_session_id: str) -> None:
+        async def record_session(memory_session_id: str) -> None:
             session_ids.append(memory_session_id)
-            await self.db.write(self._capture, turn, model, memory_session_id, entry_id)
+            await self.db.write(self._record_session, turn, model, memory_session_id, entry_id)
 
-        answer = await self._send(turn, model, prompt_request, resume=memory, on_session=note)
+        answer = await self._send(turn, model, model_request, resume=resume_session_id, on_session=record_session)
         failpoint("refine.answered")
-        parsed = self._read(answer, prompt_request)
+        parsed = self._parse(answer, model_request)
         usage = answer.usage or _assumed_usage(answer.verdict, entry)
         exchange = Asked(
-            request=prompt_request,
+            request=model_request,
             model=model,
             verdict=parsed.verdict if parsed else answer.verdict,
             reply=answer,
@@ -229,41 +231,43 @@ class Refiner:
             memory_session_id=session_ids[-1] if session_ids else "",
             usage=usage,
             cost=self.chain.price(model).cost(usage),
-            resumed=bool(memory),
+            resumed=bool(resume_session_id),
         )
         await self.db.write(_book, entry_id, exchange, now=ids.now())
         failpoint("refine.closed")
-        self._note_session(turn, exchange)
+        self._update_must_not_resume(turn, exchange)
         await self.chain.tidy(keep=await self.db.read(sessions.resumable, self.runtime))
         return exchange
 
     async def _send(
-        self, turn: Turn, model: Model, prompt_request: Request, *, resume: str, on_session: Captured
+        self, turn: Turn, model: Model, model_request: Request, *, resume: str, on_session: Captured
     ) -> Reply:
         """Send a request. It is recorded before it is sent, and not sent if it cannot be recorded."""
 
-        async def leaving(body: bytes) -> None:
+        async def record(body: bytes) -> None:
             await self.leaving(
                 body,
                 provider=model.provider,
                 model=model.model,
                 session=turn.session_id or None,
                 turn=turn.id or None,
-                redacted=prompt_request.prompt.lower().count("[redacted"),
+                redacted=model_request.prompt.lower().count("[redacted"),
             )
 
-        before = base.leaving.set(leaving)
+        token = base.leaving.set(record)
         try:
-            return await model.ask(prompt_request, resume=resume, on_session=on_session)
+            return await model.ask(model_request, resume=resume, on_session=on_session)
         except CannotDo as problem:
             return Reply(verdict=Verdict.TRANSIENT, message=f"not sent: {problem}", usage=Usage())
         finally:
-            base.leaving.reset(before)
+            base.leaving.reset(token)
 
-    def _entry(self, turn: Turn, model: Model, prompt_request: Request, purpose: str, history: int) -> ledger.Entry:
+    def _ledger_entry(
+        self, turn: Turn, model: Model, model_request: Request, purpose: str, history: int
+    ) -> ledger.Entry:
         max_usage = Usage(
-            input_tokens=request.size(prompt_request) - prompt_request.max_tokens + history,
-            output_tokens=prompt_request.max_tokens,
+            input_tokens=request.size(model_request) - model_request.max_tokens + history,
+            output_tokens=model_request.max_tokens,
         )
         return ledger.Entry(
             purpose=purpose,
@@ -277,15 +281,15 @@ class Refiner:
             cost=self.chain.price(model).cost(max_usage),
         )
 
-    def _read(self, answer: Reply, prompt_request: Request) -> Read | None:
+    def _parse(self, answer: Reply, model_request: Request) -> Read | None:
         mode = self.options.mode
         if answer.verdict is not Verdict.OK:
             return None
-        return read(answer.text, prompt_request, types=tuple(mode.types), concepts=tuple(mode.concepts))
+        return read(answer.text, model_request, types=tuple(mode.types), concepts=tuple(mode.concepts))
 
     # --- the model's own sessions ------------------------------------------------------------------------------------
 
-    async def _resumable(self, turn: Turn, model: Model, size: int) -> tuple[str, int]:
+    async def _session_to_resume(self, turn: Turn, model: Model, size: int) -> tuple[str, int]:
         """Return the model's session to resume and the tokens of its history, or ("", 0)."""
         if not self.config.claude_resume or model.provider != "claude" or not turn.session_id:
             return "", 0
@@ -293,12 +297,17 @@ class Refiner:
         if memory is not None and memory.provider != model.provider:
             memory = None
         session_id = resume_id(
-            memory, runtime=self.runtime, prompt_number=turn.number, forced=turn.session_id in self.must_not_resume
+            memory,
+            runtime=self.runtime,
+            prompt_number=turn.number,
+            must_restart=turn.session_id in self.must_not_resume,
         )
         history = await self.db.read(ledger.history, session_id) if session_id else 0
         return (session_id, history) if history + size <= self.config.request_tokens else ("", 0)
 
-    def _capture(self, conn: Connection, turn: Turn, model: Model, memory_session_id: str, entry_id: int) -> None:
+    def _record_session(
+        self, conn: Connection, turn: Turn, model: Model, memory_session_id: str, entry_id: int
+    ) -> None:
         ledger.name_session(conn, entry_id, memory_session_id)
         if turn.session_id:
             now = ids.now()
@@ -306,7 +315,7 @@ class Refiner:
                 conn, turn.session_id, memory_session_id, provider=model.provider, runtime=self.runtime, now=now
             )
 
-    def _note_session(self, turn: Turn, exchange: Asked) -> None:
+    def _update_must_not_resume(self, turn: Turn, exchange: Asked) -> None:
         """After a failure that a long conversation may have caused, make the next request begin a new one."""
         if exchange.verdict in (Verdict.TOO_LONG, Verdict.TRUNCATED, Verdict.PERMANENT):
             self.must_not_resume.add(turn.session_id)
@@ -315,7 +324,7 @@ class Refiner:
 
     # --- storing the result ------------------------------------------------------------------------------------------
 
-    def _settle(
+    def _store_result(
         self,
         conn: Connection,
         *,
@@ -323,35 +332,35 @@ class Refiner:
         turn: Turn,
         exchange: Asked,
         digest: Digest | None,
-        settled: frozenset[str],
+        settled_keys: frozenset[str],
         has_others: bool,
     ) -> Sequence[News]:
         now, provider = ids.now(), exchange.model.provider
         if digest is not None:
             breakers.reset(conn, provider)
             notices.clear(conn, f"refine:{provider}:")
-            return self._keep(conn, turn, exchange, digest, settled, now=now)
+            return self._store_digest(conn, turn, exchange, digest, settled_keys, now=now)
         action = ACTIONS[exchange.verdict]
         log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, exchange.verdict, _failure_text(exchange))
         if action.opens_after:
-            self._break(conn, exchange, action, now=now)
+            self._count_failure(conn, exchange, action, now=now)
         tries = ledger.tries(conn, turn.id)
         if tries.may_retry and (action.retry or _may_succeed_elsewhere(exchange, has_others=has_others)):
             due = now + back_off_ms(len(tries.verdicts))
             jobs.ask(conn, jobs.REFINE, job.subject, now=now, due=due)
         return ()
 
-    def _keep(
-        self, conn: Connection, turn: Turn, exchange: Asked, digest: Digest, settled: frozenset[str], *, now: int
+    def _store_digest(
+        self, conn: Connection, turn: Turn, exchange: Asked, digest: Digest, settled_keys: frozenset[str], *, now: int
     ) -> Sequence[News]:
         """Store the digest, unless the turn changed during the request: new events, a correction or a deletion."""
-        is_outdated = not turns.is_current(conn, turn) or observations.settled(conn, turn.id) != settled
+        is_outdated = not turns.is_current(conn, turn) or observations.settled(conn, turn.id) != settled_keys
         if is_outdated:
             return ()
         if exchange.verdict is Verdict.EMPTY:
             self._drop_answer(conn, turn, digest, now=now)
             return ()
-        author = replace(digest.author, memory_session_id=self._author(conn, turn, exchange))
+        author = replace(digest.author, memory_session_id=self._author_session_id(conn, turn, exchange))
         return keep(conn, turn, replace(digest, author=author), now=now)
 
     def _drop_answer(self, conn: Connection, turn: Turn, digest: Digest, *, now: int) -> None:
@@ -360,7 +369,7 @@ class Refiner:
         if not has_answer and observations.drop_draft(conn, turn.id, ANSWER):
             jobs.ask(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
 
-    def _author(self, conn: Connection, turn: Turn, exchange: Asked) -> str:
+    def _author_session_id(self, conn: Connection, turn: Turn, exchange: Asked) -> str:
         """Return the id of the model's own session. A model without sessions gets one generated id per session."""
         if exchange.memory_session_id:
             return exchange.memory_session_id
@@ -373,7 +382,7 @@ class Refiner:
         )
         return memory_session_id
 
-    def _break(self, conn: Connection, exchange: Asked, action: Action, *, now: int) -> None:
+    def _count_failure(self, conn: Connection, exchange: Asked, action: Action, *, now: int) -> None:
         """Count the failure. After enough of them, open the circuit breaker and add a notice for the user."""
         provider, settings = exchange.model.provider, self.chain.fingerprint(exchange.model)
         previous = breakers.get(conn, provider)
@@ -400,9 +409,9 @@ def _may_succeed_elsewhere(exchange: Asked, *, has_others: bool) -> bool:
     return exchange.verdict is Verdict.PERMANENT and (has_others or exchange.reply.message.startswith("resume:"))
 
 
-def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int, forced: bool) -> str:
+def resume_id(memory: MemorySession | None, *, runtime: str, prompt_number: int, must_restart: bool) -> str:
     """Return the session to resume: only one captured in this run of the worker, and never for a first prompt."""
-    if memory is None or memory.runtime != runtime or prompt_number <= 1 or forced:
+    if memory is None or memory.runtime != runtime or prompt_number <= 1 or must_restart:
         return ""
     return memory.id
 
@@ -472,27 +481,27 @@ def _postpone(job: Job, until: int, conn: Connection) -> Sequence[News]:
 
 
 def _over_budget(job: Job, refused: Refused, conn: Connection) -> Sequence[News]:
-    text = f"claude-mem: memory is stored but not refined: {refused.why}. `claude-mem cost` shows the details."
+    text = f"claude-mem: memory is stored but not refined: {refused.reason}. `claude-mem cost` shows the details."
     notices.put(conn, f"budget:{refused.key}", text, now=ids.now())
     return _postpone(job, refused.until, conn)
 
 
 def merged(
-    turn: Turn, exchange: Asked, settled: frozenset[str] = frozenset(), *, read_external: bool = False
+    turn: Turn, exchange: Asked, settled_keys: frozenset[str] = frozenset(), *, read_external: bool = False
 ) -> Digest | None:
     """Return the digest to store after this reply; None if the reply was not usable.
 
-    Records that a person corrected or deleted (`settled`) are not written again. The digest gets the lowest trust of
-    everything the model was shown and of its own text.
+    Records that a person corrected or deleted (`settled_keys`) are not written again. The digest gets the lowest trust
+    of everything the model was shown and of its own text.
     """
     if exchange.parsed is None or exchange.verdict not in (Verdict.OK, Verdict.EMPTY):
         return None
     author = Author(exchange.model.provider, exchange.reply.model or exchange.model.model)
     draft = local.digest(turn)
     if taint := trust.of(turn) or trust.of_reply(exchange.parsed, exchange.reply.text, outside=read_external):
-        return beside(turn, draft, exchange.parsed, author, taint, settled=settled)
+        return beside(turn, draft, exchange.parsed, author, taint, settled=settled_keys)
     if foreign := trust.of_foreign(turn):
         remainder, repeats = trust.unrepeated(exchange.parsed, foreign)
-        digest = merge(turn, draft, remainder, author, settled=settled)
-        return with_repeats(turn, digest, repeats, foreign, settled=settled)
-    return merge(turn, draft, exchange.parsed, author, settled=settled)
+        digest = merge(turn, draft, remainder, author, settled=settled_keys)
+        return with_repeats(turn, digest, repeats, foreign, settled=settled_keys)
+    return merge(turn, draft, exchange.parsed, author, settled=settled_keys)

@@ -27,7 +27,7 @@ async def rewrite(job: Job, *, db: Database, compressor: Compressor, transcripts
     """Run one reprocess job: the stage of the job queue."""
     turn_id = int(job.subject.partition(".")[0])
     if await db.read(rewrites.owner, turn_id) == rewrites.PERSON:
-        return partial(_settle, turn_id=turn_id)
+        return partial(_finish, turn_id=turn_id)
     turn = await db.read(turns.load, turn_id)
     if turn is None:
         return nothing  # deleted, or marked private
@@ -35,7 +35,7 @@ async def rewrite(job: Job, *, db: Database, compressor: Compressor, transcripts
     if from_transcript:
         turn = await _reread(turn_id, db, transcripts)
     if turn is None:
-        return partial(_settle, turn_id=turn_id, has_source=False)
+        return partial(_finish, turn_id=turn_id, has_source=False)
     digest = await compressor.compress(turn)
     failpoint("rewrite.drafted")
     return partial(_rewrite, turn=turn, digest=digest, from_transcript=from_transcript)
@@ -48,7 +48,7 @@ async def _reread(turn_id: int, db: Database, transcripts: Transcripts) -> Turn 
     return await db.read(turns.load_from, turn_id, events) if events else None
 
 
-def _settle(conn: Connection, *, turn_id: int, has_source: bool = True) -> Sequence[News]:
+def _finish(conn: Connection, *, turn_id: int, has_source: bool = True) -> Sequence[News]:
     rewrites.settle(conn, turn_id, has_source=has_source or bool(rewrites.owner(conn, turn_id)))
     return _enqueue_next(conn, ())
 
@@ -56,13 +56,13 @@ def _settle(conn: Connection, *, turn_id: int, has_source: bool = True) -> Seque
 def _rewrite(conn: Connection, *, turn: Turn, digest: Digest, from_transcript: bool) -> Sequence[News]:
     if not (rewrites.is_bare(conn, turn.id) if from_transcript else turns.is_current(conn, turn)):
         return ()  # new events or a deletion: another job handles the turn
-    news = _keep(conn, turn, _without_events(digest) if from_transcript else digest)
+    news = _store(conn, turn, _without_events(digest) if from_transcript else digest)
     rewrites.settle(conn, turn.id)
     failpoint("rewrite.kept")
     return _enqueue_next(conn, news)
 
 
-def _keep(conn: Connection, turn: Turn, digest: Digest) -> Sequence[News]:
+def _store(conn: Connection, turn: Turn, digest: Digest) -> Sequence[News]:
     owner, summary = rewrites.owner(conn, turn.id), digest.summary
     if not owner:
         rewrites.take_over(conn, turn.id, digest.observations)

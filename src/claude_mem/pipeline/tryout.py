@@ -44,7 +44,7 @@ async def tried(options: Wanted, *, refiner: Refiner) -> Row:
     model = await _first_model(_chain(options, refiner))
     exchange = await refiner.ask(turn, model, purpose="compress", prepared=prepared)
     if isinstance(exchange, Refused):
-        raise CannotDo(f"nothing was sent: {exchange.why}", hint="raise the cap, or use `--dry-run`")
+        raise CannotDo(f"nothing was sent: {exchange.reason}", hint="raise the cap, or use `--dry-run`")
     return {**preview, **_answer_row(turn, exchange)}
 
 

@@ -201,7 +201,7 @@ def usage(run: Run, *, resumed: bool) -> Usage | None:
     if not run.usage_counts:
         return None
     new, cached, written, out = (
-        sum(_count(one.get(name)) for one in run.usage_counts)
+        sum(_count(counts.get(name)) for counts in run.usage_counts)
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     )
     # A resumed session reports its cost since it began; with a plan, the reported cost is not charged.

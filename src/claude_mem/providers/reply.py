@@ -299,18 +299,18 @@ class _Walk:
                 index += 1
         return self.blocks
 
-    def begin_block(self, name: str, start: int, until: int = -1, attributes: str = "") -> _Block:
-        whole = name == "observation" and until >= 0
-        end = self.tags[until].start if whole else len(self.text)
-        self.blocks.append(_Block(name, start, end, until, _attributes(attributes)))
+    def begin_block(self, name: str, start: int, closing_index: int = -1, attributes: str = "") -> _Block:
+        is_closed = name == "observation" and closing_index >= 0
+        end = self.tags[closing_index].start if is_closed else len(self.text)
+        self.blocks.append(_Block(name, start, end, closing_index, _attributes(attributes)))
         return self.blocks[-1]
 
     def handle_block_tag(self, index: int) -> int:
         """Handle the tag of a block: end the previous block and, for an opening tag, begin a new one."""
-        tag, before = self.tags[index], self.block
-        inside = before.name == "observation" and index < before.closing_index
-        before.end = before.end if inside else min(before.end, tag.start)
-        self.enclosing = before if inside else self.enclosing
+        tag, previous = self.tags[index], self.block
+        inside = previous.name == "observation" and index < previous.closing_index
+        previous.end = previous.end if inside else min(previous.end, tag.start)
+        self.enclosing = previous if inside else self.enclosing
         if self.enclosing and index >= self.enclosing.closing_index:
             self.enclosing = None
         if not tag.closing:

@@ -267,8 +267,8 @@ def _input_parts(tool_input: dict[str, Any], root: str) -> Iterator[str]:
         if isinstance(edit, dict) and isinstance(new := edit.get("new_string"), str):
             yield "\n" + _diff(str(edit.get("old_string") or ""), new)
     for patch in patches.changes(tool_input) if "changes" in tool_input else ():
-        where = " → ".join(reversed(patch.paths))
-        yield "\n".join((f"\n{patch.kind} {where}", *patch.lines))
+        path = " → ".join(reversed(patch.paths))
+        yield "\n".join((f"\n{patch.kind} {path}", *patch.lines))
     for name, value in tool_input.items():
         if (
             name not in (*_MAIN_FIELDS, "edits", "old_string", "new_string", *_MINOR_FIELDS)
@@ -295,9 +295,9 @@ def condense(entries: Sequence[Entry], room: int) -> list[str]:
     Short entries are complete, long ones have head and tail. If there are too many, the lightest ones in the middle are
     replaced by their count. Output of reads and of successful commands gets what edits and failures leave over.
     """
-    numbered = _select(entries, room)
-    gaps = _gaps([index for index, _ in numbered], len(entries))
-    selected = [entry for _, entry in numbered]
+    numbered_entries = _select(entries, room)
+    gaps = _gaps([index for index, _ in numbered_entries], len(entries))
+    selected = [entry for _, entry in numbered_entries]
     room -= sum(_bytes(gap) + 1 for gap in gaps)
     rooms = _allocate([(entry.min_size, entry.weight) for entry in selected], room)
     extra_rooms = _allocate([(entry.size - entry.min_size, entry.weight) for entry in selected], room - sum(rooms))

@@ -66,11 +66,11 @@ def words(text: str) -> list[str]:
     else:
         spaced = "".join(f" {char} " if _is_cjk(ord(char)) else char for char in text)
         lowered = "".join(c for c in unicodedata.normalize("NFD", spaced.lower()) if unicodedata.category(c) != "Mn")
-    return "".join(_apart(char) for char in lowered).split()
+    return "".join(_separate(char) for char in lowered).split()
 
 
 @lru_cache(maxsize=4096)
-def _apart(char: str) -> str:
+def _separate(char: str) -> str:
     if char in "\t\n\r" or unicodedata.category(char) == "Zs":
         return " "
     category = unicodedata.category(char)
