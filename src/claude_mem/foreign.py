@@ -142,10 +142,10 @@ def of_path(path: str, here: Here) -> str:
         return LOG
     if not path.startswith(("/", "~", "..")):
         return ""
-    own = [folder.rstrip("/") for folder in (here.root, here.cwd) if folder.rstrip("/")]
-    if not own or path.startswith(("/dev/", "/proc/")) or "/.claude/" in path:
+    own_folders = [folder.rstrip("/") for folder in (here.root, here.cwd) if folder.rstrip("/")]
+    if not own_folders or path.startswith(("/dev/", "/proc/")) or "/.claude/" in path:
         return ""
-    return "" if any(path == folder or path.startswith(f"{folder}/") for folder in own) else ELSEWHERE
+    return "" if any(path == folder or path.startswith(f"{folder}/") for folder in own_folders) else ELSEWHERE
 
 
 def is_nested(body: ToolUsed, cwd: str) -> bool:
@@ -209,19 +209,19 @@ def _kind_of_build(call: Call, words: Sequence[str]) -> str:
 
 
 def _kind_of_git(call: Call, here: Here) -> str:
-    sub, rest = _sub_command(call.words)
+    sub, arguments = _sub_command(call.words)
     folder = next((word for option, word in zip(call.words, call.words[1:], strict=False) if option == "-C"), "")
     if folder and (kind := of_path(folder, here)):
         return kind
     if sub in ("clone", "fetch", "pull", "am", "submodule", "ls-remote"):
         return BRANCH
-    refs = [part for word in rest if not word.startswith("-") for part in _shown_refs(word)]
+    refs = [part for word in arguments if not word.startswith("-") for part in _shown_refs(word)]
     remotes = tuple(f"{remote}/" for remote in here.fetched)
     if any(_REMOTE.match(ref) or (remotes and ref.startswith(remotes)) for ref in refs):
         return BRANCH
-    if sub in _SHOWS_COMMITS and ("HEAD" in here.fetched or any(word in ("--all", "--remotes") for word in rest)):
+    if sub in _SHOWS_COMMITS and ("HEAD" in here.fetched or any(word in ("--all", "--remotes") for word in arguments)):
         return BRANCH
-    return next((kind for word in rest if (kind := of_path(word, here))), "") if "--no-index" in rest else ""
+    return next((kind for word in arguments if (kind := of_path(word, here))), "") if "--no-index" in arguments else ""
 
 
 def _sub_command(words: Sequence[str]) -> tuple[str, Sequence[str]]:

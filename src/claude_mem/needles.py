@@ -67,8 +67,8 @@ def rare_words(texts: Iterable[str]) -> frozenset[str]:
 def speaks_of(line: str, words: frozenset[str]) -> bool:
     """Return whether a line shares several long words with `words`, or one long name. A single ordinary word is not
     enough: many lines mention "connection"."""
-    shared = _long_words(line) & words if words else frozenset()
-    return len(shared) >= SEVERAL or any(len(word) >= NAME and not word.isalpha() for word in shared)
+    shared_words = _long_words(line) & words if words else frozenset()
+    return len(shared_words) >= SEVERAL or any(len(word) >= NAME and not word.isalpha() for word in shared_words)
 
 
 def _long_words(text: str) -> set[str]:

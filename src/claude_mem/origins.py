@@ -90,7 +90,10 @@ def _tool_origin(tool: ToolUsed, cwd: str) -> str:
         return TOOL
     if tool.name.startswith("mcp__") and sources.only_writes(tool):
         return AGENT
-    return EXTERNAL if tool.name.startswith("mcp__") or _WEB_TOOLS.search(tool.name) or _has_remote_url(tool) else TOOL
+    has_remote_url = any(
+        isinstance(value, str) and URL.match(value) and is_remote(value) for value in tool.input.values()
+    )
+    return EXTERNAL if tool.name.startswith("mcp__") or _WEB_TOOLS.search(tool.name) or has_remote_url else TOOL
 
 
 def _prints_unmarked(tool: ToolUsed) -> bool:
@@ -107,10 +110,6 @@ def _is_project_file(path: str, cwd: str) -> bool:
     """Return whether a file belongs to the project itself, not to a third-party package inside it."""
     inside = not path.startswith(("/", "~")) or not cwd or path.startswith(cwd.rstrip("/") + "/")
     return inside and not any(part in path for part in _THIRD_PARTY)
-
-
-def _has_remote_url(tool: ToolUsed) -> bool:
-    return any(isinstance(value, str) and URL.match(value) and is_remote(value) for value in tool.input.values())
 
 
 def _host(url: str) -> str:

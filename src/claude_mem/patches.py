@@ -72,19 +72,19 @@ def given(text: str, cwd: str) -> dict[str, Any]:
 
 
 def _change(patch: FilePatch, cwd: str) -> dict[str, str]:
-    moved = {"moved_to": _absolute(patch.moved_to, cwd)} if patch.moved_to else {}
-    return {"kind": patch.kind, "file_path": _absolute(patch.path, cwd), **moved, "patch": "\n".join(patch.lines)}
+    moved_to = {"moved_to": _absolute(patch.moved_to, cwd)} if patch.moved_to else {}
+    return {"kind": patch.kind, "file_path": _absolute(patch.path, cwd), **moved_to, "patch": "\n".join(patch.lines)}
 
 
 def _absolute(path: str, cwd: str) -> str:
     return path if path.startswith("/") or not cwd else f"{cwd.rstrip('/')}/{path.removeprefix('./')}"
 
 
-def changes(stored: Mapping[str, Any]) -> Iterator[FilePatch]:
+def changes(tool_input: Mapping[str, Any]) -> Iterator[FilePatch]:
     """Yield the file patches of a stored tool input, or of the raw patch if it was stored without being parsed."""
-    items = stored.get("changes")
+    items = tool_input.get("changes")
     if not isinstance(items, list):
-        yield from parse(text_in(stored))
+        yield from parse(text_in(tool_input))
         return
     for change in items:
         if isinstance(change, dict) and (path := _text(change, "file_path")):
@@ -92,9 +92,9 @@ def changes(stored: Mapping[str, Any]) -> Iterator[FilePatch]:
             yield FilePatch(_text(change, "kind"), path, _text(change, "moved_to"), lines)
 
 
-def text_in(stored: Mapping[str, Any]) -> str:
+def text_in(tool_input: Mapping[str, Any]) -> str:
     """Return the raw patch in a tool input; "" if there is none."""
-    return next((text for name in _PATCH_FIELDS if BEGIN in (text := _text(stored, name))), "")
+    return next((text for name in _PATCH_FIELDS if BEGIN in (text := _text(tool_input, name))), "")
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -82,8 +82,8 @@ def _is_distinctive(name: str) -> bool:
         return "://" in name or name.startswith("//")
     if _TICKET.fullmatch(name):
         return False
-    mixed = any(map(str.isalpha, name)) and any(map(str.isdigit, name))
-    return len(name) >= 4 and (mixed or bool(re.search(r"\w[_.@]\w", name)))
+    is_mixed = any(map(str.isalpha, name)) and any(map(str.isdigit, name))
+    return len(name) >= 4 and (is_mixed or bool(re.search(r"\w[_.@]\w", name)))
 
 
 def _content_words(sentence: Iterable[str]) -> set[str]:
@@ -188,8 +188,8 @@ def part(text: str) -> Part:
     rows = [words(piece) for piece in _sentences_of(text)]
     strange: dict[str, frozenset[str]] = {}
     for row in rows:
-        if (spoken := language(row)) not in ("", "en"):
-            strange[spoken] = strange.get(spoken, frozenset()) | _latin_words(row)
+        if (language_code := language(row)) not in ("", "en"):
+            strange[language_code] = strange.get(language_code, frozenset()) | _latin_words(row)
     content = tuple(frozenset(_content_words(row)) for row in rows)
     return Part(tuple(words(text)), frozenset(names(text)), content, strange)
 
@@ -241,19 +241,21 @@ class Source:
         is_ours: Callable[[str], bool] = lambda _: False,
     ) -> None:
         strong, light = [part(text) for text in texts], [part(text) for text in weak]
-        row = [word for one in strong for word in one.row]  # joined, because a sentence may be split over several texts
-        light_row = [word for one in light for word in one.row]
+        row = [
+            word for analyzed in strong for word in analyzed.row
+        ]  # joined, because a sentence may be split over several texts
+        light_row = [word for analyzed in light for word in analyzed.row]
         self._text, self._light_text = f" {' '.join(row)} ", f" {' '.join(light_row)} "
         self._known = Known(known_texts, known_names)
         self._runs = {*_runs(row), *_runs(light_row, LONG_RUN)}
-        self._names = set().union(*(one.distinct_names for one in strong))
-        self._names |= {name for one in light for name in one.distinct_names if _is_no_identifier(name)}
+        self._names = set().union(*(analyzed.distinct_names for analyzed in strong))
+        self._names |= {name for analyzed in light for name in analyzed.distinct_names if _is_no_identifier(name)}
         self._names = {name for name in self._names if not is_ours(name)}
         self._strange: dict[str, set[str]] = {}
-        for one in (*strong, *light):
-            for spoken, latin_words in one.strange.items():
-                self._strange.setdefault(spoken, set()).update(latin_words)
-        self._sentences = [content_words for one in strong for content_words in one.content]
+        for analyzed in (*strong, *light):
+            for language_code, latin_words in analyzed.strange.items():
+                self._strange.setdefault(language_code, set()).update(latin_words)
+        self._sentences = [content_words for analyzed in strong for content_words in analyzed.content]
         self._where: dict[str, list[int]] = {}
         for number, content_words in enumerate(self._sentences):
             for word in content_words:
@@ -277,23 +279,23 @@ class Source:
 
     def _is_translated(self, row: list[str]) -> bool:
         """Return whether a sentence shares a previously unknown word with sentences in another language."""
-        if not self._strange or not (spoken := language(row)):
+        if not self._strange or not (language_code := language(row)):
             return False
-        others: set[str] = set().union(*(latin for name, latin in self._strange.items() if name != spoken))
-        shared = _latin_words(row) & others
-        return bool(shared) and not shared <= self._known.vocabulary
+        other_words: set[str] = set().union(*(latin for name, latin in self._strange.items() if name != language_code))
+        shared_words = _latin_words(row) & other_words
+        return bool(shared_words) and not shared_words <= self._known.vocabulary
 
     def names_in(self, text: str) -> bool:
         """Return whether the text has a name that occurs only in what was read."""
         return bool(self._names_in(text))
 
     def _names_in(self, text: str) -> set[str]:
-        shared = self._names & names(text)
-        return shared - self._known.all_names if shared else shared
+        shared_names = self._names & names(text)
+        return shared_names - self._known.all_names if shared_names else shared_names
 
     def _has_run(self, row: list[str]) -> bool:
-        shared = [run for size in (RUN, LONG_RUN) for run in _runs(row, size) if run in self._runs]
-        return any(f" {' '.join(run)} " not in self._known.text for run in shared)
+        shared_runs = [run for size in (RUN, LONG_RUN) for run in _runs(row, size) if run in self._runs]
+        return any(f" {' '.join(run)} " not in self._known.text for run in shared_runs)
 
     def is_split_over(self, texts: Iterable[str]) -> bool:
         """Return whether several texts together repeat a run of words that none of them repeats alone."""
@@ -305,8 +307,8 @@ class Source:
         previously unknown."""
         if len(content_words) < SHORT or not content_words & self._where.keys():
             return False
-        shared = Counter(number for word in content_words for number in self._where.get(word, ()))
-        for number, count in shared.most_common():
+        shared_counts = Counter(number for word in content_words for number in self._where.get(word, ()))
+        for number, count in shared_counts.most_common():
             if count < SHARE * len(content_words):
                 return False
             if (content_words & self._sentences[number]) - self._known.content_words:

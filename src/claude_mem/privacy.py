@@ -36,8 +36,8 @@ def _letter_class(letter: str) -> str:
     """Return a character class of a letter and its lookalikes; letters without lookalikes are returned unchanged."""
     if letter not in LOOKALIKES:
         return letter
-    others = "".join(chr(first + ord(letter) - ord("a")) for first in _ALPHABETS)
-    return f"[{letter}{letter.upper()}{LOOKALIKES[letter]}{others}]"
+    other_alphabets = "".join(chr(first + ord(letter) - ord("a")) for first in _ALPHABETS)
+    return f"[{letter}{letter.upper()}{LOOKALIKES[letter]}{other_alphabets}]"
 
 
 # A tag may be written in any case, with spaces and attributes. Its brackets may be full-width, HTML entities, or JSON
@@ -217,7 +217,7 @@ class _Document:
 
     def _cut(self, text: str) -> str:
         parts: list[str] = []
-        position = opened = 0
+        position = tag_end = 0
         for count, tag in enumerate(_TAG.finditer(text), start=1):
             name = _OURS if tag["name"][0] in "cC" else _PRIVATE
             if self.hiding and name != self.hiding:
@@ -229,10 +229,10 @@ class _Document:
                 break
             if not tag["close"]:
                 self.hiding, self.depth = name, self.depth + 1
-                opened = opened if self.depth > 1 else tag.end()
+                tag_end = tag_end if self.depth > 1 else tag.end()
             elif self.depth > 1:
                 self.depth -= 1
-            elif not _is_in_attribute(text, opened, tag):
+            elif not _is_in_attribute(text, tag_end, tag):
                 position = self._close(text, tag, parts)
                 if position == len(text):
                     break  # also if the tag has no `>`: then no later tag has one either
@@ -262,11 +262,11 @@ _ATTRIBUTE = re.compile(r"=\s{0,8}([\"'])[^\"'<>]{0,200}\Z")
 _ATTRIBUTE_END = re.compile(r"[^\"'\n]{0,200}([\"'])[^<>\n]{0,200}>")
 
 
-def _is_in_attribute(text: str, opened: int, tag: re.Match[str]) -> bool:
+def _is_in_attribute(text: str, opening_end: int, tag: re.Match[str]) -> bool:
     """Return whether a closing tag is part of an attribute of the opening tag: `<private note="until </private>">`."""
-    if not opened or tag.start() - opened > 400 or _TAG_END.search(text, opened, tag.start()):
+    if not opening_end or tag.start() - opening_end > 400 or _TAG_END.search(text, opening_end, tag.start()):
         return False
-    before, after = _ATTRIBUTE.search(text, opened, tag.start()), _ATTRIBUTE_END.match(text, tag.end())
+    before, after = _ATTRIBUTE.search(text, opening_end, tag.start()), _ATTRIBUTE_END.match(text, tag.end())
     return bool(before and after and before[1] == after[1])
 
 

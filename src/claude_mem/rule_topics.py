@@ -39,7 +39,7 @@ def superseded(rules: Sequence[tuple[int, str]]) -> dict[int, int]:
     topics = [(row_id, _topic(text)) for row_id, text in rules]
     replaced_by: dict[int, int] = {}
     for place, (row_id, old) in enumerate(topics):
-        later = next((other for other, new in topics[place + 1 :] if _replaces(new, old)), None)
+        later = next((later_id for later_id, new in topics[place + 1 :] if _replaces(new, old)), None)
         if later is not None:
             replaced_by[row_id] = later
     return replaced_by
@@ -52,14 +52,14 @@ def replaces(later: str, earlier: str) -> bool:
 
 
 def _replaces(new: _Topic, old: _Topic) -> bool:
-    shared = new.words & old.words
+    shared_words = new.words & old.words
     if new.words == old.words:
-        return bool(shared)
+        return bool(shared_words)
     is_reversed = (old.choice and old.choice == new.rejected) or (new.choice and new.choice == old.rejected)
     if is_reversed and new.scope <= old.scope:
         return True
-    contains = shared in (new.words, old.words)
-    return contains and len(shared) / len(new.words | old.words) >= LEAST_ALIKE
+    contains = shared_words in (new.words, old.words)
+    return contains and len(shared_words) / len(new.words | old.words) >= LEAST_ALIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ def _topic(text: str) -> _Topic:
     if use is None:
         return _Topic(words)
     options = [_SCOPE.split(option, maxsplit=1) for option in _REJECTS.split(text[use.end() :])]
-    used, *others = (_content(option[0]) for option in options)
+    first_option, *rejected_options = (_content(option[0]) for option in options)
     scope = _content(" ".join(option[1] for option in options if len(option) > 1))
     if _FORBIDS.search(text[: use.start()]):
-        return _Topic(words, rejected=used, scope=scope)
-    return _Topic(words, choice=used, rejected=frozenset[str]().union(*others), scope=scope)
+        return _Topic(words, rejected=first_option, scope=scope)
+    return _Topic(words, choice=first_option, rejected=frozenset[str]().union(*rejected_options), scope=scope)
 
 
 def _content(text: str) -> frozenset[str]:

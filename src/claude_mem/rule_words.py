@@ -74,7 +74,7 @@ def _own_lines(text: str) -> Iterator[str]:
     lines = text.rstrip().strip("\n").split("\n")
     if len(lines) == 1:
         lines = [lines[0].removeprefix("# ")]  # in a one-line prompt, `# ` marks a note for the agent, not a heading
-    elif _is_document(text, lines):
+    elif len(text) > DOCUMENT_CHARS or len(lines) > DOCUMENT_LINES or _HEADING.search(text):
         lines = _first_paragraph(lines)
     is_diff = any(line.startswith(("@@ ", "+++ ", "--- ", "diff --git")) for line in lines)
     plain_lines = [line for line in lines if line.strip() and not _BULLET.match(line)]
@@ -85,10 +85,6 @@ def _own_lines(text: str) -> Iterator[str]:
             return
         if not _PASTED.match(line) and not (is_diff and line.startswith(("-", "+"))):
             yield _BULLET.sub("", line).strip().strip("*").strip()
-
-
-def _is_document(text: str, lines: Sequence[str]) -> bool:
-    return len(text) > DOCUMENT_CHARS or len(lines) > DOCUMENT_LINES or bool(_HEADING.search(text))
 
 
 def _first_paragraph(lines: Sequence[str]) -> list[str]:
@@ -141,7 +137,8 @@ def _statement(sentence: str, *, alone: bool) -> Statement | None:
             continue
         begin = start + _skip_openings(masked[start:end])
         clause = masked[begin:end]
-        if "?" in clause and not _is_request(masked[start:begin]):
+        is_request = re.search(r"\b(?:can|could|would|will) (?:you|u)\b", masked[start:begin], re.I)
+        if "?" in clause and not is_request:
             continue
         if _states_rule(clause, first=first, alone=alone):
             title = _title(sentence[begin:end])
@@ -167,10 +164,6 @@ def _skip_openings(clause: str) -> int:
     while (opening := _OPENING.match(clause, at)) and opening.end() > at:
         at = opening.end()
     return at
-
-
-def _is_request(opening: str) -> bool:
-    return bool(re.search(r"\b(?:can|could|would|will) (?:you|u)\b", opening, re.I))
 
 
 def _states_rule(clause: str, *, first: bool, alone: bool) -> bool:

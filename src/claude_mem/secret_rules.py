@@ -51,13 +51,13 @@ def _not_in_base64(prefix: str) -> str:
 def _expand(pattern: str, literal: str) -> str:
     """Return a pattern with its `{{parts}}` expanded."""
     prefix = re.escape(literal)
-    own = {
+    built_in = {
         "literal": begins(prefix),
         "begin": begins(),
         "nobase64": _not_in_base64(prefix),
         "end": r"(?![A-Za-z0-9_\-])",
     }
-    parts = {**_FILE["parts"], **own}
+    parts = {**_FILE["parts"], **built_in}
     for _ in range(3):  # parts may be nested
         pattern = _PART.sub(lambda part: parts[part[1]], pattern)
     return pattern
@@ -250,7 +250,7 @@ def own_spans(text: str) -> list[tuple[int, int, str]]:
 
 def _rule_spans(rule: OwnRule, text: str) -> list[tuple[int, int, str]]:
     spans: list[tuple[int, int, str]] = []
-    started, at, searched_to = time.thread_time(), text.find(rule.literal), 0
+    start_time, at, searched_to = time.thread_time(), text.find(rule.literal), 0
     for _ in range(MOST_PLACES):
         if at < 0:
             break
@@ -260,7 +260,7 @@ def _rule_spans(rule: OwnRule, text: str) -> list[tuple[int, int, str]]:
             group = "secret" if "secret" in rule.pattern.groupindex and match["secret"] else 0
             spans.append((start + match.start(group), start + match.end(group), rule.name))
             searched_to = start + match.end()
-        if time.thread_time() - started > MOST_SECONDS:
+        if time.thread_time() - start_time > MOST_SECONDS:
             rule.off = True
             problem = (
                 f"{FILE_NAME}: the rule {rule.name} takes too long and is disabled until the worker restarts; "

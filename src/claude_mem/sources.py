@@ -175,8 +175,8 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             name, _, value = word.partition("=")
             yield name, value
         elif word.startswith("-") and len(word) > 1:
-            attached = not word.startswith("--") and len(word) > 2 and _TAKES_VALUE.fullmatch(word[:2])
-            if attached:
+            is_attached = not word.startswith("--") and len(word) > 2 and _TAKES_VALUE.fullmatch(word[:2])
+            if is_attached:
                 yield word[:2], word[2:].removeprefix("=")
             elif _TAKES_VALUE.fullmatch(word):
                 option = word

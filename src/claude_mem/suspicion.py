@@ -248,11 +248,11 @@ def _without_mentions(text: str) -> str:
     """Return the text without tags that are mentioned, not used: a code span that is only a tag, or "`<x>` tags". A
     pair of tags with words between them counts as used."""
     mentions = list(_MENTIONED.finditer(text)) if "<" in text else []
-    opened = 0
+    previous_end = 0
     for mention in mentions:
-        if "</" in mention[0] and opened and mention.start() - opened > MOST_BETWEEN:
+        if "</" in mention[0] and previous_end and mention.start() - previous_end > MOST_BETWEEN:
             return text
-        opened = mention.end()
+        previous_end = mention.end()
     return _MENTIONED.sub(" ", text) if mentions else text
 
 
@@ -408,15 +408,15 @@ class Folded:
 
 def _folded(text: str) -> Folded:
     bare = bare_text(text)
-    unmarked = _EMPHASIS.sub("", bare)
+    without_emphasis = _EMPHASIS.sub("", bare)
     names = [_MARKS.sub(" ", name) for name in bare.split() if len(_MARKS.findall(name)) >= LEAST_MARKS]
     return Folded(
         spaced=_SPACES.sub(" ", bare).casefold(),
         lined=_SPACES.sub("\n", bare).casefold(),
         parted=_SEPARATORS.sub(" ", bare).casefold(),
         spoken=(
-            _SPACES.sub(" ", unmarked).casefold(),
-            _BLANKS.sub(" ", unmarked).casefold(),
+            _SPACES.sub(" ", without_emphasis).casefold(),
+            _BLANKS.sub(" ", without_emphasis).casefold(),
             (BETWEEN + BETWEEN.join(names)).casefold(),
         ),
     )
@@ -458,8 +458,8 @@ def _decode_base64(text: str) -> Iterator[str]:
     """Yield the decoded text of base64 runs, at each of four offsets: preceding text may look like part of the run."""
     for match, _ in zip(_BASE64.finditer(text), range(RUNS), strict=False):
         run = match[0][:RUN].replace("-", "+").replace("_", "/").rstrip("=")
-        for skipped in range(4):
-            part = run[skipped : len(run) - ((len(run) - skipped) % 4 == 1)]  # a single letter encodes no whole byte
+        for offset in range(4):
+            part = run[offset : len(run) - ((len(run) - offset) % 4 == 1)]  # a single letter encodes no whole byte
             raw = base64.b64decode(part + "=" * (-len(part) % 4))
             content = raw.decode("utf-8", "replace")
             if " " in content and sum(map(str.isprintable, content)) - content.count("\ufffd") > 0.8 * len(content):

@@ -159,10 +159,10 @@ def _withhold_in_patch(body: ToolUsed, rules: tuple[str, ...]) -> ToolUsed:
     if not isinstance(changes, list):
         is_affected = any(is_withheld(path, rules) for patch in patches.changes(body.input) for path in patch.paths)
         return msgspec.structs.replace(body, input={"changes": []}, output=NOTE) if is_affected else body
-    hidden = [_withhold_change(change, rules) for change in changes]
-    if hidden == changes:
+    new_changes = [_withhold_change(change, rules) for change in changes]
+    if new_changes == changes:
         return body
-    return msgspec.structs.replace(body, input={**body.input, "changes": hidden}, output=_withhold(body.output))
+    return msgspec.structs.replace(body, input={**body.input, "changes": new_changes}, output=_withhold(body.output))
 
 
 def _withhold_change(change: Any, rules: tuple[str, ...]) -> Any:
@@ -228,8 +228,8 @@ def _may_print(calls: Calls) -> bool:
     xargs_calls = [shell.run_by_xargs(call) for call, _ in calls if call.program == "xargs"]
     if any(call.program and not _is_quiet(call) for call in xargs_calls):
         return True
-    sourced = any(paths and call.program in ("source", ".") for call, paths in calls)
-    return sourced and any(_shows_variables(call) for call, _ in calls)
+    is_sourced = any(paths and call.program in ("source", ".") for call, paths in calls)
+    return is_sourced and any(_shows_variables(call) for call, _ in calls)
 
 
 def _is_quiet(call: Call) -> bool:
@@ -251,12 +251,12 @@ def _shows_variables(call: Call) -> bool:
 
 def _written_files(calls: Calls, rules: tuple[str, ...]) -> list[str]:
     """Return the withheld files that a command writes; the command itself then contains their content."""
-    written: list[str] = []
+    written_paths: list[str] = []
     for call, paths in calls:
-        written += _withheld_paths(call.writes, rules)
+        written_paths += _withheld_paths(call.writes, rules)
         if paths and _writes_files(call, rules):
-            written += paths
-    return written
+            written_paths += paths
+    return written_paths
 
 
 def _writes_files(call: Call, rules: tuple[str, ...]) -> bool:
@@ -287,12 +287,12 @@ def _arguments(call: Call) -> Iterator[str]:
     )
     shows_used, skip = "config" in call.words, False
     for word in call.words:
-        used = bool(_USE_OPTION.match(word)) or word in _USE_OPTIONS_OF.get(call.program, ())
+        is_used = bool(_USE_OPTION.match(word)) or word in _USE_OPTIONS_OF.get(call.program, ())
         if expects_pattern and not word.startswith("-"):
             expects_pattern = False  # the search pattern, not a file
-        elif shows_used or not (skip or used):
+        elif shows_used or not (skip or is_used):
             yield word
-        skip = used and "=" not in word
+        skip = is_used and "=" not in word
 
 
 def _withheld_paths(words: Iterable[str], rules: tuple[str, ...]) -> list[str]:
