@@ -185,5 +185,5 @@ def test_a_slow_rule_of_a_user_is_switched_off_and_hangs_nobody(own: Any, monkey
     monkeypatch.setattr(secret_rules, "MOST_SECONDS", 0.0)
     rules = own("[[rule]]\nname = 'slow'\nliterals = ['aaa']\npattern = 'aaa[a-z]*[a-z]*!'\n")
     redact("a" * 3_000)
-    assert rules.rules[0].off
+    assert rules.rules[0].is_disabled
     assert re.search("takes too long", secret_rules.own_rules().problems[0])

@@ -73,11 +73,11 @@ _ADDRESS = re.compile(r"https?://|\$|[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?#]|$)", r
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A call that fetches. `name` is the program with its sub-command; `handed`: `xargs` adds arguments."""
+    """A call that fetches. `name` is the program with its sub-command; `takes_input_arguments`: run by `xargs`."""
 
     name: str
     call: Call
-    handed: bool = False
+    takes_input_arguments: bool = False
 
 
 def program(command: str) -> str:
@@ -124,7 +124,7 @@ def _fetches(call: Call, depth: int) -> Iterator[Fetch]:
         if not (_is_local(name, arguments) if name in _WEB_CLIENTS else _connects_locally(name, arguments)):
             yield Fetch(name, call)
     elif name == "xargs":
-        yield from (replace(fetch, handed=True) for fetch in _fetches(shell.run_by_xargs(call), depth))
+        yield from (replace(fetch, takes_input_arguments=True) for fetch in _fetches(shell.run_by_xargs(call), depth))
     elif match := _FETCHING_SUBCOMMANDS.match(line := _without_options(name, arguments)):
         yield Fetch(" ".join(match[0].split()[:2]), call)
     elif name == "eval" or (name in _SHELLS and any(re.match(r"-\w*c$", word) for word in arguments)):

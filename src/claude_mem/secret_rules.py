@@ -133,7 +133,7 @@ class OwnRule:
     name: str
     literal: str
     pattern: re.Pattern[str]
-    off: bool = False
+    is_disabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def own_spans(text: str) -> list[tuple[int, int, str]]:
     """Return the spans that the user's rules match in a text: start, end, rule name."""
     spans: list[tuple[int, int, str]] = []
     for rule in _active[0].rules:
-        if not rule.off and rule.literal in text:
+        if not rule.is_disabled and rule.literal in text:
             spans += _rule_spans(rule, text)
     return spans
 
@@ -261,7 +261,7 @@ def _rule_spans(rule: OwnRule, text: str) -> list[tuple[int, int, str]]:
             spans.append((start + match.start(group), start + match.end(group), rule.name))
             searched_to = start + match.end()
         if time.thread_time() - start_time > MOST_SECONDS:
-            rule.off = True
+            rule.is_disabled = True
             problem = (
                 f"{FILE_NAME}: the rule {rule.name} takes too long and is disabled until the worker restarts; "
                 "simplify its pattern"

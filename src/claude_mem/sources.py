@@ -189,7 +189,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _is_own_forge(fetch: Fetch, place: Place) -> bool:
     """Return whether a call of `gh` or `glab` reads from this repository only and does not save its output."""
     call = fetch.call
-    if call.program not in FORGES or fetch.handed or not all(map(_NOT_SAVED.fullmatch, call.writes)):
+    if call.program not in FORGES or fetch.takes_input_arguments or not all(map(_NOT_SAVED.fullmatch, call.writes)):
         return False
     options = list(_options(call.words))
     repos = [word for option, word in options if option in ("-R", "--repo")]

@@ -270,7 +270,7 @@ def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
     lines = (folded.spaced, folded.lined)
     if allowed:
         return next((imitation for variant in lines if (imitation := imitates(variant))), "")
-    return next((name for variant in lines if (name := _advice_rule(variant))), "") if advice else ""
+    return next((found_rule for variant in lines if (found_rule := _advice_rule(variant))), "") if advice else ""
 
 
 def _advice_rule(text: str) -> str:
