@@ -348,7 +348,7 @@ def test_a_stranger_with_the_number_of_a_worker_is_not_signalled(
     done = lab.mem(command, ok=False)
     os.close(fd)
     assert done.returncode == 1
-    assert f"not by process {stranger.pid}" in done.stderr
+    assert f"names process {stranger.pid}, but another process" in done.stderr
     assert stranger.poll() is None
     proof.record(f"strangers signalled by `{command}`", of="S6", goal="0", measured=0, ok=True, unit="of 1")
 
@@ -363,14 +363,14 @@ def test_our_own_worker_is_ended_even_if_it_does_not_listen(lab: Lab) -> None:
 def test_a_number_that_changed_hands_gets_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look and the signal: the handle is of the process that was looked at."""
     sleeper = subprocess.Popen(["sleep", "60"])
-    handle = process._handle(sleeper.pid)
+    handle = process._open_pidfd(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
     if handle is None:
         pytest.skip("this kernel has no handles of processes")
     signalled = []
     with monkeypatch.context() as patch:
-        patch.setattr(process, "_handle", lambda _: handle)
+        patch.setattr(process, "_open_pidfd", lambda _: handle)
         patch.setattr(process, "holder", lambda _: os.getpid())
         patch.setattr(process, "_has_open", lambda *_: True)
         patch.setattr(os, "kill", lambda *words: signalled.append(words))

@@ -85,10 +85,10 @@ def test_the_home_folder_of_the_worker_is_the_one_it_was_installed_in(
     [
         (0o755, 0o755, None, ""),
         (0o700, 0o700, None, ""),
-        (0o757, 0o755, None, "anyone may change it"),
-        (0o755, 0o777, None, "anyone may change it"),
+        (0o757, 0o755, None, "anyone can change it"),
+        (0o755, 0o777, None, "anyone can change it"),
         (0o755, 0o1777, None, ""),
-        (0o775, 0o755, SOMEONE, "its group may change it"),
+        (0o775, 0o755, SOMEONE, "its group can change it"),
         (0o775, 0o775, os.geteuid(), ""),
     ],
 )
@@ -124,10 +124,10 @@ def test_no_worker_is_started_by_a_program_that_others_may_change(
     python = program(tmp_path / "python3", tmp_path / "was-run")
     python.chmod(0o707)
     monkeypatch.setattr(sys, "executable", str(python))
-    with pytest.raises(PermissionError, match="anyone may change it"):
+    with pytest.raises(PermissionError, match="anyone can change it"):
         hook.start_worker(str(lab.data))
     monkeypatch.setattr(process, "PYTHON", (str(python), "-I", "-S"))
-    with pytest.raises(CannotDo, match="anyone may change it"):
+    with pytest.raises(CannotDo, match="anyone can change it"):
         process.start(lab.data)
     assert not (tmp_path / "was-run").exists()
 
@@ -140,13 +140,13 @@ def test_doctor_names_a_launcher_that_others_may_change_and_a_plugin_without_one
     launcher.chmod(0o777)
     said = lab.mem("doctor", ok=False).stdout
     fixed = lab.folder / "home" / ".claude-mem" / process.LAUNCHER
-    assert f"{launcher} is run, but anyone may change it" in said
+    assert f"{launcher} is run, but anyone can change it" in said
     assert f"the plugin runs {fixed}, which is not there" in said
     launcher.chmod(0o700)
     fixed.parent.mkdir()
     fixed.write_text("#!/bin/sh\n")
     said = lab.mem("doctor", ok=False).stdout
-    assert "anyone may change it" not in said
+    assert "anyone can change it" not in said
     assert f"the plugin runs {fixed}, which is for another folder" in said
 
 

@@ -148,7 +148,7 @@ def _write_events(how: str, count: int, safe: Safe, chance: random.Random) -> tu
         payload = b'{"session_id": "s%d"}' % number * chance.randrange(1, 400)
         before = set(spool.pending())
         if how == "hook":
-            hook._keep(str(config.data_dir), b"command save\n\n" + payload)
+            hook._write_event(str(config.data_dir), b"command save\n\n" + payload)
         else:
             spool.put({"command": "save"}, payload)
         (name,) = set(spool.pending()) - before

@@ -243,7 +243,7 @@ def test_a_worker_that_ends_in_any_other_way_is_told_of_too(lived_in: Lab, words
     lab.no_worker()
     _later(lab)
     said = warned(start(lab))
-    assert (words.splitlines() or ["it ended without saying why"])[-1] in said
+    assert (words.splitlines() or ["it exited without an error message"])[-1] in said
     lab.wait_digested()
 
 

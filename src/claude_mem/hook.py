@@ -1,13 +1,12 @@
-"""The hook: a guest in another program.
+"""The hook: the program that an agent runs, through `launch.py`, at every event.
 
-The host runs it, through `launch.py`, at every event and waits for it. So on the capture path it imports
-nothing that the interpreter has not loaded anyway (`import json` alone would double its cost): it reads stdin,
-writes one file into the spool, nudges the worker without waiting for it, answers, and exits 0. Whatever goes
-wrong, it exits 0 with a valid answer. Only rarer paths import more: a payload with a privacy tag in it, and the
-moments at which memory may speak (a session's start, a prompt, a file about to be read, a failed command), which have
-to ask the worker and wait for it a moment at most.
+The agent waits for the hook. So the capture path imports nothing that the interpreter has not already loaded
+(`import json` alone would double its cost): it reads stdin, writes one file into the spool, wakes the worker without
+waiting for it, answers, and exits 0. Whatever goes wrong, it exits 0 with a valid answer. Only less frequent paths
+import more: a payload that may contain a privacy tag, and the triggers at which context may be injected (session
+start, prompt, file about to be read, failed command), which ask the worker and wait for it for a fraction of a second.
 
-A spool file is a few `key value` lines, an empty line, and the payload as it came. Its name is the event's id.
+A spool file consists of `key value` lines, an empty line, and the unmodified payload. Its name is the event's id.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -16,8 +15,8 @@ import sys
 import time
 
 COMMANDS = ("context", "new", "save", "fail", "file", "summary", "cleanup", "compact")
-ONLY_ASKS = "file"  # nothing has happened yet, so there is nothing to keep
-# The moments at which memory may speak, and whom to ask what it says.
+ONLY_ASKS = "file"  # runs before the tool call: nothing has happened yet, so there is no event to store
+# The commands at which context may be injected, and the worker's route for each.
 ASKS = {
     "context": "/api/context/inject",
     "new": "/api/context/prompt",
@@ -25,35 +24,36 @@ ASKS = {
     "file": "/api/context/file",
 }
 ANSWER = b'{"continue": true, "suppressOutput": true}'
-# What Claude Code is answered before it compacts becomes part of its instructions; other hosts drop an answer that has
-# words in it which they do not know.
+# Claude Code adds the answer to a `compact` event to its instructions, and other agents reject an answer with fields
+# they do not know. Both get an empty object.
 PLAIN_ANSWER = b"{}"
 
-# Present in a checkout, absent from the wheel (pyproject.toml): where it is missing, failpoints do nothing.
+# This file exists in a checkout but not in the wheel (pyproject.toml). Without it, failpoints do nothing.
 CHECKOUT_MARKER = "checkout"
 # SIGKILL points of the kill test; see failpoints.py.
 POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
 
 MAX_PAYLOAD = 8 << 20
 GIANT_KEPT = 64 << 10
-MAX_LOOKS = 1000  # of the quick search for tags; beyond it, the scanner is quicker
-READ_SECONDS = 1.5  # a pipe that is never closed must not hold the user up
-WORK_SECONDS = 3.0  # together less than the 5 s after which the host would kill us
+MAX_LOOKS = 1000  # matches the quick search for tags examines; beyond that, the full scanner is faster
+READ_SECONDS = 1.5  # a pipe that is never closed must not block the user
+WORK_SECONDS = 3.0  # with READ_SECONDS less than the 5 s after which the agent kills the hook
 ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 300 ms
-START_PAUSE_SECONDS = 10  # a worker that can't start is not tried again at every event
-WAITING_SECONDS = 600  # an event that has waited so long is a reason to tell the person
-TELL_SECONDS = 86_400  # the same trouble is told once a day
-SPAWNED_AT = b"CLAUDE_MEM_SPAWNED_AT"  # tells a worker when it was asked for: on a busy machine that may be long ago
-STOPPED = "worker.stopped"  # touched when someone stops the worker
-DAMAGED = ".damaged-"  # in the name of what stood in the place of a file of ours
-WARNED = "worker.warned"  # touched when the person was told; the worker removes it when it has started
+START_PAUSE_SECONDS = 10  # minimum time between two attempts to start a worker
+WAITING_SECONDS = 600  # the user is warned when an event has waited this long
+TELL_SECONDS = 86_400  # the warning is repeated once a day
+SPAWNED_AT = b"CLAUDE_MEM_SPAWNED_AT"  # when this worker was requested; on a busy machine it may start much later
+STOPPED = "worker.stopped"  # touched when the user stops the worker
+DAMAGED = ".damaged-"  # part of the new name of anything that occupied the path of one of our files
+WARNED = "worker.warned"  # touched when the user was warned; a worker removes it once it has started
 
-# A worker started from a hook inherits the agent's environment, keys and all. It gets what it needs and no more.
+# The environment of an agent contains API keys. A worker started by a hook gets only the variables it needs.
 _KEEP_ENV = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"TZ", b"TMPDIR", b"SSL_CERT_FILE", b"CLAUDE_CONFIG_DIR")
 _KEEP_ENV_PREFIXES = (b"LC_", b"XDG_")
-_OURS = b"CLAUDE_MEM_"
-# That environment may be a project's, and one worker serves them all. So of our own variables a hook passes on these;
-# where data goes, what is run, what is spent and what is kept or kept safe, `config.toml` alone says.
+_ENV_PREFIX = b"CLAUDE_MEM_"
+# The environment may be set by a project, and one worker serves all projects. So a hook passes on only these of our own
+# variables. Settings that decide where data is sent, which program is run, what may be spent, and what is stored or
+# redacted are read from `config.toml` only.
 HARMLESS = (
     b"CLAUDE_MEM_DATA_DIR",
     b"CLAUDE_MEM_WORKER_PORT",
@@ -69,76 +69,80 @@ HARMLESS = (
     b"CLAUDE_MEM_EMBEDDING_MODEL",
 )
 
-# What a host says by its environment. An agent that is started by another one inherits that one's: it does not count.
-_SAYS = {
+# Environment variables in which an agent passes information, listed per agent: an agent that was started by another
+# agent also inherits the variables of that one, and they must be ignored.
+_HOST_ENV_VARS = {
     "claude": ((b"project_dir", b"CLAUDE_PROJECT_DIR"), (b"pid", b"CLAUDE_PID")),
     "gemini": ((b"project_dir", b"GEMINI_PROJECT_DIR"),),
     "cursor": ((b"project_dir", b"CURSOR_PROJECT_DIR"),),
 }
-# Hosts that say where they work by running us there.
+# Agents that run the hook in the project's directory instead of naming it.
 _RUN_IN_PROJECT = ("windsurf",)
-# Who takes no text at a moment need not wait for it.
-_DEAF = {"cursor": ("new", "fail"), "windsurf": ("new",)}
+# Commands at which an agent ignores injected context, so that the hook need not ask the worker.
+_NO_CONTEXT_AT = {"cursor": ("new", "fail"), "windsurf": ("new",)}
 
-_FORGETFUL = ("qwen", "copilot", "opencode")  # a session that they resume has lost what it was told at its start
+_LOSES_CONTEXT_ON_RESUME = ("qwen", "copilot", "opencode")  # a resumed session has lost the brief
 
 
 class Expired(Exception):
-    """The alarm rang."""
+    """Raised by the alarm signal when a time limit is exceeded."""
 
 
-def main(argv: "list[str]", given: "tuple[bytes, bool] | None" = None) -> None:
-    """Never returns, never raises, always exits 0 with an answer on stdout. `given`: what `read_stdin` has returned, if
-    the caller has read it already."""
+def main(argv: "list[str]", stdin: "tuple[bytes, bool] | None" = None) -> None:
+    """Run one hook command. Never returns or raises: always exits 0 with an answer on stdout.
+
+    `stdin` is the result of `read_stdin`, if the caller has already read it.
+    """
     host = _host(argv)
     answer = ANSWER if host == "claude" and argv[1:2] != ["compact"] else PLAIN_ANSWER
     try:
         if argv[1] in COMMANDS and not posix.environ.get(b"CLAUDE_MEM_INTERNAL"):
-            answer = _capture(argv, host, given) or answer
+            answer = _capture(argv, host, stdin) or answer
     except BaseException:
-        pass  # a guest does not complain; `doctor` finds out why
+        pass  # the agent must not see a failure; `claude-mem doctor` reports the cause
     try:
         _signal.setitimer(_signal.ITIMER_REAL, 0)
         while answer:
             answer = answer[posix.write(1, answer) :]
     except BaseException:
-        pass  # nobody is listening
+        pass  # stdout is closed
     posix._exit(0)
 
 
 def _host(argv: "list[str]") -> str:
-    """Which agent runs us. One plugin serves two of them, and only Codex names it without a prefix."""
+    """Return the agent that runs the hook. Claude Code and Codex share one plugin; only Codex sets `PLUGIN_ROOT`."""
     host = argv[3] if len(argv) > 3 and argv[3] else "claude"
     if host == "plugin":
         return "codex" if posix.environ.get(b"PLUGIN_ROOT") else "claude"
     return host
 
 
-def _capture(argv: "list[str]", host: str, given: "tuple[bytes, bool] | None") -> bytes:
-    """Keep the event. The answer, if it is a special one."""
-    payload, whole = given or read_stdin()
-    _point(b"hook.read")
+def _capture(argv: "list[str]", host: str, stdin: "tuple[bytes, bool] | None") -> bytes:
+    """Write the event to the spool. Return the answer, or b"" for the default answer."""
+    payload, complete = stdin or read_stdin()
+    _failpoint(b"hook.read")
     if not payload.strip():
-        return b""  # no event at all, so there is nothing to keep and nothing to count
+        return b""  # not an event: nothing to store and nothing to count
     _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
     home = data_dir(argv[2] if len(argv) > 2 else "")
-    record = _record(argv[1], host, payload, whole)
-    _point(b"hook.scanned")
+    record = _record(argv[1], host, payload, complete)
+    _failpoint(b"hook.scanned")
     try:
         if argv[1] == ONLY_ASKS:
-            _check_owner(home)
+            _check_data_dir(home)
         else:
-            _keep(home, record)
+            _write_event(home, record)
     except OSError:
-        _miss(home)
+        _count_dropped_event(home)
         if argv[1] != "context":
             raise
-        return _warned(host, _readable_start(home, host, record, payload), _unwritable(home))
+        warning = f"claude-mem cannot write to {home}: nothing is being remembered. Run `claude-mem doctor`."
+        return _add_warning(host, _brief_without_spool(home, host, record, payload), warning)
     if argv[1] == "context":
         return _start_session(home, host, record, payload)
-    alive, _ = _nudged(home)
-    asks = alive and argv[1] in ASKS and argv[1] not in _DEAF.get(host, ())
-    return _asked(home, argv[1], record) if asks else b""
+    alive, _ = _try_nudge(home)
+    asks = alive and argv[1] in ASKS and argv[1] not in _NO_CONTEXT_AT.get(host, ())
+    return _ask_worker(home, argv[1], record) if asks else b""
 
 
 def _expire(*_: object) -> None:
@@ -146,8 +150,11 @@ def _expire(*_: object) -> None:
 
 
 def armed_failpoint() -> bytes:
-    """The point at which a test wants this process killed. Only a checkout has the marker file; the wheel leaves it
-    out, so that no project's environment can kill an installed hook or worker."""
+    """Return the failpoint at which a test wants this process killed, or b"".
+
+    Failpoints work only where the marker file exists. The wheel does not contain it, so that no project's environment
+    can kill an installed hook or worker.
+    """
     point = posix.environ.get(b"CLAUDE_MEM_FAILPOINT", b"")
     try:
         if point:
@@ -157,7 +164,7 @@ def armed_failpoint() -> bytes:
     return point
 
 
-def _point(name: bytes) -> None:
+def _failpoint(name: bytes) -> None:
     if name == _FAILPOINT:
         posix.kill(posix.getpid(), 9)
 
@@ -169,10 +176,10 @@ _FAILPOINT = armed_failpoint()
 
 
 def read_stdin() -> "tuple[bytes, bool]":
-    """Everything on stdin, and whether it is whole. Waits no longer than `READ_SECONDS`.
+    """Return everything on stdin, and whether it is complete. Waits no longer than `READ_SECONDS`.
 
-    Of a giant only the beginning is kept. What came after might be the inside of a private part whose tag is in the
-    middle that had to go; and the transcript has it anyway.
+    Only the beginning of an oversized payload is kept: its end might be inside a private block whose opening tag was
+    in the dropped middle. The transcript has the full text anyway.
     """
     chunks: list[bytes] = []
     size = 0
@@ -183,23 +190,23 @@ def read_stdin() -> "tuple[bytes, bool]":
             size += len(chunk)
             if size <= MAX_PAYLOAD:
                 chunks.append(chunk)
-        _signal.setitimer(_signal.ITIMER_REAL, 0)  # in here: an alarm after the last byte must not cost the event
-    except (Expired, OSError):  # too late, or stdin is closed or broken
+        _signal.setitimer(_signal.ITIMER_REAL, 0)  # inside `try`: an alarm after the last byte must not lose the event
+    except (Expired, OSError):  # timed out, or stdin is closed or broken
         _signal.setitimer(_signal.ITIMER_REAL, 0)
         return b"".join(chunks), False
     return (b"".join(chunks), True) if size <= MAX_PAYLOAD else (b"".join(chunks)[:GIANT_KEPT], False)
 
 
-def _record(command: str, host: str, payload: bytes, whole: bool) -> bytes:
-    """The spool file's bytes, without what the user marked as private."""
+def _record(command: str, host: str, payload: bytes, complete: bool) -> bytes:
+    """Return the content of the spool file, without text that the user marked as private."""
     env = posix.environ
     lines = [b"command " + command.encode(), b"host " + host.encode()]
-    for key, name in _SAYS.get(host, ()):
+    for key, name in _HOST_ENV_VARS.get(host, ()):
         if value := env.get(name):
             lines.append(_line(key, value))
     if host in _RUN_IN_PROJECT:
-        lines.append(_line(b"project_dir", _here()))
-    if not whole:
+        lines.append(_line(b"project_dir", _working_dir()))
+    if not complete:
         lines.append(b"cut yes")
     if has_tag(payload):
         payload, marks = _without_private(payload, host)
@@ -207,11 +214,11 @@ def _record(command: str, host: str, payload: bytes, whole: bool) -> bytes:
     return b"\n".join(lines) + b"\n\n" + payload
 
 
-def _here() -> bytes:
+def _working_dir() -> bytes:
     try:
         return posix.getcwdb()
     except OSError:
-        return b""  # someone has removed it
+        return b""  # the directory was removed
 
 
 def _line(key: bytes, value: bytes) -> bytes:
@@ -221,7 +228,8 @@ def _line(key: bytes, value: bytes) -> bytes:
 # --- privacy ---------------------------------------------------------------------------------------------------------
 
 
-# Letters that are taken for those of `private`, as `privacy.LOOKALIKES` has them; those of whole alphabets are rarer.
+# Letters that look like those of `private`, as in `privacy.LOOKALIKES`. Complete alphabets of lookalikes, which are
+# less common, are recognized by `_ODD_ALPHABETS` and `_WIDE_LETTERS`.
 LOOKALIKES = {
     "p": "ṔṕṖṗƤƥРрΡρ",
     "r": "ŔŕŖŗŘřȐȑȒȓṘṙṚṛṜṝṞṟгГ",
@@ -235,55 +243,58 @@ _ASCII = bytes(range(128))
 _ODD_ALPHABETS = (
     b"\xf0\x9d", b"\xe2\x92", b"\xe2\x93", b"\\ud835", b"\\u24", b"\\uff2", b"\\uff3", b"\\uff4", b"\\uff5",
 )  # fmt: skip
-_WIDE_LETTERS = ((b"\xef\xbc", b"\xa1", b"\xba"), (b"\xef\xbd", b"\x81", b"\x9a"))  # from the first to the last
+_WIDE_LETTERS = ((b"\xef\xbc", b"\xa1", b"\xba"), (b"\xef\xbd", b"\x81", b"\x9a"))  # prefix, first and last
 _ESCAPE = b"\\u"
 
-# What has no width, as UTF-8 and as JSON escapes: it may stand within a name.
-_UNSEEN = (
+# Zero-width characters, as UTF-8 and as JSON escapes: they may be hidden inside a tag name.
+_ZERO_WIDTH = (
     b"\xe2\x80\x8b", b"\xe2\x80\x8c", b"\xe2\x80\x8d", b"\xe2\x80\x8e", b"\xe2\x80\x8f", b"\xe2\x81", b"\xef\xbb\xbf",
     b"\xc2\xad", b"\\u200", b"\\u206", b"\\ufeff", b"\\u00ad",
 )  # fmt: skip
 
 
 def has_tag(payload: bytes) -> bool:
-    """Might a privacy tag be in this JSON text? A quick look; `privacy.strip` decides."""
+    """Return whether this JSON text may contain a privacy tag. A fast pre-check; `privacy.strip` decides."""
     text = payload.lower()
     if text.find(_ESCAPE) >= 0 or not text.isascii():
         if any(text.find(sign) >= 0 for sign in _ODD_ALPHABETS) or _has_wide_letters(text):
             return True
-        text = _without_colours(_with_plain_letters(text))
-    # Nobody escapes plain letters in JSON, but if someone does, a tag could hide behind it.
+        text = _strip_colours(_with_plain_letters(text))
+    # JSON writers do not escape plain letters, but if one does, the escapes could hide a tag.
     if any(text.find(escape) >= 0 for escape in (b"\\u002d", b"\\u004", b"\\u005", b"\\u006", b"\\u007")):
         return True
-    if any(text.find(sign) >= 0 for sign in _UNSEEN):
+    if any(text.find(sign) >= 0 for sign in _ZERO_WIDTH):
         return True
-    # The same for the signs around a name: `\\u003c`, and `\\u0026lt;` or `\\u00253c`, as some programs write them.
+    # The brackets around a tag name may be escaped: `\\u003c`, or `\\u0026lt;` or `\\u00253c`, as some programs do.
     escaped = text.find(b"\\u002") >= 0 or text.find(b"\\u003") >= 0
     for name in (b"private", b"claude-mem-context"):
-        found, looks = text.find(name), 0
-        while found >= 0:
-            if escaped or looks == MAX_LOOKS or _opens(text[max(0, found - 800) : found]):
+        position, tries = text.find(name), 0
+        while position >= 0:
+            if escaped or tries == MAX_LOOKS or _ends_with_open_bracket(text[max(0, position - 800) : position]):
                 return True
-            found, looks = text.find(name, found + 1), looks + 1
+            position, tries = text.find(name, position + 1), tries + 1
     return False
 
 
 def _has_wide_letters(text: bytes) -> bool:
-    """Letters of full width; their signs and figures are common in Chinese and Japanese."""
+    """Return whether the text contains full-width letters.
+
+    Full-width punctuation and digits do not count: they are common in Chinese and Japanese.
+    """
     for sign, first, last in _WIDE_LETTERS:
-        found, looks = text.find(sign), 0
-        while found >= 0:
-            if looks == MAX_LOOKS or first <= text[found + 2 : found + 3] <= last:
+        position, tries = text.find(sign), 0
+        while position >= 0:
+            if tries == MAX_LOOKS or first <= text[position + 2 : position + 3] <= last:
                 return True
-            found, looks = text.find(sign, found + 3), looks + 1
+            position, tries = text.find(sign, position + 3), tries + 1
     return False
 
 
 def _with_plain_letters(text: bytes) -> bytes:
-    """The same with lookalikes as the letters they are taken for, and without marks above letters."""
+    """Replace lookalikes by the letters they resemble and remove combining marks."""
     if not text.isascii():
-        others = set(text.translate(None, _ASCII).decode("utf-8", "ignore"))
-        plain = {ord(other): letter for other in others if (letter := _plain_letter(other)) is not None}
+        characters = set(text.translate(None, _ASCII).decode("utf-8", "ignore"))
+        plain = {ord(character): letter for character in characters if (letter := _plain_letter(character)) is not None}
         text = text.decode("utf-8", "replace").translate(plain).encode("utf-8", "replace") if plain else text
     first, *parts = text.split(_ESCAPE)
     codes = {part[:4] for part in parts}
@@ -293,11 +304,11 @@ def _with_plain_letters(text: bytes) -> bytes:
     return text
 
 
-def _plain_letter(other: str) -> "str | None":
-    """The letter that a character is taken for; nothing for a mark above one; None for all others."""
-    if "\u0300" <= other <= "\u036f":
+def _plain_letter(character: str) -> "str | None":
+    """Return the letter that a character resembles, "" for a combining mark, None for all others."""
+    if "\u0300" <= character <= "\u036f":
         return ""
-    return next((letter for letter, others in LOOKALIKES.items() if other in others), None)
+    return next((letter for letter, lookalikes in LOOKALIKES.items() if character in lookalikes), None)
 
 
 def _character(code: bytes) -> str:
@@ -307,43 +318,47 @@ def _character(code: bytes) -> str:
         return "?"
 
 
-def _without_colours(text: bytes) -> bytes:
-    """The same without the escapes by which a terminal is told colours, as `grep --color` prints them."""
+def _strip_colours(text: bytes) -> bytes:
+    """Remove terminal colour escapes, as `grep --color` prints them."""
     first, *parts = text.replace(b"\x1b[", b"\\u001b[").replace(b"\\\\u001b[", b"\\u001b[").split(b"\\u001b[")
-    kept = [first]
+    pieces = [first]
     for part in parts:
         rest = part.lstrip(b"0123456789;:")
-        kept.append(rest[1:] if rest[:1] in (b"m", b"k") else b"\\u001b[" + part)
-    return b"".join(kept)
+        pieces.append(rest[1:] if rest[:1] in (b"m", b"k") else b"\\u001b[" + part)
+    return b"".join(pieces)
 
 
-def _opens(before: bytes) -> bool:
-    """Does this text end in `<`, in any of its spellings, with nothing but space or a slash after it?"""
+def _ends_with_open_bracket(before: bytes) -> bool:
+    """Return whether the text ends in `<`, in any spelling, followed only by spaces or a slash."""
     start = -1
     for sign in (b"<", b"&lt;", b"60;", b"3c;", b"003c", b"x3c", b"%3c", b"\xef\xbc\x9c", b"uff1c"):
-        if (found := before.rfind(sign)) >= 0:
-            start = max(start, found + len(sign))
+        if (position := before.rfind(sign)) >= 0:
+            start = max(start, position + len(sign))
     if start < 0:
         return False
     between = before[start:].replace(b"%2f", b"/")
-    while (at := between.find(b"\\u")) >= 0:
-        between = between[:at] + between[at + 6 :]
+    while (escape_start := between.find(b"\\u")) >= 0:
+        between = between[:escape_start] + between[escape_start + 6 :]
     for escape in (b"\\n", b"\\t", b"\\r", b"\\f", b"\\v", b"\\"):
         between = between.replace(escape, b" ")
     return not any(byte < 128 and chr(byte).isalnum() for byte in between)
 
 
 def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
-    """The payload without hidden parts. What can't be read as JSON can't be cut safely: it is withheld altogether."""
+    """Return the payload without private text, and header lines that say what was removed.
+
+    A payload that is not valid JSON cannot be cut safely and is withheld as a whole.
+    """
     try:
         import json
 
-        _find_ourselves()
+        _add_package_to_path()
         from claude_mem import privacy
 
         fields = json.loads(payload.decode("utf-8", "replace"))
         if host == "gemini" and isinstance(fields, dict) and isinstance(fields.get("prompt"), str):
-            fields["prompt"] = privacy.said(fields["prompt"])  # else it would never be wholly private
+            # Gemini adds text around the prompt; with it, no prompt would count as entirely private.
+            fields["prompt"] = privacy.said(fields["prompt"])
         private = isinstance(fields, dict) and any(map(privacy.hides_all, _prompts(fields)))
         stripped = privacy.strip_fields(fields) if isinstance(fields, dict) else privacy.strip_all(fields)
         marks = [b"private yes"] if private else []
@@ -354,27 +369,30 @@ def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
 
 
 def _prompts(fields: "dict[str, object]") -> "list[str]":
-    about = fields.get("tool_info")  # where Windsurf has it
-    return [str(fields.get("prompt", "")), str(about.get("user_prompt", "")) if isinstance(about, dict) else ""]
+    tool_info = fields.get("tool_info")  # Windsurf puts the prompt here
+    return [str(fields.get("prompt", "")), str(tool_info.get("user_prompt", "")) if isinstance(tool_info, dict) else ""]
 
 
-def _find_ourselves() -> None:
-    """Under `-I -S` the interpreter knows no packages; ours is the folder this file lies in."""
+def _add_package_to_path() -> None:
+    """Make `claude_mem` importable: under `-I -S`, the directory that contains the package is not on `sys.path`."""
     source = __file__.rpartition("/")[0].rpartition("/")[0]
     if source and source not in sys.path:
         sys.path.insert(0, source)
 
 
-# --- keeping ---------------------------------------------------------------------------------------------------------
+# --- the spool -------------------------------------------------------------------------------------------------------
 
 
-def data_dir(given: str = "") -> str:
-    """What the installer wrote into the command, then `CLAUDE_MEM_DATA_DIR`, then `~/.claude-mem`. The variable is last
-    where a launcher runs us: an agent's environment may be a project's, and the folder decides which settings count."""
-    if given:
-        return given
-    if named := posix.environ.get(b"CLAUDE_MEM_DATA_DIR"):
-        path = named.decode("utf-8", "surrogateescape")
+def data_dir(override: str = "") -> str:
+    """Return the data directory: `override`, else `CLAUDE_MEM_DATA_DIR`, else `~/.claude-mem`.
+
+    The launcher passes `override`, as written by the installer, so that the variable has no effect there: a project
+    may set an agent's environment, and the data directory decides which settings apply.
+    """
+    if override:
+        return override
+    if from_env := posix.environ.get(b"CLAUDE_MEM_DATA_DIR"):
+        path = from_env.decode("utf-8", "surrogateescape")
         return path if path.startswith("/") else posix.getcwd() + "/" + path
     return home_dir() + "/.claude-mem"
 
@@ -387,46 +405,49 @@ def home_dir() -> str:
     return pwd.getpwuid(posix.getuid()).pw_dir
 
 
-def _keep(home: str, record: bytes) -> None:
-    """Write, sync, rename: the event is either wholly in the spool or not at all."""
+def _write_event(home: str, record: bytes) -> None:
+    """Write, sync and rename the file, so that the event is in the spool either completely or not at all."""
     name = "%016x-%s" % (time.time_ns(), posix.urandom(4).hex())  # noqa: UP031 -- measured: no slower, no import
     temp = home + "/spool/." + name
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
     try:
-        _check_owner(home)
+        _check_data_dir(home)
         fd = posix.open(temp, flags, 0o600)
     except (FileNotFoundError, NotADirectoryError) as error:
         if isinstance(error, NotADirectoryError):
-            _put_away(home + "/spool")
+            _move_out_of_the_way(home + "/spool")
         make_private(home)
         make_private(home + "/spool")
         fd = posix.open(temp, flags, 0o600)
     try:
-        left = memoryview(record)
-        while left:
-            left = left[posix.write(fd, left) :]
-        _point(b"hook.temp")
+        unwritten = memoryview(record)
+        while unwritten:
+            unwritten = unwritten[posix.write(fd, unwritten) :]
+        _failpoint(b"hook.temp")
         posix.fsync(fd)
         posix.close(fd)
     except (OSError, Expired):
-        posix.unlink(temp)  # on a full disk half a file would only take room
+        posix.unlink(temp)  # on a full disk, a partial file would only take up space
         raise
-    _point(b"hook.synced")
+    _failpoint(b"hook.synced")
     posix.rename(temp, home + "/spool/" + name)
     folder = posix.open(home + "/spool", posix.O_RDONLY | posix.O_CLOEXEC)
-    posix.fsync(folder)  # the name too must survive a power cut
+    posix.fsync(folder)  # the rename, too, must survive a power failure
     posix.close(folder)
-    _point(b"hook.renamed")
+    _failpoint(b"hook.renamed")
 
 
-def _put_away(path: str) -> None:
-    """Rename what stands in the place of a file of ours: a folder, a link, a pipe. The worker keeps it elsewhere."""
-    _check_mine(path, posix.lstat(path))
+def _move_out_of_the_way(path: str) -> None:
+    """Rename a directory, link or pipe that occupies the path of one of our files. The worker moves it elsewhere."""
+    _check_owner_is_user(path, posix.lstat(path))
     posix.rename(path, "%s%s%016x" % (path, DAMAGED, time.time_ns()))  # noqa: UP031 -- as above
 
 
-def _miss(home: str) -> None:
-    """Count what can't be kept: one byte more in a file that the worker has made, which fits even on a full disk."""
+def _count_dropped_event(home: str) -> None:
+    """Count an event that could not be stored.
+
+    Appends one byte to a file that the worker has created; that succeeds even on a full disk.
+    """
     try:
         fd = posix.open(home + "/missed", posix.O_WRONLY | posix.O_APPEND | posix.O_NOFOLLOW | posix.O_CLOEXEC)
         posix.write(fd, b".")
@@ -435,20 +456,21 @@ def _miss(home: str) -> None:
         pass
 
 
-def _check_owner(home: str) -> None:
-    """Nothing of this user's belongs in someone else's folder, nor where a link of theirs leads."""
-    _check_mine(home, posix.stat(home))
-    _check_mine(home, posix.lstat(home + "/spool"))
-    posix.stat(home + "/spool/")  # a folder, or a worker would only be started to die
+def _check_data_dir(home: str) -> None:
+    """Raise unless the data directory and its spool belong to this user: no data may be written into another user's
+    directory or through another user's link."""
+    _check_owner_is_user(home, posix.stat(home))
+    _check_owner_is_user(home, posix.lstat(home + "/spool"))
+    posix.stat(home + "/spool/")  # fails unless it is a directory, without which a worker could not run
 
 
-def _check_mine(path: str, found: "posix.stat_result") -> None:
-    if found.st_uid != posix.geteuid():
+def _check_owner_is_user(path: str, status: "posix.stat_result") -> None:
+    if status.st_uid != posix.geteuid():
         raise PermissionError(path)
 
 
 def make_private(path: str) -> None:
-    """A folder that only its owner can enter, and the folders above it if they are missing."""
+    """Create a directory that only its owner can enter, and its missing parents."""
     try:
         posix.mkdir(path, 0o700)
     except FileExistsError:
@@ -462,36 +484,36 @@ def make_private(path: str) -> None:
 
 
 def nudge(home: str) -> bool:
-    """Wake the worker, or start one. True if one was there to be woken."""
+    """Wake the worker, or start one. Return True if a worker was running."""
     if wake(home):
         return True
     start_worker(home)
     return False
 
 
-def _nudged(home: str) -> "tuple[bool, str]":
-    """Was a worker there to be woken, and what kept another from being started?"""
+def _try_nudge(home: str) -> "tuple[bool, str]":
+    """Wake or start the worker. Return whether one was running, and why none could be started."""
     alive, problem = False, ""
     try:
         alive = nudge(home)
     except OSError as error:
         problem = f"{error.filename or home}: {error.strerror}"
-    _point(b"hook.nudged")
+    _failpoint(b"hook.nudged")
     return alive, problem
 
 
 def wake(home: str) -> bool:
-    """Wake the worker; False if there is none. Never waits: opening a pipe that no one reads fails at once."""
+    """Wake the worker; return False if none runs. Never waits: opening a pipe without a reader fails immediately."""
     try:
         fd = posix.open(home + "/worker.fifo", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
     except OSError:
         return False
     try:
         if posix.fstat(fd).st_mode & 0o170000 != 0o010000:
-            return False  # a file in the pipe's place: anyone can open that
+            return False  # a regular file in place of the pipe: opening it proves nothing
         posix.write(fd, b"\n")
     except BlockingIOError:
-        pass  # it has nudges enough
+        pass  # the pipe is full: enough wake-ups are pending
     finally:
         posix.close(fd)
     return True
@@ -501,12 +523,14 @@ def start_worker(
     home: str,
     *,
     pause: float = START_PAUSE_SECONDS,
-    asked: bool = False,
+    by_user: bool = False,
     settings: "dict[bytes, bytes] | None" = None,
 ) -> int:
-    """Start a worker that outlives us, unless one was started moments ago; its process id, or 0. If two race, the lock
-    decides. A person who has asked for it may set everything by the environment; `settings` are those of the worker
-    that it replaces."""
+    """Start a detached worker, unless one was started within the last `pause` seconds. Return its process id, or 0.
+
+    If two workers are started at once, the lock decides which one stays. With `by_user` the worker inherits all
+    `CLAUDE_MEM_*` variables. `settings` are the variables of the worker that the new one replaces.
+    """
     if problem := program_problem(interpreter()):
         raise PermissionError(1, problem, interpreter())
     make_private(home)
@@ -515,26 +539,26 @@ def start_worker(
         if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
             return 0
     except OSError:
-        pass  # there is none, or what is there is put away
+        pass  # no stamp, or not a file: `_touch_start_stamp` moves that out of the way
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
-    _stamp(stamp, flags)
-    words = _new_log(home + "/logs")
-    _shut_inherited()
-    keep = {k: v for k, v in posix.environ.items() if _is_kept(k) or (asked and k.startswith(_OURS))}
-    keep.update(settings or {})
-    keep[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
-    keep[SPAWNED_AT] = b"%f" % time.time()
-    # -E -P: neither the agent's PYTHONPATH nor a package in the project's folder may stand in for ours.
+    _touch_start_stamp(stamp, flags)
+    start_log = _prepare_start_log(home + "/logs")
+    _close_inherited_files_on_exec()
+    env = {k: v for k, v in posix.environ.items() if _is_inherited(k) or (by_user and k.startswith(_ENV_PREFIX))}
+    env.update(settings or {})
+    env[b"CLAUDE_MEM_DATA_DIR"] = home.encode("utf-8", "surrogateescape")
+    env[SPAWNED_AT] = b"%f" % time.time()
+    # -E -P: neither the agent's PYTHONPATH nor a package in the project's directory may shadow ours.
     program = interpreter()
     command = [program, "-E", "-P", "-m", "claude_mem", "serve"]
     return posix.posix_spawn(
         program,
         command,
-        keep,
+        env,
         file_actions=[
             (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
             (posix.POSIX_SPAWN_OPEN, 1, "/dev/null", posix.O_WRONLY, 0),
-            (posix.POSIX_SPAWN_OPEN, 2, words, flags, 0o600),
+            (posix.POSIX_SPAWN_OPEN, 2, start_log, flags, 0o600),
         ],
         setsid=True,
         setsigmask=[],
@@ -543,8 +567,10 @@ def start_worker(
 
 
 def interpreter() -> str:
-    """The Python that runs this process, by the path it was started by. `sys.executable` is whatever PYTHONEXECUTABLE
-    names, even under `-I`."""
+    """Return the path by which the running Python was started.
+
+    `sys.executable` cannot be used when PYTHONEXECUTABLE is set: it follows that variable, even under `-I`.
+    """
     if not posix.environ.get(b"PYTHONEXECUTABLE"):
         return sys.executable
     started = sys.orig_argv[0]
@@ -552,102 +578,104 @@ def interpreter() -> str:
 
 
 def program_problem(path: str) -> str:
-    """Why a program must not be run: someone else than this user and root may change it. "" if nobody else may."""
+    """Return why a program must not be run, or "" if only this user and root can change it."""
     try:
-        found, folder = posix.stat(path), posix.stat(path.rpartition("/")[0] or "/")
-        if posix.lstat(path).st_uid not in (0, posix.geteuid()) or found.st_uid not in (0, posix.geteuid()):
+        status, folder = posix.stat(path), posix.stat(path.rpartition("/")[0] or "/")
+        if posix.lstat(path).st_uid not in (0, posix.geteuid()) or status.st_uid not in (0, posix.geteuid()):
             return "it belongs to another user"
     except OSError as error:
-        return error.strerror or "it can't be looked at"
-    if found.st_mode & 0o002 or (folder.st_mode & 0o002 and not folder.st_mode & 0o1000):
-        return "anyone may change it"
-    if found.st_mode & 0o020 and found.st_gid != found.st_uid:  # where each user has a group alone, that is no one else
-        return "its group may change it"
+        return error.strerror or "it cannot be examined"
+    if status.st_mode & 0o002 or (folder.st_mode & 0o002 and not folder.st_mode & 0o1000):
+        return "anyone can change it"
+    if status.st_mode & 0o020 and status.st_gid != status.st_uid:  # equal ids: the user's private group, without others
+        return "its group can change it"
     return ""
 
 
-def _stamp(path: str, flags: int) -> None:
-    """Note that a worker is being started now."""
+def _touch_start_stamp(path: str, flags: int) -> None:
+    """Record that a worker is being started now."""
     try:
         fd = posix.open(path, flags | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
     except OSError:
-        _put_away(path)
+        _move_out_of_the_way(path)
         fd = posix.open(path, flags | posix.O_CLOEXEC, 0o600)
     posix.close(fd)
     posix.utime(path)
 
 
-def _new_log(folder: str) -> str:
-    """Make room for a worker's last words, in a file of its own. Return the file's path."""
+def _prepare_start_log(folder: str) -> str:
+    """Remove the previous start log and return the path for the new one, which receives the worker's stderr."""
     make_private(folder)
     path = folder + "/start.log"
     try:
-        posix.unlink(path)  # whatever it was
+        posix.unlink(path)
     except FileNotFoundError:
         pass
     except NotADirectoryError:
-        _put_away(folder)
+        _move_out_of_the_way(folder)
         make_private(folder)
     except (IsADirectoryError, PermissionError):
-        _put_away(path)
+        _move_out_of_the_way(path)
     return path
 
 
 def installed_version() -> str:
-    """The version of the package that this file belongs to, as it is on disk now; "" while it can't be read."""
+    """Return the version of this package as it is on disk now, or "" if it cannot be read."""
     try:
         with open(__file__.rpartition("/")[0] + "/__init__.py", "rb") as file:
             text = file.read(10_000)
     except OSError:
-        return ""  # an upgrade is about to write it
+        return ""  # an upgrade is in progress
     version, quote, _ = (b"\n" + text).partition(b'\n__version__ = "')[2].partition(b'"')
     return version.decode("ascii", "replace") if quote else ""
 
 
 def _replace_outdated(home: str, version: object) -> None:
-    """Start a worker of the installed version if the one that runs is of another: the new one sees to the old one.
-    Only if agents are told to run this very installation; a second one leaves the first one's worker alone."""
+    """Start a worker of the installed version if the running one has another version; the new worker stops the old one.
+
+    Does so only if the launcher runs this installation: a second installation must not replace the first one's worker.
+    """
     if installed_version() in ("", version):
         return
     try:
         program = __file__.rpartition("/")[0] + "/launch.py"
         with open(home + "/claude-mem-hook", "rb") as file:
             launcher = file.read(100_000).decode("utf-8", "surrogateescape")
-        if program.replace("'", "'\"'\"'") in launcher:  # as a shell needs it quoted
+        if program.replace("'", "'\"'\"'") in launcher:  # quoted for the shell
             start_worker(home)
     except OSError:
-        pass  # it is tried again at the next session or prompt
+        pass  # retried at the next session start or prompt
 
 
-def _is_kept(name: bytes) -> bool:
+def _is_inherited(name: bytes) -> bool:
     return name in _KEEP_ENV or name in HARMLESS or name.startswith(_KEEP_ENV_PREFIXES)
 
 
-def _shut_inherited() -> None:
-    """What the host left open must not stay open in the worker: someone may be waiting for its end."""
+def _close_inherited_files_on_exec() -> None:
+    """Keep files that the agent left open from staying open in the worker: a reader may wait for their end."""
     for name in posix.listdir("/dev/fd"):
         try:
             if int(name) > 2:
                 posix.set_inheritable(int(name), False)
         except OSError:
-            pass  # the listing's own
+            pass  # the descriptor of the listing itself, closed by now
 
 
-# --- the moments at which memory may speak ---------------------------------------------------------------------------
+# --- injecting context -----------------------------------------------------------------------------------------------
 
 
 def _start_session(home: str, host: str, record: bytes, payload: bytes) -> bytes:
-    """What a session is told at its start, and what the person is told if the worker can't start."""
-    problem = start_problem(home)  # first: whoever starts a worker begins a new log
-    alive, refused = _nudged(home)
+    """Return the brief, with a warning for the user if the worker cannot start."""
+    problem = start_problem(home)  # must come first: starting a worker begins a new log
+    alive, refused = _try_nudge(home)
     problem = refused or problem
-    answer = (_asked(home, "context", record) if alive else b"") or _left_on_disk(home, host, payload)
-    warning = _waiting_warning(home, problem) if problem and not alive else ""
-    return _warned(host, answer, warning) if warning else answer
+    answer = (_ask_worker(home, "context", record) if alive else b"") or _stored_brief(home, host, payload)
+    warning = _backlog_warning(home, problem) if problem and not alive else ""
+    return _add_warning(host, answer, warning) if warning else answer
 
 
 def start_problem(home: str) -> str:
-    """Why the worker that was started last has ended, or never began; "" if nothing speaks of that."""
+    """Return why the last worker exited or did not start, or "" if nothing indicates a failure."""
     try:
         with open(home + "/logs/start.log", "rb") as file:
             lines = file.read(1 << 16).decode("utf-8", "replace").split("\n")
@@ -664,26 +692,30 @@ def start_problem(home: str) -> str:
     return _unfinished_start(home, lines[-1] if lines else "")
 
 
-def _unfinished_start(home: str, words: str) -> str:
-    """The last words of a worker that never began its work: it would have removed the stamp of its start. One that
-    said nothing may just have been switched off with the machine, unless events had waited long when it was started."""
+def _unfinished_start(home: str, last_line: str) -> str:
+    """Return why the last worker did not complete its start, or "".
+
+    A worker removes the start stamp once it is running. A worker that left the stamp and logged nothing may just have
+    been ended by a shutdown of the machine; it counts as failed only if events had been waiting for long when it was
+    started.
+    """
     path = home + "/worker.starting"
     try:
-        about = posix.lstat(path)
+        status = posix.lstat(path)
     except OSError:
         return ""
-    if about.st_mode & 0o170000 != 0o100000:
+    if status.st_mode & 0o170000 != 0o100000:
         return path + " is not a file"
-    if words:
-        return "" if words.startswith(("error: ", "hint: ", "a worker is running")) else words
-    oldest, _ = _waiting(home)
-    tried_in_vain = oldest and about.st_mtime - oldest > WAITING_SECONDS
-    ended = time.time() - about.st_mtime > START_PAUSE_SECONDS
-    return "it ended without saying why" if tried_in_vain and ended else ""
+    if last_line:
+        return "" if last_line.startswith(("error: ", "hint: ", "a worker is running")) else last_line
+    oldest, _ = _backlog(home)
+    tried_in_vain = oldest and status.st_mtime - oldest > WAITING_SECONDS
+    ended = time.time() - status.st_mtime > START_PAUSE_SECONDS
+    return "it exited without an error message" if tried_in_vain and ended else ""
 
 
-def _waiting(home: str) -> "tuple[float, int]":
-    """Since when the oldest event in the spool has waited, and how many there are."""
+def _backlog(home: str) -> "tuple[float, int]":
+    """Return the time of the oldest event in the spool, and the number of events."""
     try:
         names = sorted(name for name in posix.listdir(home + "/spool") if name[:1] != ".")
         if not names:
@@ -694,10 +726,10 @@ def _waiting(home: str) -> "tuple[float, int]":
         return 0.0, 0
 
 
-def _waiting_warning(home: str, problem: str) -> str:
-    """The words for the person if events have waited too long, once a day."""
-    oldest, count = _waiting(home)
-    if not count or time.time() - oldest < WAITING_SECONDS or not _is_news(home + "/" + WARNED):
+def _backlog_warning(home: str, problem: str) -> str:
+    """Return a warning for the user if events have waited too long; at most once a day."""
+    oldest, count = _backlog(home)
+    if not count or time.time() - oldest < WAITING_SECONDS or not _is_warning_due(home + "/" + WARNED):
         return ""
     since = time.strftime("%d %b at %H:%M", time.localtime(oldest))
     events = "1 event is" if count == 1 else f"{count:,} events are"
@@ -707,8 +739,11 @@ def _waiting_warning(home: str, problem: str) -> str:
     )
 
 
-def _is_news(stamp: str) -> bool:
-    """Was the person not told today? Touches the stamp; if that can't be done, better told twice than never."""
+def _is_warning_due(stamp: str) -> bool:
+    """Return whether the user has not been warned within a day, and touch the stamp.
+
+    If the stamp cannot be written, the answer is still True: warning twice is better than never.
+    """
     try:
         if 0 <= time.time() - posix.lstat(stamp).st_mtime < TELL_SECONDS:
             return False
@@ -723,30 +758,30 @@ def _is_news(stamp: str) -> bool:
     return True
 
 
-def _asked(home: str, command: str, record: bytes) -> bytes:
-    """The worker's answer, if it comes in time."""
+def _ask_worker(home: str, command: str, record: bytes) -> bytes:
+    """Return the worker's answer, or b"" if there is none in time."""
     try:
-        return _ask(home, ASKS[command], record)
+        return _request_context(home, ASKS[command], record)
     except Exception:
-        return b""  # dead, hung, or not itself
+        return b""  # the worker is dead or hung, or another program has its port
     finally:
         _signal.setitimer(_signal.ITIMER_REAL, WORK_SECONDS)
 
 
-def _ask(home: str, path: str, record: bytes) -> bytes:
+def _request_context(home: str, path: str, record: bytes) -> bytes:
     import _socket
     import json
 
     with open(home + "/worker.json", "rb") as file:
-        _check_mine(home, posix.fstat(file.fileno()))  # else it leads to someone else's port
+        _check_owner_is_user(home, posix.fstat(file.fileno()))  # another user's file would lead to that user's port
         worker = json.loads(file.read())
     _replace_outdated(home, worker.get("version"))
-    where = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
+    address = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
     head = (
-        f"POST {path} HTTP/1.0\r\nHost: {where}\r\nAuthorization: Bearer {worker['token']}\r\n"
+        f"POST {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {worker['token']}\r\n"
         f"Content-Type: application/octet-stream\r\nContent-Length: {len(record)}\r\n\r\n"
     )
-    _signal.setitimer(_signal.ITIMER_REAL, ASK_SECONDS)  # one deadline for all of it
+    _signal.setitimer(_signal.ITIMER_REAL, ASK_SECONDS)  # one deadline for the whole exchange
     channel = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     channel.connect(("127.0.0.1", worker["port"]))
     channel.sendall(head.encode() + record)
@@ -758,55 +793,52 @@ def _ask(home: str, path: str, record: bytes) -> bytes:
     return body if b" 200 " in status + b" " and body.startswith(b"{") else b""
 
 
-def _left_on_disk(home: str, host: str, payload: bytes) -> bytes:
-    """The worker keeps each folder's start context ready, so that a session start needs no living worker."""
+def _stored_brief(home: str, host: str, payload: bytes) -> bytes:
+    """Return the brief that the worker stored on disk for this directory, so that no running worker is needed."""
     import json
 
     try:
         fields = json.loads(payload)
-        if fields.get("source", "startup") not in ("startup", "clear", "compact", "new") and host not in _FORGETFUL:
-            return b""  # what is new to a resumed session, only the worker knows
-        said = dict(_SAYS.get(host, ())).get(b"project_dir", b"")
-        folder = posix.environ.get(said, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
+        if (
+            fields.get("source", "startup") not in ("startup", "clear", "compact", "new")
+            and host not in _LOSES_CONTEXT_ON_RESUME
+        ):
+            return b""  # only the worker knows what is new to a resumed session
+        variable = dict(_HOST_ENV_VARS.get(host, ())).get(b"project_dir", b"")
+        folder = posix.environ.get(variable, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
         with open(home + "/starts/" + start_name(folder), "rb") as file:
             answer = file.read()
         if not isinstance(json.loads(answer), dict):
             return b""
-        return answer if host == "claude" else _translated(host, answer)
+        if host == "claude":
+            return answer
+        _add_package_to_path()
+        from claude_mem import answers
+
+        return answers.translated(host, answer)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return b""
 
 
-def _translated(host: str, answer: bytes) -> bytes:
-    _find_ourselves()
-    from claude_mem import answers
-
-    return answers.translated(host, answer)
-
-
 def start_name(folder: str) -> str:
-    """The file that holds a folder's start context."""
+    """Return the name of the file that holds the brief for a directory."""
     import hashlib
 
     return hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
 
-def _readable_start(home: str, host: str, record: bytes, payload: bytes) -> bytes:
-    """The start text where nothing can be written: from a worker that lives, or as the last one left it."""
+def _brief_without_spool(home: str, host: str, record: bytes, payload: bytes) -> bytes:
+    """Return the brief when the data directory cannot be written: from a running worker, or as stored on disk."""
     try:
-        _check_mine(home, posix.stat(home))
+        _check_owner_is_user(home, posix.stat(home))
     except OSError:
-        return b""  # there is none, or it is someone else's and so is what it says
-    return (_asked(home, "context", record) if wake(home) else b"") or _left_on_disk(home, host, payload)
+        return b""  # it does not exist, or belongs to another user and cannot be trusted
+    return (_ask_worker(home, "context", record) if wake(home) else b"") or _stored_brief(home, host, payload)
 
 
-def _unwritable(home: str) -> str:
-    return f"claude-mem cannot write to {home}: nothing is being remembered. `claude-mem doctor` says why."
-
-
-def _warned(host: str, answer: bytes, text: str) -> bytes:
-    """The answer with a warning for the person: a session's start is the one moment when they can be told."""
-    _find_ourselves()
+def _add_warning(host: str, answer: bytes, text: str) -> bytes:
+    """Add a warning for the user to the answer. Only the answer at session start can reach the user."""
+    _add_package_to_path()
     from claude_mem import answers
 
     return answers.with_warning(host, answer, text)

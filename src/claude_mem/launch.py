@@ -1,8 +1,8 @@
 """The file that agents run: `<python> -I -S launch.py <command>`. It loads `hook.py` and nothing else.
 
-Python never keeps the compiled form of the file it is told to run, and compiling the hook at every event would cost a
-third of all it costs. So this file is tiny, and the real one is loaded the way modules are, from `__pycache__`. It is
-also what answers while an upgrade has the real one in pieces.
+Python does not cache the compiled form of the file it is started with, and compiling the hook at every event would take
+a third of its total time. So this file is tiny and loads `hook.py` like a module, from `__pycache__`. It also answers
+the agent while an upgrade is replacing `hook.py`.
 """
 
 import _frozen_importlib_external
@@ -18,8 +18,8 @@ def main() -> None:
         _frozen_importlib_external.SourceFileLoader("hook", path).exec_module(hook)
         hook.main(sys.argv)
     except BaseException:
-        nods = sys.argv[1:2] != ["compact"] and sys.argv[3:4] in ([], [""], ["claude"])
-        _answer(b'{"continue": true, "suppressOutput": true}' if nods else b"{}")
+        takes_fields = sys.argv[1:2] != ["compact"] and sys.argv[3:4] in ([], [""], ["claude"])
+        _answer(b'{"continue": true, "suppressOutput": true}' if takes_fields else b"{}")
     posix._exit(0)
 
 
@@ -27,7 +27,7 @@ def _answer(text: bytes) -> None:
     try:
         posix.write(1, text)
     except OSError:
-        pass  # nobody is listening
+        pass  # stdout is closed
 
 
 if __name__ == "__main__":

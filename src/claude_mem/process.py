@@ -1,7 +1,7 @@
-"""Is a worker running? Start it, stop it.
+"""Find, start, replace and stop the worker, and write the launcher that agents run.
 
-The lock decides, never a pid file: `flock` is held as long as its process lives and not a moment longer, so
-nothing can be stale. `worker.json` (0600) says where the holder listens.
+Whether a worker runs is decided by a lock, not by a pid file: the kernel releases an `flock` when its process ends, so
+it cannot be out of date. `worker.json` (mode 0600) holds the port and token of the worker.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 END_SECONDS = 2.0
 STOPPED_SECONDS = 0.5
-RENEW_SECONDS = 15.0  # for a worker to see that an upgrade is complete, finish its work and begin again
+RENEW_SECONDS = 15.0  # for a worker to notice a completed upgrade, finish its work and restart
 HEALTH_SECONDS = 2.0
-ZOMBIE = "Z"  # it has ended, and whoever started it has not looked yet; in a container that may take seconds
-STOPPED = ("T", "t")  # by a signal, or by a debugger
+ZOMBIE = "Z"  # ended but not yet reaped by its parent; in a container that may take seconds
+STOPPED = ("T", "t")  # suspended by a signal, or by a debugger
 LAUNCHER = "claude-mem-hook"
 PYTHON = (hook.interpreter(), "-I", "-S")
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """`worker.json`."""
+    """The content of `worker.json`."""
 
     pid: int
     port: int
@@ -53,7 +53,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Lock:
-    """Held from `take` to the end of the process, or `release`."""
+    """The lock of a data directory, held until `release` or the end of the process."""
 
     fd: int
     path: Path
@@ -62,25 +62,30 @@ class Lock:
         os.close(self.fd)
 
     def is_in_place(self) -> bool:
-        """False once its file was moved or removed: the data directory is not the one that was locked any more, and
-        another worker may have locked the one that is there."""
+        """Return False if the lock file was moved or removed.
+
+        The path then leads to another data directory than the one that was locked, and another worker may hold its
+        lock.
+        """
         try:
             return os.path.samestat(os.fstat(self.fd), self.path.lstat())
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
-            return True  # a disk that fails for a moment moves nothing
+            return True  # a temporary disk error does not mean that the file was moved
 
 
 def take_lock(data_dir: Path) -> Lock:
-    """Become the one process that may open the database."""
+    """Acquire the lock, which makes this the only process that may open the database."""
     box.shut(data_dir)
     own_files.clear(data_dir, own_files.LOCK)
     path = data_dir / own_files.LOCK
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if not _lock_exclusive(fd):
         os.close(fd)
-        raise WorkerHeld("another claude-mem process is using this data directory", hint="`claude-mem status` shows it")
+        raise WorkerHeld(
+            "another claude-mem process is using this data directory", hint="run `claude-mem status` to see it"
+        )
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     own_files.tidy(data_dir)
@@ -88,7 +93,7 @@ def take_lock(data_dir: Path) -> Lock:
 
 
 def _lock_exclusive(fd: int) -> bool:
-    """Try for a fifth of a second: whoever asks `holder` has the lock for an instant too."""
+    """Try for a fifth of a second, because every call of `holder` holds the lock for an instant."""
     for _ in range(10):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,7 +104,7 @@ def _lock_exclusive(fd: int) -> bool:
 
 
 def holder(data_dir: Path) -> int | None:
-    """The pid of the process that holds the lock, if one does."""
+    """Return the pid of the process that holds the lock, 0 if it is unknown, or None if the lock is free."""
     try:
         fd = os.open(data_dir / "worker.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -115,11 +120,11 @@ def holder(data_dir: Path) -> int | None:
 
 
 def read_worker(data_dir: Path) -> Worker | None:
-    """Where the worker says it listens; trust it only while the lock is held."""
+    """Read `worker.json`. Its content may be trusted only while the lock is held."""
     try:
         with untrusted_files.opened(data_dir / "worker.json") as file:
             if not box.is_mine(os.fstat(file.fileno())):
-                return None  # another user's: it would lead us to their port
+                return None  # another user's file would lead to that user's port
             return msgspec.json.decode(file.read(), type=Worker)
     except (OSError, msgspec.MsgspecError):
         return None
@@ -130,98 +135,110 @@ def announce(data_dir: Path, worker: Worker) -> None:
 
 
 def token(data_dir: Path) -> str:
-    """Made once, so that clients which were given it go on working after a restart. Only for the holder of the lock."""
+    """Return the worker's token; create it if there is none. The caller must hold the lock.
+
+    The token is permanent, so that clients which have it still work after a restart.
+    """
     return known_token(data_dir) or new_token(data_dir)
 
 
 def known_token(data_dir: Path) -> str:
-    """The one that there is; "" if there is none that could be used."""
+    """Return the existing token, or "" if there is no valid one."""
     try:
-        known = untrusted_files.read_start(data_dir / box.TOKEN, 1000).decode("ascii", "replace").strip()
+        text = untrusted_files.read_start(data_dir / box.TOKEN, 1000).decode("ascii", "replace").strip()
     except OSError:
         return ""
-    return known if len(known) >= 43 and known.isascii() else ""
+    return text if len(text) >= 43 and text.isascii() else ""
 
 
 def new_token(data_dir: Path) -> str:
-    fresh = secrets.token_urlsafe(32)
-    write_private(data_dir / box.TOKEN, fresh.encode())
-    return fresh
+    token = secrets.token_urlsafe(32)
+    write_private(data_dir / box.TOKEN, token.encode())
+    return token
 
 
 def running(data_dir: Path) -> Worker | None:
-    """The worker that holds the lock and has said where it listens."""
+    """Return the worker that holds the lock, once it has written its address to `worker.json`."""
     pid = holder(data_dir)
     worker = read_worker(data_dir)
     return worker if pid is not None and worker is not None and worker.pid == pid else None
 
 
-def start(data_dir: Path, *, seconds: float = START_SECONDS, asked: bool = False) -> Worker:
-    """Start a worker if none runs, and wait until it listens; one of another version of this installation is replaced.
-    Who has not `asked` for one gets the same that a hook would start."""
+def start(data_dir: Path, *, seconds: float = START_SECONDS, by_user: bool = False) -> Worker:
+    """Start a worker if none runs, wait until it listens, and return it.
+
+    A worker of another version of this installation is replaced. With `by_user` the worker inherits all
+    `CLAUDE_MEM_*` variables; otherwise it is started like one that a hook starts.
+    """
     if problem := hook.program_problem(PYTHON[0]):
         raise CannotDo(
-            f"{PYTHON[0]} is not run as the worker: {problem}",
-            hint="`chmod go-w` it and its folder, or install claude-mem again as yourself",
+            f"the worker was not started: {PYTHON[0]} is not safe to run: {problem}",
+            hint="run `chmod go-w` on it and its directory, or reinstall claude-mem as your own user",
         )
     replace_outdated(data_dir)
     deadline = time.monotonic() + seconds
-    pid = hook.start_worker(str(data_dir), pause=0, asked=asked) if holder(data_dir) is None else 0
+    pid = hook.start_worker(str(data_dir), pause=0, by_user=by_user) if holder(data_dir) is None else 0
     while time.monotonic() < deadline:
-        ended = bool(pid) and _has_ended(pid)  # looked at first: another worker may have the lock that it did not get
+        ended = bool(pid) and _has_ended(pid)  # before `running`: another worker may have got the lock
         if worker := running(data_dir):
             return worker
         if ended and holder(data_dir) is None:
             break
         time.sleep(0.02)
-    raise CannotDo("the worker did not start", hint=f"its last words are in {data_dir / 'logs' / 'start.log'}")
+    raise CannotDo("the worker did not start", hint=f"see its error messages in {data_dir / 'logs' / 'start.log'}")
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child of ours has ended."""
+    """Return whether a child process has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        return True  # it was waited for already
+        return True  # already reaped
 
 
 # --- another version -------------------------------------------------------------------------------------------------
 
 
 def is_outdated(data_dir: Path, worker: Worker) -> bool:
-    """Is it of another version than this program, and ours to replace? Not if agents are told to run another
-    installation that is still there: two of them would replace each other's workers for ever."""
-    return worker.version != __version__ and _is_in_charge(data_dir)
+    """Return whether the worker has another version than this program and may be replaced by it.
+
+    It may not if the launcher runs another installation that still exists: the two installations would replace each
+    other's workers forever.
+    """
+    return worker.version != __version__ and _launcher_runs_this_installation(data_dir)
 
 
-def _is_in_charge(data_dir: Path) -> bool:
-    """Does the launcher run this installation, or one that is gone?"""
+def _launcher_runs_this_installation(data_dir: Path) -> bool:
+    """Return whether the launcher runs this installation, or one that no longer exists."""
     try:
-        words = shlex.split(_text(launcher(data_dir)), comments=True)
+        words = shlex.split(_read_text(launcher(data_dir)), comments=True)
     except ValueError:
-        return False  # not as we write it
+        return False  # not written by claude-mem
     programs = [word for word in words if word.endswith("/launch.py")]
     return bool(programs) and (hook_words()[-1] in programs or not Path(programs[0]).exists())
 
 
 def replace_outdated(data_dir: Path, *, seconds: float = RENEW_SECONDS) -> bool:
-    """Bring the worker to this program's version, if it is ours to do so. True if it was of another version.
+    """Replace the worker if it has another version than this program and may be replaced. Return whether it was.
 
-    A worker that knows of upgrades renews itself when it is woken, with the settings it was started with; it is ended
-    only if it does not. One of a version that knew nothing of this is stopped and started again here."""
+    Newer workers restart themselves after an upgrade when they are woken, and keep their settings; such a worker is
+    stopped only if it does not. A worker of a version without this feature is stopped and started again here.
+    """
     worker = running(data_dir)
     if worker is None or worker.version == __version__:
         return False
     if not is_outdated(data_dir, worker):
-        log.warning("the worker runs %s of another installation, this is %s", worker.version, __version__)
+        log.warning(
+            "the running worker belongs to another installation (version %s); this is %s", worker.version, __version__
+        )
         return False
-    if _renews_itself(worker) and hook.wake(str(data_dir)):
-        _until(lambda: _is_current(data_dir), seconds)
+    if _can_restart_itself(worker) and hook.wake(str(data_dir)):
+        _wait_until(lambda: _is_current(data_dir), seconds)
     if not _is_current(data_dir):
         settings = _settings_of(worker.pid)
         stop(data_dir)
         hook.start_worker(str(data_dir), pause=0, settings=settings)
-        _until(lambda: _is_current(data_dir), START_SECONDS)
+        _wait_until(lambda: _is_current(data_dir), START_SECONDS)
     return True
 
 
@@ -230,8 +247,8 @@ def _is_current(data_dir: Path) -> bool:
     return worker is not None and worker.version == __version__
 
 
-def _renews_itself(worker: Worker) -> bool:
-    """Does it say which version is installed in its place?"""
+def _can_restart_itself(worker: Worker) -> bool:
+    """Return whether the worker restarts itself after an upgrade: then its health report has `installed_version`."""
     connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=HEALTH_SECONDS)
     try:
         connection.request("GET", "/api/health", headers={"Authorization": f"Bearer {worker.token}"})
@@ -243,21 +260,24 @@ def _renews_itself(worker: Worker) -> bool:
 
 
 def _settings_of(pid: int) -> dict[bytes, bytes]:
-    """The settings that a worker was given by its environment, where the system tells."""
+    """Return the settings in a worker's environment, on systems that have `/proc`."""
     try:
         pairs = [pair.partition(b"=") for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
     except OSError:
         return {}
     names = {f"{config.PREFIX}{name.upper()}".encode() for name in config.names()}
-    return {name: given for name, _, given in pairs if name in names}
+    return {name: value for name, _, value in pairs if name in names}
 
 
 # --- the launcher ----------------------------------------------------------------------------------------------------
 
 
 def write_launcher(data_dir: Path) -> Path:
-    """Write the program that agents are told to run, and return its path. Its name never changes; what it runs may,
-    when Python or we move. The one that the plugin runs is brought up to date too, if it is for this data directory."""
+    """Write the launcher, the program that agents run, and return its path.
+
+    The path of the launcher never changes; the paths inside it change when Python or this package moves. The plugin's
+    launcher is updated too, if it uses this data directory.
+    """
     path = _write_launcher(launcher(data_dir), data_dir)
     with contextlib.suppress(OSError):
         if runs_for(plugin_launcher(), data_dir):
@@ -266,8 +286,11 @@ def write_launcher(data_dir: Path) -> Path:
 
 
 def plugin_launcher() -> Path:
-    """The one path that the plugin's hooks run. It has no installer that could write another into them, and nothing in
-    an agent's environment may name one."""
+    """Return the fixed path that the plugin's hooks run.
+
+    It is fixed because a plugin has no installer that could insert another path, and an agent's environment must not
+    be able to name one.
+    """
     return launcher(Path(_home()) / ".claude-mem")
 
 
@@ -275,18 +298,18 @@ def _home() -> str:
     try:
         return hook.home_dir()
     except KeyError:
-        return "/"  # in a container, a user without a name and without `HOME`
+        return "/"  # in a container: a user without a passwd entry and without `HOME`
 
 
 def write_plugin_launcher(data_dir: Path) -> None:
-    """Let the plugin use a data directory elsewhere, unless it has a launcher already. `doctor` says if it has none."""
-    with contextlib.suppress(OSError):  # a home folder in which nothing can be written is no reason not to start
+    """Make the plugin use this data directory, unless it already has a launcher. `doctor` reports a missing one."""
+    with contextlib.suppress(OSError):  # a read-only home directory must not prevent the start
         if not os.path.lexists(plugin_launcher()):
             _write_launcher(plugin_launcher(), data_dir)
 
 
 def remove_plugin_launcher(data_dir: Path) -> None:
-    """Remove it, and its folder if nothing else is in there, if it is for this data directory."""
+    """Remove the plugin's launcher if it uses this data directory, and its directory if that is then empty."""
     if runs_for(plugin_launcher(), data_dir):
         plugin_launcher().unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -294,45 +317,49 @@ def remove_plugin_launcher(data_dir: Path) -> None:
 
 
 def runs_for(path: Path, data_dir: Path) -> bool:
-    """Whether a launcher is there and keeps what it hears of in this data directory."""
+    """Return whether the launcher at this path exists and uses this data directory."""
     try:
-        return str(data_dir) in shlex.split(_text(path), comments=True)
+        return str(data_dir) in shlex.split(_read_text(path), comments=True)
     except ValueError:
-        return False  # not as we write it
+        return False  # not written by claude-mem
 
 
 def _write_launcher(path: Path, data_dir: Path) -> Path:
     text = _launcher_text(data_dir)
     hook.make_private(str(path.parent))
-    if _text(path) != text:
+    if _read_text(path) != text:
         temp = path.with_name(f".{path.name}.{os.getpid()}")
-        temp.write_bytes(os.fsencode(text))  # a folder's name is bytes, and need not be text
+        temp.write_bytes(os.fsencode(text))  # the path of a directory need not be valid UTF-8
         temp.chmod(0o700)
-        temp.rename(path)  # all at once: an agent may be running it this moment
+        temp.rename(path)  # atomic: an agent may be running the launcher now
     return path
 
 
 def _launcher_text(data_dir: Path) -> str:
-    """A shell script. It also answers when our Python or our package is gone, since nothing else can say so then. The
-    worker looks for `claude` in the home folder: the one of the installation, whatever an agent's environment says."""
+    """Return the launcher, a shell script.
+
+    The script also answers when Python or this package is missing, because nothing else can report that. It sets `HOME`
+    to the home directory at installation, whatever the agent's environment says, because the worker looks for `claude`
+    there.
+    """
     bridge = Path(hook.__file__).resolve().with_name("bridge.py")
-    where, python, program = shlex.quote(str(data_dir)), shlex.quote(PYTHON[0]), shlex.quote(hook_words()[-1])
+    home, python, program = shlex.quote(str(data_dir)), shlex.quote(PYTHON[0]), shlex.quote(hook_words()[-1])
     run = shlex.join(hook_words())
     return f"""#!/bin/sh
-# claude-mem: what agents run. Written anew whenever the worker starts.
+# claude-mem: the program that agents run. Rewritten whenever the worker starts.
 unset PYTHONEXECUTABLE
 HOME={shlex.quote(_home())}; export HOME
 warn() {{
 case "$1" in
-{_warnings()}
+{_warning_branches()}
 esac
 }}
-case "$1" in mcp) exec {shlex.join([*PYTHON, str(bridge)])} {where} ;; esac
-if [ ! -x {python} ]; then why={_json_words(f"its Python ({PYTHON[0]}) is gone")}
-elif [ ! -f {program} ]; then why={_json_words(f"its program ({hook_words()[-1]}) is gone, or is being upgraded")}
-elif [ "$1" != context ]; then exec {run} "$1" {where} "$2"
-elif {run} context {where} "$2"; then exit 0
-else why={_json_words(f"its Python ({PYTHON[0]}) does not run")}
+case "$1" in mcp) exec {shlex.join([*PYTHON, str(bridge)])} {home} ;; esac
+if [ ! -x {python} ]; then why={_quote_json_text(f"its Python ({PYTHON[0]}) is missing")}
+elif [ ! -f {program} ]; then why={_quote_json_text(f"its program ({hook_words()[-1]}) is missing or being upgraded")}
+elif [ "$1" != context ]; then exec {run} "$1" {home} "$2"
+elif {run} context {home} "$2"; then exit 0
+else why={_quote_json_text(f"its Python ({PYTHON[0]}) does not run")}
 fi
 case "$1,$2" in
 context,*) warn "$2" ;;
@@ -344,8 +371,8 @@ exit 0
 """
 
 
-def _warnings() -> str:
-    """The branches of a `case` over the agents: how each is told, at a session's start, that the hook can't run."""
+def _warning_branches() -> str:
+    """Return the branches of a shell `case` that print, per agent, the warning that the hook cannot run."""
     text = (
         "claude-mem: @WHY@; nothing is being remembered."
         " Reinstall it (`pipx reinstall claude-mem-py`), then run `claude-mem start`."
@@ -353,20 +380,20 @@ def _warnings() -> str:
     branches = []
     for host in ("claude", *answers.SHOWS_NOTHING, "*"):
         before, _, after = answers.with_warning(host, b"", text).decode().partition("@WHY@")
-        words = f"""printf '%s%s%s' {shlex.quote(before)} "$why" {shlex.quote(after)}"""
+        command = f"""printf '%s%s%s' {shlex.quote(before)} "$why" {shlex.quote(after)}"""
         names = "claude | ''" if host == "claude" else host  # no name means Claude Code
-        branches.append(f"{names}) {words} ;;")
+        branches.append(f"{names}) {command} ;;")
     return "\n".join(branches)
 
 
-def _json_words(text: str) -> str:
-    """A text for the inside of a JSON string, quoted for the shell. Agents refuse JSON with half a character in it."""
-    whole = os.fsencode(text).decode("utf-8", "replace")
-    return shlex.quote(json.dumps(whole)[1:-1])
+def _quote_json_text(text: str) -> str:
+    """Quote text for the inside of a JSON string and for the shell. Agents reject JSON with incomplete characters."""
+    valid_text = os.fsencode(text).decode("utf-8", "replace")
+    return shlex.quote(json.dumps(valid_text)[1:-1])
 
 
 def hook_words() -> list[str]:
-    """The hook itself, as the launcher runs it: absolute paths, no shim, no site packages, no surprise."""
+    """Return the command line of the hook as the launcher runs it: absolute paths, no shim, no site packages."""
     return [*PYTHON, str(Path(hook.__file__).resolve().with_name("launch.py"))]
 
 
@@ -374,7 +401,7 @@ def launcher(data_dir: Path) -> Path:
     return data_dir / LAUNCHER
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return os.fsdecode(untrusted_files.read(path, most=1 << 20))
     except OSError:
@@ -385,99 +412,110 @@ def _text(path: Path) -> str:
 
 
 def was_stopped_meanwhile(data_dir: Path) -> bool:
-    """Return whether someone has stopped the worker since a hook or command asked for this process. Not if a person
-    runs `claude-mem serve`, or if the clock was set back after that stop."""
+    """Return whether the worker was stopped after a hook or command requested this process.
+
+    False if the user runs `claude-mem serve`, or if the clock was set back after the stop.
+    """
     try:
-        asked = float(os.environ.get(os.fsdecode(hook.SPAWNED_AT), "nan"))
-        return asked < (data_dir / hook.STOPPED).lstat().st_mtime <= time.time()
+        requested_at = float(os.environ.get(os.fsdecode(hook.SPAWNED_AT), "nan"))
+        return requested_at < (data_dir / hook.STOPPED).lstat().st_mtime <= time.time()
     except (OSError, ValueError):
         return False
 
 
-def _note_stop(data_dir: Path) -> None:
-    """Leave a mark for workers that were asked for before and have not come up yet: they are not wanted any more."""
+def _touch_stop_stamp(data_dir: Path) -> None:
+    """Touch the stamp that tells workers which were requested earlier, and have not started yet, to exit."""
     try:
         fd = os.open(data_dir / hook.STOPPED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:
-        return  # no data directory, or one that nothing can be written to: then no worker comes up either
+        return  # the data directory is missing or read-only, so that no worker can start either
     os.utime(fd)
     os.close(fd)
 
 
 def stop(data_dir: Path, *, seconds: float = STOP_SECONDS) -> bool:
-    """Ask the holder of the lock to stop; if it can't hear us any more, end it. True if one was running."""
-    _note_stop(data_dir)
+    """Stop the worker: send SIGTERM, and SIGKILL if it does not react. Return True if one was running."""
+    _touch_stop_stamp(data_dir)
     pid = holder(data_dir)
     if not pid:
         return False
     if _state(pid) in STOPPED:
-        seconds = min(seconds, STOPPED_SECONDS)  # it hears nothing but the last signal, and what it holds is safe
-    for sign, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
-        _signal(data_dir, pid, sign)
-        if _gone(data_dir, pid, patience):
+        seconds = min(seconds, STOPPED_SECONDS)  # only SIGKILL reaches it, and its data is safe on disk
+    for signum, wait_seconds in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+        _signal(data_dir, pid, signum)
+        if _wait_until_gone(data_dir, pid, wait_seconds):
             return True
-    raise CannotDo(f"process {pid} does not end", hint="it may be stuck in the kernel; look at its disk")
+    raise CannotDo(
+        f"process {pid} did not exit after SIGKILL",
+        hint="it may be blocked on disk I/O; check the disk, then run `claude-mem start`",
+    )
 
 
-def _signal(data_dir: Path, pid: int, sign: signal.Signals) -> None:
-    """To the very process that has our lock and to no other: the number that it left there may be a stranger's by now.
-    Where the kernel can, the process is held by a handle first, so that its number can't change hands in between."""
-    handle = _handle(pid)
+def _signal(data_dir: Path, pid: int, signum: signal.Signals) -> None:
+    """Send a signal to the process that holds the lock, and to no other.
+
+    The pid in the lock file may have been reused. Where the kernel supports it, a pidfd is opened before the check, so
+    that the pid cannot be reused in between.
+    """
+    pidfd = _open_pidfd(pid)
     try:
         if holder(data_dir) != pid:
-            return  # it has let go
+            return  # it has released the lock
         if not _has_open(pid, data_dir / "worker.lock"):
             raise CannotDo(
-                f"the lock is held, but not by process {pid}, which its file names; nothing was ended",
-                hint=f"find out who has {data_dir / 'worker.lock'} open",
+                f"the lock file names process {pid}, but another process holds the lock; nothing was stopped",
+                hint=f"find out which process has {data_dir / 'worker.lock'} open, for example with `lsof`",
             )
-        if handle is None:
-            os.kill(pid, sign)
+        if pidfd is None:
+            os.kill(pid, signum)
         else:
-            signal.pidfd_send_signal(handle, sign)
+            signal.pidfd_send_signal(pidfd, signum)
     except ProcessLookupError:
         pass  # it has ended
     finally:
-        if handle is not None:
-            os.close(handle)
+        if pidfd is not None:
+            os.close(pidfd)
 
 
-def _handle(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid) if sys.platform == "linux" else None
     except (OSError, AttributeError):
-        return None  # it has ended, or this kernel has no handles
+        return None  # it has ended, or this kernel has no pidfds
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Has this process that file open? Where the system does not tell, what the file says must do."""
-    wanted, listing = path.stat(), Path(f"/proc/{pid}/fd")
+    """Return whether the process has the file open. Without `/proc` this cannot be checked and counts as true."""
+    target, listing = path.stat(), Path(f"/proc/{pid}/fd")
     if not Path("/proc/self/fd").exists():
         return True
     try:
-        return any(os.path.samestat(wanted, found) for fd in listing.iterdir() if (found := _about(fd)))
+        return any(os.path.samestat(target, status) for fd in listing.iterdir() if (status := _stat_or_none(fd)))
     except OSError:
-        return False  # gone, or another user's
+        return False  # the process has ended, or belongs to another user
 
 
-def _about(path: Path) -> os.stat_result | None:
+def _stat_or_none(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except OSError:
-        return None  # closed meanwhile
+        return None  # closed in the meantime
 
 
-def _gone(data_dir: Path, pid: int, seconds: float) -> bool:
-    """Has it let go of the lock? What it then still needs to end is waited for too, but is no reason to kill it."""
-    if not _until(lambda: holder(data_dir) != pid, seconds):
+def _wait_until_gone(data_dir: Path, pid: int, seconds: float) -> bool:
+    """Wait until the process releases the lock; return False on timeout.
+
+    Then also wait briefly for the process to end, but a process that takes longer for that is not killed.
+    """
+    if not _wait_until(lambda: holder(data_dir) != pid, seconds):
         return False
-    _until(lambda: not _exists(pid), END_SECONDS)
+    _wait_until(lambda: not _exists(pid), END_SECONDS)
     return True
 
 
-def _until(done: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while not done():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
@@ -490,12 +528,12 @@ def _exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # a stranger's, who got its number
+        return False  # another user's process, which has reused the pid
     return _state(pid) != ZOMBIE
 
 
 def _state(pid: int) -> str:
-    """One letter; empty where the system does not tell."""
+    """Return the process state as one letter, or "" if it cannot be determined."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""The handoff between hook and worker: a directory, one file an event, its name the event's id.
+"""The spool: a directory through which hooks hand events to the worker, one file per event, named by the event's id.
 
-A rename needs no lock, no running worker and no database. The worker takes the files in the order of their
-arrival, commits, and only then removes them: a crash costs a second look, never an event.
+A rename needs no lock, no running worker and no database. The worker reads the files in the order of their arrival,
+commits, and only then removes them: a crash in between causes a duplicate read, never a lost event.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from claude_mem.errors import BadRecord
 MAX_BYTES = hook.MAX_PAYLOAD + (1 << 16)
 ASIDE_BYTES = 1 << 20
 LOOK_BACK = 1 << 16
-LONGEST_DELAY_NS = 60 * 10**9  # no hook lives that long: the clock was set, or the file is a copy
+LONGEST_DELAY_NS = 60 * 10**9  # no hook runs that long: the clock was changed, or the file is a copy
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A spool file: what the hook wrote above the payload, and the payload."""
+    """A parsed spool file: the header lines that the hook wrote, and the payload."""
 
     id: str
     header: Mapping[str, str]
@@ -41,7 +41,7 @@ class Spool:
             hook.make_private(str(path))
 
     def put(self, header: Mapping[str, str], payload: bytes) -> str:
-        """What the hook does, for events that come in by HTTP. When it returns, the event is safe."""
+        """Store an event that arrived over HTTP, as the hook would. On return, the event is durable on disk."""
         name = ids.new()
         lines = "".join(f"{key} {_escape(value)}\n" for key, value in header.items())
         temp = self.folder / f".{name}"
@@ -54,19 +54,19 @@ class Spool:
         return name
 
     def pending(self, limit: int | None = None) -> list[str]:
-        """Names, oldest first. A hook's unfinished file begins with a dot and is nobody's business."""
+        """Return file names, oldest first, without unfinished files of hooks, whose names begin with a dot."""
         names = sorted(entry.name for entry in os.scandir(self.folder) if not entry.name.startswith("."))
         return names if limit is None else names[:limit]
 
     def arrivals(self, limit: int) -> list[str]:
-        """Return names in the order in which the files arrived, as far as it can be known.
+        """Return file names in the order in which the files arrived, as far as it can be determined.
 
-        Names begin with the time, and the clock may have been set back between two hooks. A worker that runs takes each
-        file as it comes, so this concerns what came while none ran. The file system's own times decide where they
-        contradict the names: those of a file server, or of a machine around ours. Where the file system's clock was set
-        back too, nothing tells the order, and the names decide.
+        Names begin with the time, and the clock may have been set back between two hooks. A running worker reads each
+        file as it arrives, so this concerns files that arrived while no worker ran. Where the file system's timestamps
+        contradict the names, the timestamps decide: they may come from a file server or from the machine that hosts a
+        container. If the file system's clock was set back too, the order cannot be determined, and the names decide.
         """
-        times = dict(map(_arrived, (entry for entry in os.scandir(self.folder) if not entry.name.startswith("."))))
+        times = dict(map(_arrival, (entry for entry in os.scandir(self.folder) if not entry.name.startswith("."))))
         names = sorted(times)
         if any(abs((ids.nanoseconds(name) or 0) - at) > LONGEST_DELAY_NS for name, (at, _) in times.items()):
             names.sort(key=times.__getitem__)
@@ -75,65 +75,71 @@ class Spool:
     def load(self, name: str) -> Envelope:
         try:
             with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
-                raw, safe_at = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_ctime_ns
+                raw, stored_ns = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_ctime_ns
         except OSError as error:
             raise BadRecord("unreadable", str(error)) from error
         if not raw:
             raise BadRecord("empty")
         envelope = parse(name, raw)
         if envelope.header.get("source") != "api":
-            self._note_delay(name, safe_at)
+            self._note_delay(name, stored_ns)
         return envelope
 
-    def _note_delay(self, name: str, safe_at: int) -> None:
-        """How long the hook took to bring its event into safety: its name tells when it began to write, the file's last
-        change, a rename, when it was done. Nothing is asked of the hook for it. The file system's clock is coarser."""
-        begun = ids.nanoseconds(name)
-        if begun is not None and (taken := max(safe_at - begun, 0)) <= LONGEST_DELAY_NS:
-            self.delays.append(taken / 1e6)
+    def _note_delay(self, name: str, stored_ns: int) -> None:
+        """Record how long the hook took to store its event, without any cost for the hook.
+
+        The file name contains the time at which the hook started writing; the file's last status change is the final
+        rename. The file system's clock is coarser.
+        """
+        started_ns = ids.nanoseconds(name)
+        if started_ns is not None and (delay_ns := max(stored_ns - started_ns, 0)) <= LONGEST_DELAY_NS:
+            self.delays.append(delay_ns / 1e6)
 
     def remove(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, *, clean: Callable[[str], str]) -> None:
-        """Out of the way, but there for whoever wants to know what it was; without what must not be kept."""
+        """Move an unreadable event to the set-aside directory for inspection. `clean` removes secrets from its text."""
         try:
             with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
                 text = file.read(ASIDE_BYTES).decode("utf-8", "replace")
         except FileNotFoundError:
-            return  # done before the crash that brought us here again
+            return  # already moved, before a crash
         except OSError:
-            (self.folder / name).rename(self.aside / name)  # no file that could be read
+            (self.folder / name).rename(self.aside / name)  # not a readable file
             return
-        cleaned = clean(text).encode("utf-8", "replace")
+        content = clean(text).encode("utf-8", "replace")
         try:
-            write_private(self.aside / name, cleaned)
+            write_private(self.aside / name, content)
             self.remove(name)
-        except OSError:  # no room for a second one: then in its own place
-            overwrite(self.folder / name, cleaned[: len(text)])
+        except OSError:  # no space for a second file: overwrite in place
+            overwrite(self.folder / name, content[: len(text)])
             (self.folder / name).rename(self.aside / name)
 
     def sweep(self, *, older_than_seconds: float, now: float) -> int:
-        """Remove what hooks left half written when they were killed: they never reported it as kept."""
-        gone = 0
+        """Remove unfinished files of hooks that were killed; those events were never reported as stored."""
+        count = 0
         for entry in os.scandir(self.folder):
             if entry.name.startswith(".") and now - _modified(entry, now) > older_than_seconds:
                 Path(entry.path).unlink(missing_ok=True)
-                gone += 1
-        return gone
+                count += 1
+        return count
 
 
-def _arrived(entry: os.DirEntry[str]) -> tuple[str, tuple[int, int]]:
-    """Return a file's name, when it was written by the file system's clock, and its number there: of two files that
-    were written in the same moment, the later one mostly has the higher number."""
+def _arrival(entry: os.DirEntry[str]) -> tuple[str, tuple[int, int]]:
+    """Return a file's name, its modification time and its inode number.
+
+    Of two files with the same modification time, the later one usually has the higher inode number.
+    """
     try:
-        about = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return entry.name, (ids.nanoseconds(entry.name) or 0, 0)
-    return entry.name, (about.st_mtime_ns, about.st_ino)
+    return entry.name, (status.st_mtime_ns, status.st_ino)
 
 
 def parse(name: str, raw: bytes) -> Envelope:
+    """Parse the content of a spool file, or raise `BadRecord`."""
     head, separator, payload = raw.partition(b"\n\n")
     if not separator or len(raw) > MAX_BYTES:
         raise BadRecord("garbage")
@@ -150,11 +156,11 @@ def _modified(entry: os.DirEntry[str], now: float) -> float:
     try:
         return entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
-        return now  # its hook has just finished it
+        return now  # its hook has just renamed it
 
 
 def write_private(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Replace a file that only its owner may read, all at once. `sync`: and its content outlives a power cut."""
+    """Replace a file atomically; only its owner can read it. With `sync`, the content survives a power failure."""
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
@@ -165,40 +171,42 @@ def write_private(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def append_private(path: Path, lines: bytes) -> None:
-    """At the end of a file that only its owner may read: all of it, safe when this returns, or nothing. What a crash
-    has left there of a line goes: it would swallow the next one."""
-    new = not path.exists()
+    """Append lines to a file that only its owner can read: either all of them, durable on return, or none.
+
+    A partial line that a crash left at the end is removed first, because it would swallow the next line.
+    """
+    is_new = not path.exists()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "rb+", buffering=0) as file:
-        end = _whole_lines(file)
+        end = _end_of_last_line(file)
         file.truncate(end)
         try:
-            left = memoryview(lines)
-            while left:
-                left = left[file.write(left) or 0 :]
+            unwritten = memoryview(lines)
+            while unwritten:
+                unwritten = unwritten[file.write(unwritten) or 0 :]
             os.fsync(file.fileno())
         except OSError:
             file.truncate(end)
             raise
-    if new:
+    if is_new:
         sync_folder(path.parent)
 
 
-def _whole_lines(file: io.FileIO) -> int:
-    """Where the last whole line of a file ends."""
-    at = file.seek(0, os.SEEK_END)
-    while at:
-        begin = max(0, at - LOOK_BACK)
-        file.seek(begin)
-        found = file.read(at - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        at = begin
+def _end_of_last_line(file: io.FileIO) -> int:
+    """Return the offset at which the last complete line ends."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - LOOK_BACK)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
     return 0
 
 
 def changed_at(path: Path) -> float:
-    """When it was last written; 0 if it has gone meanwhile. Of a link, the link: it may lead nowhere."""
+    """Return the modification time, or 0 if the path no longer exists. Does not follow links: one may be broken."""
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -206,7 +214,7 @@ def changed_at(path: Path) -> float:
 
 
 def sync_folder(folder: Path) -> None:
-    """A rename is only safe from a power cut when its folder has been written too."""
+    """Sync a directory; a rename in it survives a power failure only after this."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -215,7 +223,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """In its own place: for a full disk, and for a file that someone has open."""
+    """Replace a file's content in place: for a full disk, or a file that another process has open."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
         file.write(data)
         file.truncate()

@@ -889,7 +889,7 @@ class TestUsable:
         script = program(tmp_path / "bin" / "claude", f"touch {tmp_path}/was-run")
         script.chmod(0o707)
         said = run(usable(str(script)))
-        assert "anyone may change it" in said
+        assert "anyone can change it" in said
         assert "claude_path" in said
         assert ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script))).message == said
         assert not (tmp_path / "was-run").exists()

@@ -63,7 +63,7 @@ def start_current(data_dir: Path, *, explicit: bool = False) -> process.Worker:
     if running is not None and running.version != __version__:
         output.say(f"replacing worker version {running.version}")
         process.stop(data_dir)
-    return process.start(data_dir, asked=explicit)
+    return process.start(data_dir, by_user=explicit)
 
 
 def stop(_: argparse.Namespace) -> int:

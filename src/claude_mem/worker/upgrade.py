@@ -102,4 +102,4 @@ def hand_over(data_dir: Path) -> None:
     """Start a worker of the version that is installed now, with the settings this one was started with. The caller has
     closed everything and released the lock. Should it fail, the next hook starts one."""
     log.info("worker of version %s makes way for %s", __version__, hook.installed_version())
-    hook.start_worker(str(data_dir), pause=0, asked=True)
+    hook.start_worker(str(data_dir), pause=0, by_user=True)
