@@ -545,7 +545,7 @@ def test_a_message_the_worker_may_have_acted_on_is_not_sent_twice(lab: Lab) -> N
         thread.join()
     assert len(heard) == 1
     assert answer
-    assert "in the middle" in json.dumps(answer)
+    assert "closed the connection" in json.dumps(answer)
 
 
 def test_the_token_is_not_shown_to_whoever_has_a_dead_workers_port(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The `claude-mem` command. A hook's payload goes straight to the hook, which must not pay for the rest."""
+"""The `claude-mem` command. A hook's payload is passed directly to the hook, without importing the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from claude_mem import hook
 
-# A person runs these too. They are hooks only when nothing follows them and stdin holds a hook's payload.
+# Users run these commands too. They are hooks only without arguments and with a hook's payload on stdin.
 SHARED = ("context", "save")
 PAYLOAD_FIELDS = ("session_id", "hook_event_name")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -32,25 +32,27 @@ def _may_be_hook(arguments: list[str], *, terminal: bool) -> bool:
 
 
 def _is_event(command: str, payload: bytes) -> bool:
-    """Whether an agent's event is on stdin. For the commands that only agents run, anything but silence is one: what
-    can't be read is set aside and counted."""
+    """Return whether stdin holds an agent's event.
+
+    For commands that only agents run, any input counts: an unreadable event is set aside and counted.
+    """
     return _is_payload(payload) if command in SHARED else bool(payload.strip())
 
 
 def _is_payload(text: bytes) -> bool:
-    """Whether this is a JSON object with the fields of a hook's payload, or what is left of one."""
+    """Return whether this is a JSON object with the fields of a hook's payload, or a fragment of one."""
     text = text.removeprefix(BYTE_ORDER_MARK).lstrip()
-    named = [f'"{name}"'.encode() in text for name in PAYLOAD_FIELDS]
-    if not text.startswith(b"{") or not any(named):
+    has_field = [f'"{name}"'.encode() in text for name in PAYLOAD_FIELDS]
+    if not text.startswith(b"{") or not any(has_field):
         return False
-    if all(named):
-        return True  # as every agent sends it; importing `json` would cost a third of what the hook costs
+    if all(has_field):
+        return True  # the usual case; importing `json` would take a third of the hook's time
     import json
 
     try:
         return not json.loads(text).keys().isdisjoint(PAYLOAD_FIELDS)
     except (ValueError, RecursionError):
-        return True  # cut or garbled on its way: the hook sets it aside and counts it
+        return True  # truncated or garbled: the event is set aside and counted
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What left this machine, what was told to whom, what was deleted: one line each, none of them with any content.
+"""The audit log: one line for everything that was sent from this machine, injected or deleted, without any content.
 
-`audit.jsonl` only grows. Each line has its number and the hash of the line before, so that a line that was changed,
-taken out or put in shows; how far it had come is in the database as well, so that a cut-off end shows too. A file that
-has grown large is put beside under the number of its first line, and the chain goes on in the next.
+`audit.jsonl` is append-only. Each line has a number and the hash of the previous line, so that changed, removed or
+inserted lines are detected. The number and hash of the last line are also stored in the database, so that a truncated
+end is detected too. A large file is renamed to the number of its first line, and the chain continues in a new file.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Fact = int | float | str | bool | None | Sequence[Any] | dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far the chain has come."""
+    """Number and hash of the last line of the chain."""
 
     n: int = 0
     hash: str = START
 
 
 class AuditLog:
-    """Written by the one process that holds the data directory's lock."""
+    """The audit log of a data directory. Only the process that holds the directory's lock may write to it."""
 
     def __init__(self, folder: Path, head: Head | None = None, *, most_bytes: int = MOST_BYTES) -> None:
         self.path = folder / NAME
         self.most_bytes = most_bytes
         self._lock = threading.Lock()
-        self.head = _last(folder, head or Head())
+        self.head = _resume_head(folder, head or Head())
 
     def append(self, what: str, **facts: Fact) -> Head:
-        """On disk when it returns. `CannotDo` if it can't be written: then what it tells of must not happen."""
+        """Append a line, durable on return. Raises `CannotDo` on failure: the caller must then not proceed."""
         with self._lock:
             line: dict[str, Any] = {
                 "n": self.head.n + 1,
@@ -59,7 +59,7 @@ class AuditLog:
                 self._rotate()
                 append_private(self.path, msgspec.json.encode(line) + b"\n")
             except OSError as error:
-                raise CannotDo(f"{self.path} can't be written: {error.strerror}", hint="nothing was sent") from error
+                raise CannotDo(f"{self.path} cannot be written: {error.strerror}", hint="nothing was sent") from error
             self.head = Head(line["n"], line["hash"])
             return self.head
 
@@ -70,67 +70,70 @@ class AuditLog:
             return
         if full:
             with self.path.open("rb") as file:
-                first = _parsed(file.readline()) or {"n": 0}
+                first = _parse(file.readline()) or {"n": 0}
             self.path.rename(self.path.with_name(f"audit-{first['n']:09d}.jsonl"))
 
 
 def digest(line: dict[str, Any]) -> str:
-    told = {name: item for name, item in line.items() if name != "hash"}
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+    hashed = {name: item for name, item in line.items() if name != "hash"}
+    return hashlib.sha256(msgspec.json.encode(hashed, order="sorted")).hexdigest()
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def files(folder: Path) -> list[Path]:
-    """Oldest first."""
-    now = folder / NAME
-    return [*sorted(folder.glob("audit-*.jsonl")), *([now] if now.is_file() else [])]
+    """Return the files of the audit log, oldest first."""
+    current = folder / NAME
+    return [*sorted(folder.glob("audit-*.jsonl")), *([current] if current.is_file() else [])]
 
 
 def lines(folder: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Each with where it stands; None if it can't be read."""
+    """Yield each line's position and content; the content is None if the line cannot be parsed."""
     for path in files(folder):
         for number, raw in enumerate(path.read_bytes().splitlines(), 1):
-            yield f"{path.name}:{number}", _parsed(raw)
+            yield f"{path.name}:{number}", _parse(raw)
 
 
-def _parsed(raw: bytes) -> dict[str, Any] | None:
+def _parse(raw: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(raw)
+        entry = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("n"), int) else None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("n"), int) else None
 
 
-def _last(folder: Path, head: Head) -> Head:
-    """Where to go on. A file that ends before the head has lost lines: the numbers go on after them, and show it."""
-    found = Head()
+def _resume_head(folder: Path, head: Head) -> Head:
+    """Return where to continue the chain.
+
+    If the file ends before `head`, lines were lost: numbering continues after `head`, so that the gap is detected.
+    """
+    last = Head()
     for path in reversed(files(folder)):
-        told = [line for raw in path.read_bytes().splitlines()[-5:] if (line := _parsed(raw))]
-        if told:
-            found = Head(told[-1]["n"], str(told[-1].get("hash", "")))
+        entries = [line for raw in path.read_bytes().splitlines()[-5:] if (line := _parse(raw))]
+        if entries:
+            last = Head(entries[-1]["n"], str(entries[-1].get("hash", "")))
             break
-    return found if found.n >= head.n else head
+    return last if last.n >= head.n else head
 
 
 def verify(folder: Path, head: Head) -> tuple[int, list[str]]:
-    """How many lines there are, and everything that is wrong with them."""
-    wrong: list[str] = []
-    before, count, seen = Head(), 0, head.n == 0
+    """Check the chain. Return the number of lines and the problems found."""
+    problems: list[str] = []
+    previous, count, head_found = Head(), 0, head.n == 0
     for place, line in lines(folder):
         count += 1
         if line is None:
-            wrong.append(f"{place} can't be read")
+            problems.append(f"{place} cannot be read")
             continue
         if line.get("hash") != digest(line):
-            wrong.append(f"{place}: line {line['n']} was changed")
-        elif line.get("prev") != before.hash or line["n"] != before.n + 1:
-            wrong.append(f"{place}: line {line['n']} does not follow line {before.n}")
-        before = Head(line["n"], str(line.get("hash", "")))
-        seen = seen or before == head
-    if before.n < head.n:
-        wrong.append(f"the end is missing: {head.n - before.n} lines after line {before.n}")
-    elif not seen:
-        wrong.append(f"line {head.n} is not the one that was written")
-    return count, wrong
+            problems.append(f"{place}: line {line['n']} was changed")
+        elif line.get("prev") != previous.hash or line["n"] != previous.n + 1:
+            problems.append(f"{place}: line {line['n']} does not follow line {previous.n}")
+        previous = Head(line["n"], str(line.get("hash", "")))
+        head_found = head_found or previous == head
+    if previous.n < head.n:
+        problems.append(f"the end is missing: {head.n - previous.n} lines after line {previous.n}")
+    elif not head_found:
+        problems.append(f"line {head.n} is not the one that was written")
+    return count, problems

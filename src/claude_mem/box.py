@@ -1,10 +1,12 @@
-"""The data directory is its owner's alone: no one else reads it, and nothing in it was put there by someone else.
+"""Makes sure that the data directory is private: only its owner can read it, and no other user put anything into it.
 
-Whoever takes the lock looks first. A folder that was open before may have been used: a token that others could read is
-no secret any more, a file of another user's may be changed by them at any time, and a link would carry what we write
-to wherever it leads. The first is made anew, the second is refused, with words; so is a link in the place of the
-database. A link in the place of a small file is moved aside (`own_files.py`). A person's own link may stand for a
-folder of ours or for `config.toml`: to have them on another disk, or in a repository, is theirs to choose.
+The check runs whenever a process takes the lock, because the directory may have been accessible to others before:
+
+- A token that others could read is no longer secret; it is replaced.
+- A file of another user could be changed by that user at any time; the worker refuses to start and says why.
+- A link would redirect what the worker writes. In place of the database it is refused; in place of a small file it is
+  moved aside (`own_files.py`). The user's own links to directories and to `config.toml` are allowed, because users may
+  keep them on another disk or in a repository.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ FOLDERS = ("spool", "aside", "starts", "backups", "exports", "logs", "modes", "m
 
 
 def shut(folder: Path) -> None:
-    """Make it, close it to others, and see that everything in it is ours."""
+    """Create the data directory, deny others access to it, and check that everything in it belongs to this user."""
     hook.make_private(str(folder))
     if not is_mine(folder.stat()):
-        raise CannotDo(f"{folder} belongs to another user", hint="set CLAUDE_MEM_DATA_DIR to a folder of yours")
+        raise CannotDo(f"{folder} belongs to another user", hint="set CLAUDE_MEM_DATA_DIR to a directory that you own")
     folder.chmod(0o700)
     for path in _entries(folder):
-        with contextlib.suppress(FileNotFoundError):  # a hook has just finished it, or a worker just read it
-            _look(path, path.lstat())
+        with contextlib.suppress(FileNotFoundError):  # renamed by a hook or removed by a worker just now
+            _check_entry(path, path.lstat())
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -46,26 +48,28 @@ def _entries(folder: Path) -> Iterator[Path]:
             yield from path.iterdir()
 
 
-def _look(path: Path, found: os.stat_result) -> None:
-    if not (is_mine(found) or found.st_uid == 0):
-        hint = "they may have put it there: look at it, then move it away"
+def _check_entry(path: Path, status: os.stat_result) -> None:
+    if not (is_mine(status) or status.st_uid == 0):
+        hint = "that user may have put it there: inspect it, then move it away"
         raise CannotDo(f"{path} belongs to another user", hint=hint)
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         if path.name in DATABASES:
-            raise CannotDo(f"{path} is a link, and is not followed", hint="put the file itself there, or remove it")
-    elif found.st_mode & 0o077 and is_mine(found):
-        if path.name == TOKEN and stat.S_ISREG(found.st_mode):
-            path.unlink()  # others could read it: it is no secret any more
+            raise CannotDo(
+                f"{path} is a symbolic link, which is not followed", hint="replace it by the file itself, or remove it"
+            )
+    elif status.st_mode & 0o077 and is_mine(status):
+        if path.name == TOKEN and stat.S_ISREG(status.st_mode):
+            path.unlink()  # others could read it, so it is no longer secret
         else:
-            path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
+            path.chmod(stat.S_IMODE(status.st_mode) & 0o700)
 
 
-def is_mine(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid()
+def is_mine(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid()
 
 
 def open_to_others(folder: Path) -> Path | None:
-    """The folder above it in which anyone may put another in its place, if there is one."""
+    """Return the first parent directory in which anyone could replace this path, or None."""
     for parent in folder.resolve().parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -74,9 +78,9 @@ def open_to_others(folder: Path) -> Path | None:
 
 
 def appending(path: str, flags: int) -> int:
-    """An opener for logs: a link is not followed, and a second name of someone's file is not written to."""
+    """Open a log file for appending, for use as an `opener`. Symbolic links and hard links are refused."""
     fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
     if os.fstat(fd).st_nlink > 1:
         os.close(fd)
-        raise OSError(f"{path} has a second name")
+        raise OSError(f"{path} has a second hard link")
     return fd

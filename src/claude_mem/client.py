@@ -1,4 +1,4 @@
-"""The typed client of the worker's API, for everything of ours that is not the worker."""
+"""Client of the worker's HTTP API, used by the command line and other programs of this package."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Client:
     def __init__(self, worker: Worker, *, seconds: float = SECONDS, by: str = USER) -> None:
         self.worker = worker
         self.seconds = seconds
-        self.by = by  # whose word it is that is sent
+        self.by = by  # on whose behalf requests are sent
 
     @classmethod
     def of(cls, data_dir: Path, *, seconds: float = SECONDS) -> Client:
-        """The client of the worker that holds this data directory."""
+        """Return a client for the worker of this data directory, or raise `WorkerDown`."""
         worker = process.running(data_dir)
         if worker is None:
             raise WorkerDown("the worker is not running", hint="start it with `claude-mem start`")
         return cls(worker, seconds=seconds)
 
     def get(self, path: str, **query: Any) -> Any:
-        given = {name: item for name, item in query.items() if item not in (None, "")}
-        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
+        params = {name: item for name, item in query.items() if item not in (None, "")}
+        return self._ask("GET", f"{path}?{urlencode(params)}" if params else path)
 
     def post(self, path: str, body: Any = None) -> Any:
         return self._ask("POST", path, msgspec.json.encode(body if body is not None else {}))
@@ -47,17 +47,18 @@ class Client:
         return self._ask("DELETE", path)
 
     def lines(self, path: str, **query: Any) -> Iterator[bytes]:
-        """A long answer, line by line as it comes."""
-        given = {name: item for name, item in query.items() if item not in (None, "")}
+        """Yield a long answer line by line as it arrives."""
+        params = {name: item for name, item in query.items() if item not in (None, "")}
         connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
         try:
-            connection.request("GET", f"{path}?{urlencode(given)}", headers=self._headers())
+            connection.request("GET", f"{path}?{urlencode(params)}", headers=self._headers())
             answer = connection.getresponse()
             if answer.status >= 400:
                 self._result(answer.status, answer.read(), answer.getheader("content-type") or "")
             yield from answer
         except (OSError, http.client.HTTPException) as error:
-            raise WorkerDown(f"the worker broke off ({error})", hint="`claude-mem logs` may say why") from error
+            hint = "see `claude-mem logs` for the cause"
+            raise WorkerDown(f"the worker closed the connection ({error})", hint=hint) from error
         finally:
             connection.close()
 
@@ -70,9 +71,9 @@ class Client:
             connection.request(method, path, body, self._headers())
             answer = connection.getresponse()
             raw, status = answer.read(), answer.status
-        except (OSError, http.client.HTTPException) as error:  # it may die in the middle of its answer
+        except (OSError, http.client.HTTPException) as error:  # also if it exits while answering
             raise WorkerDown(
-                f"the worker does not answer ({error})", hint="`claude-mem restart` ends it and starts a new one"
+                f"the worker does not answer ({error})", hint="restart it with `claude-mem restart`"
             ) from error
         finally:
             connection.close()
@@ -82,8 +83,8 @@ class Client:
     def _result(status: int, raw: bytes, content_type: str) -> Any:
         if not content_type.startswith("application/json"):
             return raw.decode("utf-8", "replace")
-        found = msgspec.json.decode(raw)
+        body = msgspec.json.decode(raw)
         if status >= 400:
             kind: type[MemError] = _ERRORS.get(status, CannotDo)
-            raise kind(found.get("error", f"HTTP {status}"), hint=found.get("hint", ""))
-        return found
+            raise kind(body.get("error", f"HTTP {status}"), hint=body.get("hint", ""))
+        return body

@@ -1,10 +1,10 @@
-"""Named points where a test may kill the process. In production a point costs one comparison.
+"""Named points at which a test can kill the process. In production a failpoint costs one comparison.
 
-`CLAUDE_MEM_FAILPOINT=drain.committed:3` dies at the third pass. `POINTS` is the list the kill test works through; the
-points of the hook are in `hook.POINTS`, because the hook imports nothing.
+`CLAUDE_MEM_FAILPOINT=drain.committed:3` kills the process at the third pass. `POINTS` lists the failpoints that the
+kill test runs through; those of the hook are in `hook.POINTS`, because the hook imports nothing.
 
-An agent's environment may be a project's, so an installed package ignores the variable: `hook.armed_failpoint` reads
-it in a source checkout only.
+A project may set an agent's environment, so an installed package ignores the variable: `hook.armed_failpoint` reads it
+only in a source checkout.
 """
 
 from __future__ import annotations
@@ -73,22 +73,22 @@ POINTS = (
     "forget.part",
 )
 
-_armed, _left = "", 0
+_armed, _remaining_passes = "", 0
 
 
 def arm(place: str) -> None:
-    """`NAME` or `NAME:PASS`; nothing disarms."""
-    global _armed, _left  # noqa: PLW0603 -- they belong to the process, like the death they announce
+    """Arm the failpoint given as `NAME` or `NAME:PASS`; an empty string disarms."""
+    global _armed, _remaining_passes  # noqa: PLW0603 -- the state belongs to the process
     _armed, _, count = place.partition(":")
-    _left = int(count) if count.isdigit() else 1
+    _remaining_passes = int(count) if count.isdigit() else 1
 
 
 def failpoint(name: str) -> None:
-    global _left  # noqa: PLW0603
+    global _remaining_passes  # noqa: PLW0603
     if name != _armed:
         return
-    _left -= 1
-    if _left <= 0:
+    _remaining_passes -= 1
+    if _remaining_passes <= 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,8 +1,8 @@
-"""Read what git itself wrote: where a repository is, whether its `.git` can be believed, and what tells it from others.
+"""Reads git's own files: where a repository is, whether its `.git` can be trusted, and what distinguishes it.
 
-No git is run: two calls per event would cost more than everything else, and a repository's own settings can make git
-run programs. Everything read here may come from an archive or from another user, so a `.git` that leads elsewhere is
-believed only if the place it leads to points back, and all of it belongs to this user.
+Git itself is never run: two calls per event would cost more than everything else, and a repository's own settings can
+make git run programs. Everything read here may come from an archive or from another user, so a `.git` that points
+elsewhere is trusted only if its target points back and all files involved belong to this user.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from typing import IO
 from claude_mem import untrusted_files
 from claude_mem.untrusted_files import is_mine
 
-MOST_FOLDERS = 64  # looked through on the way up; deeper than any real tree
+MOST_FOLDERS = 64  # parent directories to search; deeper than any real tree
 MOST_LOOSE, MOST_IN_GRAPH, MOST_PACKS = 1_000, 200_000, 64
 MOST_REFS_BYTES = 4 << 20
-_MOST_REMEMBERED = 1_000
+_CACHE_SIZE = 1_000
 _NO_PARENT = 0x7000_0000  # in a commit-graph
-_MADE_ONCE = ("description", "info/exclude")  # git writes them when it makes a repository; people seldom edit the first
-_WITH_EACH_COMMIT = ("logs/HEAD", "index", "objects/info", "refs/heads")  # one of them changes with the first commit
+_WRITTEN_AT_CREATION = (
+    "description",
+    "info/exclude",
+)  # git writes them when it creates a repository; users rarely edit the first
+_CHANGED_BY_COMMITS = ("logs/HEAD", "index", "objects/info", "refs/heads")  # at least one changes with the first commit
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _INITIAL = re.compile(rb"0+ ([0-9a-f]{40}(?:[0-9a-f]{24})?) [^\t\n]*\tcommit \(initial\)")
-# By git folder and when it was made: the root commit, and when the files changed that may tell of another.
+# By git directory and creation id: the root commit, and the modification times of the files it was derived from.
 _root_commits: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """A folder that holds `.git`.
+    """A directory that contains `.git`.
 
-    `git_dir` is the folder that all its worktrees have in common; None if `.git` is not believed, and `doubt` says why.
-    `linked`: `.git` is a file, as in a linked worktree or a submodule. `former` is the git folder that version 0.1.0
-    took it for, if that can be no other folder's.
+    `git_dir` is the git directory that all worktrees share; None if `.git` is not trusted, and `doubt` says why.
+    `linked`: `.git` is a file, as in a linked worktree or a submodule. `former` is the git directory that version 0.1.0
+    used for it, unless that could be the git directory of another work tree.
     """
 
     root: Path
@@ -52,10 +55,11 @@ class WorkTree:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """What tells a repository from another at the same path, and makes it known at another path.
+    """What distinguishes a repository from another at the same path, and identifies it at another path.
 
-    `made`: the inode of its git folder and when git made it; survives a rename on the same file system. `root_commit`
-    is the same in every copy, and anyone can write any `remote` into a file: these two prove nothing. Each may be "".
+    `made` is the inode of its git directory and the creation time; it survives a rename on the same file system.
+    `root_commit` is the same in every copy, and anyone can write any `remote` into a file: these two prove nothing.
+    Each may be "".
     """
 
     git_dir: str
@@ -68,8 +72,8 @@ class Repository:
         return made_at(self.made)
 
 
-def made_at(made: str) -> str:
-    return made.partition(":")[2]
+def made_at(creation_id: str) -> str:
+    return creation_id.partition(":")[2]
 
 
 def upwards(start: Path) -> tuple[Path, ...]:
@@ -80,18 +84,18 @@ def upwards(start: Path) -> tuple[Path, ...]:
 
 
 def locate(start: Path) -> WorkTree | None:
-    """Return the work tree that a folder lies in. `start` must be a real path."""
+    """Return the work tree that contains a directory. `start` must be a real path."""
     for folder, owner in owned_upwards(start):
-        tree = _look(folder, owner)
+        tree = _examine(folder, owner)
         if isinstance(tree, WorkTree):
             return tree
     return None
 
 
 def doubt(start: Path) -> str:
-    """Say why a `.git` on the way up was not believed; "" if each was."""
+    """Return why a `.git` in the directory or a parent is not trusted, or ""."""
     for folder, owner in owned_upwards(start):
-        tree = _look(folder, owner)
+        tree = _examine(folder, owner)
         if isinstance(tree, WorkTree):
             return tree.doubt
         if tree:
@@ -100,24 +104,25 @@ def doubt(start: Path) -> str:
 
 
 def owned_upwards(start: Path) -> Iterator[tuple[Path, int]]:
-    """Yield a folder and those above it, each with the user whose files count there beside this user's own.
+    """Yield a directory and its parents, each with a second user whose files are trusted there.
 
-    That is the folder's owner, as for a repository that is mounted into a container. But above a folder of this user's
-    it is this user alone: whoever owns a shared folder has no say in what others keep below it.
+    That is the owner of the directory, as for a repository that is mounted into a container. But above a directory that
+    this user owns, only this user's files count: the owner of a shared directory must not influence what other users
+    keep below it.
     """
-    passed_own = False
+    below_own = False
     for folder in upwards(start):
         try:
             status = folder.stat()
         except (OSError, ValueError):
-            yield folder, os.geteuid()  # it is gone, and so are its files
+            yield folder, os.geteuid()  # it does not exist, so it has no files either
             continue
-        passed_own = passed_own or is_mine(status)
-        yield folder, os.geteuid() if passed_own else status.st_uid
+        below_own = below_own or is_mine(status)
+        yield folder, os.geteuid() if below_own else status.st_uid
 
 
-def _look(folder: Path, owner: int) -> WorkTree | str:
-    """The work tree whose `.git` lies in a folder. A text: there is none, and why not, if there is something to say."""
+def _examine(folder: Path, owner: int) -> WorkTree | str:
+    """Return the work tree whose `.git` is in a directory. If there is none, return the reason, or ""."""
     dot = folder / ".git"
     try:
         status = dot.lstat()
@@ -126,26 +131,26 @@ def _look(folder: Path, owner: int) -> WorkTree | str:
     if not is_mine(status) and status.st_uid != owner:
         return f"{dot} belongs to another user"  # anyone may put one into /tmp
     if stat.S_ISLNK(status.st_mode):
-        return _behind_link(folder)
+        return _follow_link(folder)
     if stat.S_ISDIR(status.st_mode):
         if is_mine(status):
             return WorkTree(folder, dot)
-        return _doubted(folder, "belongs to another user", former=str(dot))
-    return _behind_file(folder, owner)
+        return _rejected(folder, "belongs to another user", former=str(dot))
+    return _follow_pointer_file(folder, owner)
 
 
-def _doubted(folder: Path, reason: str, *, former: str = "") -> WorkTree:
+def _rejected(folder: Path, reason: str, *, former: str = "") -> WorkTree:
     return WorkTree(folder, None, doubt=f"{folder / '.git'} {reason}", former=former)
 
 
-def _behind_link(folder: Path) -> WorkTree:
+def _follow_link(folder: Path) -> WorkTree:
     git = Path(os.path.realpath(folder / ".git"))
-    if _is_work_tree_of(folder, git) and _all_mine(folder / ".git", git):
+    if _is_work_tree_of(folder, git) and _all_owned(folder / ".git", git):
         return WorkTree(folder, git)
-    return _doubted(folder, f"is a link to {git}, which does not point back", former=str(folder / ".git"))
+    return _rejected(folder, f"is a link to {git}, which does not point back", former=str(folder / ".git"))
 
 
-def _behind_file(folder: Path, owner: int) -> WorkTree | str:
+def _follow_pointer_file(folder: Path, owner: int) -> WorkTree | str:
     dot = folder / ".git"
     try:
         pointer = untrusted_files.read_text(dot, owner=owner)
@@ -156,26 +161,26 @@ def _behind_file(folder: Path, owner: int) -> WorkTree | str:
     if not pointer.startswith("gitdir:"):
         return ""
     git = Path(os.path.realpath(folder / _line(pointer.removeprefix("gitdir:"))))
-    common = _common(git)
-    if common and _leads_back(git, dot) and git.parent == common / "worktrees" and _all_mine(dot, git, common):
+    common = _common_dir(git)
+    if common and _points_back(git, dot) and git.parent == common / "worktrees" and _all_owned(dot, git, common):
         return WorkTree(folder, common, linked=True)
-    if _is_work_tree_of(folder, git) and _all_mine(dot, git):
+    if _is_work_tree_of(folder, git) and _all_owned(dot, git):
         return WorkTree(folder, git, linked=True)
-    # A git folder apart from its work tree, as of `git init --separate-git-dir`, lies in no `.git` of another.
+    # A separate git directory, as from `git init --separate-git-dir`, is never inside the `.git` of another work tree.
     former = "" if ".git" in git.parts or common else str(git)
-    return _doubted(folder, f"names {git}, which does not point back", former=former)
+    return _rejected(folder, f"names {git}, which does not point back", former=former)
 
 
-def _common(git: Path) -> Path | None:
-    """The git folder that a linked worktree shares with others, by its own word."""
+def _common_dir(git: Path) -> Path | None:
+    """Return the git directory that a linked worktree claims to share with others."""
     try:
         return Path(os.path.realpath(git / _line(untrusted_files.read_text(git / "commondir"))))
     except (OSError, ValueError):
         return None
 
 
-def _leads_back(git: Path, dot: Path) -> bool:
-    """Whether the files that git keeps about a linked worktree name this `.git` file."""
+def _points_back(git: Path, dot: Path) -> bool:
+    """Return whether git's files about a linked worktree name this `.git` file."""
     try:
         return os.path.realpath(git / _line(untrusted_files.read_text(git / "gitdir"))) == str(dot)
     except (OSError, ValueError):
@@ -183,12 +188,12 @@ def _leads_back(git: Path, dot: Path) -> bool:
 
 
 def _is_work_tree_of(folder: Path, git: Path) -> bool:
-    """Whether a git folder says that its work tree is this one, as those of submodules do."""
-    named = setting(git, "core", "worktree")
-    return bool(named) and os.path.realpath(git / named) == str(folder)
+    """Return whether a git directory names this work tree, as those of submodules do."""
+    worktree = setting(git, "core", "worktree")
+    return bool(worktree) and os.path.realpath(git / worktree) == str(folder)
 
 
-def _all_mine(*paths: Path) -> bool:
+def _all_owned(*paths: Path) -> bool:
     try:
         return all(is_mine(path.lstat()) for path in paths)
     except OSError:
@@ -196,7 +201,7 @@ def _all_mine(*paths: Path) -> bool:
 
 
 def _line(text: str) -> str:
-    """As git reads it: a name may end with a space."""
+    """Return a line without its line ending, as git reads it: a name may end with a space."""
     return text.lstrip(" ").rstrip("\r\n").replace("\0", "\ufffd")
 
 
@@ -204,12 +209,12 @@ def _line(text: str) -> str:
 
 
 def config(git_dir: Path) -> configparser.ConfigParser:
-    """Return a repository's own settings; none if they can't be read."""
+    """Return a repository's own settings; empty if they cannot be read."""
     parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
     try:
         parser.read_string(untrusted_files.read_text(git_dir / "config"))
     except (OSError, UnicodeDecodeError, configparser.Error, AttributeError):
-        return configparser.ConfigParser()  # the last: some files of git confuse the parser itself
+        return configparser.ConfigParser()  # AttributeError: some git files trigger a bug in the parser
     return parser
 
 
@@ -218,7 +223,7 @@ def setting(git_dir: Path, section: str, name: str) -> str:
 
 
 def _unquoted(value: str) -> str:
-    """As git writes a value that has special characters."""
+    """Undo git's quoting of a value with special characters."""
     if len(value) >= 2 and value[0] == value[-1] == '"':
         value = value[1:-1]
     return value.replace('\\"', '"').replace("\\\\", "\\").replace("\0", "\ufffd")
@@ -228,13 +233,13 @@ def _unquoted(value: str) -> str:
 
 
 def describe(git_dir: Path) -> Repository:
-    made = _made(git_dir)
-    return Repository(str(git_dir), made, _root_commit_once(git_dir, made))
+    creation_id = _creation_id(git_dir)
+    return Repository(str(git_dir), creation_id, _cached_root_commit(git_dir, creation_id))
 
 
-def _made(git_dir: Path) -> str:
-    """`<inode>:<time>`: a file system uses the inode of a deleted folder again, but not at the same time."""
-    for name in _MADE_ONCE:
+def _creation_id(git_dir: Path) -> str:
+    """Return `<inode>:<creation time>`: an inode may be reused after a deletion, but not with the same time."""
+    for name in _WRITTEN_AT_CREATION:
         try:
             status = (git_dir / name).lstat()
             if stat.S_ISREG(status.st_mode):
@@ -245,29 +250,32 @@ def _made(git_dir: Path) -> str:
 
 
 def is_elsewhere(repository: Repository, path: str) -> bool:
-    """Whether another path still holds the same repository, on another file system: a snapshot of the whole disk has
-    the same inodes and times. The same folder under another name, as by a bind mount, is not elsewhere."""
+    """Return whether another path holds the same repository on another file system.
+
+    A snapshot of a whole disk has the same inodes and times. The same directory under another path, as by a bind mount,
+    does not count.
+    """
     try:
         there, here = Path(path).stat(), Path(repository.git_dir).stat()
     except OSError:
         return False
-    return _made(Path(path)) == repository.made and there.st_dev != here.st_dev
+    return _creation_id(Path(path)) == repository.made and there.st_dev != here.st_dev
 
 
 def is_at(repository: Repository, path: str) -> bool:
-    """Whether a path holds this very repository."""
-    return bool(repository.made) and _made(Path(path)) == repository.made
+    """Return whether a path holds this same repository."""
+    return bool(repository.made) and _creation_id(Path(path)) == repository.made
 
 
 # --- its first commit ------------------------------------------------------------------------------------------------
 
 
-def _root_commit_once(git_dir: Path, made: str) -> str:
-    key, changed = (str(git_dir), made), tuple(_changed_at(git_dir / name) for name in _WITH_EACH_COMMIT)
-    known, looked_at = _root_commits.get(key, ("", ()))
-    if (known and made) or looked_at == changed:
-        return known
-    if len(_root_commits) >= _MOST_REMEMBERED:
+def _cached_root_commit(git_dir: Path, creation_id: str) -> str:
+    key, changed = (str(git_dir), creation_id), tuple(_changed_at(git_dir / name) for name in _CHANGED_BY_COMMITS)
+    commit_before, changed_before = _root_commits.get(key, ("", ()))
+    if (commit_before and creation_id) or changed_before == changed:
+        return commit_before
+    if len(_root_commits) >= _CACHE_SIZE:
         _root_commits.clear()
     commit = root_commit(git_dir)
     _root_commits[key] = commit, changed
@@ -282,8 +290,11 @@ def _changed_at(path: Path) -> int:
 
 
 def root_commit(git_dir: Path) -> str:
-    """Return the commit that a repository's history began with; "" if there is none, or if it can't be found cheaply:
-    its log has expired, and its commits lie in packs that no commit-graph describes."""
+    """Return the first commit of a repository's history.
+
+    Returns "" if there is none, or if it cannot be found cheaply because the reflog has expired and the commits are in
+    packs without a commit-graph.
+    """
     try:
         first_entry = _INITIAL.match(untrusted_files.read_start(git_dir / "logs" / "HEAD", 4096))
         return first_entry[1].decode() if first_entry else _walk_back(git_dir)
@@ -310,7 +321,7 @@ def _walk_back(git_dir: Path) -> str:
 
 
 def _head(git_dir: Path) -> str:
-    """The commit that HEAD names; "" before the first."""
+    """Return the commit that HEAD names, or "" before the first commit."""
     head = untrusted_files.read_text(git_dir / "HEAD").strip()
     if not head.startswith("ref: "):
         return head if _COMMIT.fullmatch(head) else ""
@@ -337,7 +348,7 @@ def _loose_path(git_dir: Path, commit: str) -> Path:
 
 
 def _loose_parent(git_dir: Path, commit: str) -> str | None:
-    """The first parent; "" if a commit has none, None if it is no loose object."""
+    """Return the first parent; "" if the commit has none, None if it is not a loose object."""
     try:
         packed = untrusted_files.read(_loose_path(git_dir, commit))
     except FileNotFoundError:
@@ -348,13 +359,13 @@ def _loose_parent(git_dir: Path, commit: str) -> str | None:
         raise ValueError("not a commit")
     lines = body.split(b"\n", 2)
     if len(lines) < 3:
-        raise ValueError("not a whole commit")
+        raise ValueError("incomplete commit")
     return lines[1].removeprefix(b"parent ").decode("ascii") if lines[1].startswith(b"parent ") else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """A sorted list of object names in a file, behind a table of how many begin with each byte."""
+    """A sorted list of object names in a file, preceded by a table with cumulative counts per first byte."""
 
     file: IO[bytes]
     counts_at: int
@@ -370,15 +381,15 @@ class _Names:
     def name(self, position: int) -> bytes:
         return _bytes(self.file, self.names_at + position * self.width, self.width)
 
-    def find(self, wanted: bytes) -> int | None:
-        low = self._count(wanted[0] - 1) if wanted[0] else 0
-        high = self._count(wanted[0])
+    def find(self, target: bytes) -> int | None:
+        low = self._count(target[0] - 1) if target[0] else 0
+        high = self._count(target[0])
         while low < high:
             middle = (low + high) // 2
             name = self.name(middle)
-            if name == wanted:
+            if name == target:
                 return middle
-            low, high = (middle + 1, high) if name < wanted else (low, middle)
+            low, high = (middle + 1, high) if name < target else (low, middle)
         return None
 
 
@@ -401,16 +412,16 @@ def _root_in_graph(git_dir: Path, commit: str) -> str:
             width = {1: 20, 2: 32}.get(hash_version, 0)
             if (magic, version, bases) != (b"CGPH", 1, 0) or width * 2 != len(commit):
                 return ""
-            at = dict(struct.unpack(">4sQ", _bytes(file, 8 + 12 * number, 12)) for number in range(chunks))
-            if not {b"OIDF", b"OIDL", b"CDAT"} <= at.keys():
+            offsets = dict(struct.unpack(">4sQ", _bytes(file, 8 + 12 * number, 12)) for number in range(chunks))
+            if not {b"OIDF", b"OIDL", b"CDAT"} <= offsets.keys():
                 return ""
-            names = _Names(file, at[b"OIDF"], at[b"OIDL"], width)
-            return _follow(names, at[b"CDAT"], names.find(bytes.fromhex(commit)))
+            names = _Names(file, offsets[b"OIDF"], offsets[b"OIDL"], width)
+            return _follow_parents(names, offsets[b"CDAT"], names.find(bytes.fromhex(commit)))
     except FileNotFoundError:
         return ""
 
 
-def _follow(names: _Names, data_at: int, position: int | None) -> str:
+def _follow_parents(names: _Names, data_at: int, position: int | None) -> str:
     count = len(names)
     for _ in range(MOST_IN_GRAPH):
         if position is None or position >= count:
@@ -423,7 +434,7 @@ def _follow(names: _Names, data_at: int, position: int | None) -> str:
 
 
 def contains(git_dir: Path, commit: str) -> bool:
-    """Whether a repository has an object, loose or in a pack."""
+    """Return whether a repository contains an object, loose or in a pack."""
     if not _COMMIT.fullmatch(commit):
         return False
     if _loose_path(git_dir, commit).is_file():

@@ -1,4 +1,4 @@
-"""Time-ordered ids: sorting by name is sorting by age. The hook makes the same ones by hand."""
+"""Time-ordered event ids: sorting by id is sorting by age. The hook generates the same format itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def new() -> str:
 
 
 def at(event_id: str) -> int | None:
-    """When an id was made, in milliseconds, if it is one of ours."""
-    found = nanoseconds(event_id)
-    return None if found is None else found // 1_000_000
+    """Return the creation time of an id in milliseconds, or None if it has another format."""
+    created_ns = nanoseconds(event_id)
+    return None if created_ns is None else created_ns // 1_000_000
 
 
 def nanoseconds(event_id: str) -> int | None:
@@ -25,5 +25,5 @@ def nanoseconds(event_id: str) -> int | None:
 
 
 def now() -> int:
-    """Milliseconds, UTC: the one clock of everything that is stored."""
+    """Return the current time in milliseconds, UTC. All stored times come from this clock."""
     return time.time_ns() // 1_000_000

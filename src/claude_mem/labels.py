@@ -1,7 +1,7 @@
-"""Labels at the beginning of a summary's fields: "Next steps:", "**Done:**", "### Learned".
+"""Removes labels from the beginning of a summary's fields: "Next steps:", "**Done:**", "### Learned".
 
-Where a field is shown, its label stands before it already; an agent's closing message and a model's answer often bring
-their own.
+Wherever a field is shown, its label is shown with it, but closing messages and model replies often repeat the label in
+the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _WORDS = {
 _BULLET = r"(?:(?:[-*+•–]|\d{1,2}[.)])[ \t]++)?(?:\[[ xX]\][ \t]++)?"
 _SIGN = r"(?:[✓✅✔☑➡→▶⏭🔜📝💡⚠]\ufe0f?[ \t]*+)?"
 _GAP = r"[ \t]{0,4}"  # bounded: two gaps may follow each other, and a long run of spaces must not be tried twice
-# The same marks around the label, the colon inside or outside of them; or a dash; or a line of its own.
+# The label in matching emphasis marks, with the colon inside or outside of them; or followed by a dash; or on a line of
+# its own.
 _LABELS = {
     field: re.compile(
         rf"\A\s*+{_BULLET}(?:\#{{1,6}}[ \t]++)?(?P<mark>\*\*\*|\*\*|\*|__|_|){_SIGN}"
@@ -32,11 +33,11 @@ _LABELS = {
     for field, words in _WORDS.items()
 }
 _FIRST_BULLET = re.compile(rf"\A\s*+{_BULLET}(?=\S)")
-MOST_LABELS = 3  # one after the other
+MOST_LABELS = 3  # consecutive labels
 
 
 def unlabelled(field: str, text: str) -> str:
-    """Return the text of a summary's field without the labels at its beginning; a single item also loses its bullet."""
+    """Return a summary field without the labels at its beginning; a single item also loses its bullet."""
     bare = text
     for _ in range(MOST_LABELS):
         if (label := _LABELS[field].match(bare)) is None:
@@ -48,7 +49,7 @@ def unlabelled(field: str, text: str) -> str:
 
 
 def as_line(field: str, text: str) -> str:
-    """Return the same in one line; the items of a list are separated by semicolons."""
+    """Return a summary field without labels on one line; list items are separated by semicolons."""
     bare = unlabelled(field, text)
     lines = [line.strip() for line in bare.splitlines() if line.strip()]
     items = [_FIRST_BULLET.sub("", line, count=1) for line in lines]

@@ -1,7 +1,7 @@
-"""How log records look: one line each, and nothing in them that a terminal acts on.
+"""Formats log records: one line each, without characters that control a terminal.
 
-Messages name files, projects and errors of other programs. A line break in a name must not forge a second record, and
-`tail -f worker.log` must be as safe as `claude-mem logs`.
+Messages contain names of files and projects, and errors of other programs. A line break in a name must not forge a
+second record, and `tail -f worker.log` must be as safe as `claude-mem logs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from claude_mem.text import printable, printable_line
 
 
 class LogFormatter(logging.Formatter):
-    """Records whose message stays on one line; a traceback has lines of its own."""
+    """Formatter that keeps the message on one line; a traceback follows on separate lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable_line(super().formatMessage(record))

@@ -1,7 +1,7 @@
-"""A mode says what is worth keeping: its types, its concepts and the words of the request to a model.
+"""Modes: what is worth remembering. A mode defines observation types, concepts, and texts for requests to a model.
 
-Modes are data files. Ours are `code` and `research`; a file `NAME.toml` in the data directory's `modes/` adds one or
-takes the place of ours. With `inherits` a mode says only what is different.
+Modes are TOML files. `code` and `research` are built in; a file `NAME.toml` in the data directory's `modes/` adds a
+mode or replaces a built-in one. A mode with `inherits` contains only the differences.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ class Mode:
 
 
 def load(name: str, folder: Path) -> Mode:
-    """The mode of that name, or `BadSetting` that names the file and what is wrong with it."""
+    """Return the mode of that name. Raises `BadSetting`, naming the file and the problem."""
     try:
-        return _mode(name, _table(name, folder, seen=()))
+        return _mode(name, _table(name, folder, ancestors=()))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadSetting(f"the mode {name!r} can't be used: {error}", hint=f"compare it with {SHIPPED}") from error
+        raise BadSetting(
+            f"the mode {name!r} is invalid: {error}", hint=f"compare it with the modes in {SHIPPED}"
+        ) from error
 
 
 def load_forgiving(name: str, folder: Path) -> tuple[Mode, BadSetting | None]:
-    """The same, but a broken mode becomes `code`: memories must not stop over a typing error."""
+    """Return the mode, or `code` and the problem if it is invalid: a typing error must not stop the worker."""
     try:
         return load(name, folder), None
     except BadSetting as problem:
@@ -61,40 +63,41 @@ def names(folder: Path) -> list[str]:
 
 
 def icons(mode: Mode) -> dict[str, str]:
-    """Of the mode's types; those of `code` come along, since drafts made without a model are of its types."""
-    known = {**load(DEFAULT, SHIPPED).types, **mode.types}
-    return {name: kind.icon for name, kind in known.items()}
+    """Return the icons of the mode's types and of those of `code`, which the local writer always uses."""
+    types = {**load(DEFAULT, SHIPPED).types, **mode.types}
+    return {name: kind.icon for name, kind in types.items()}
 
 
-def _table(name: str, folder: Path, *, seen: tuple[str, ...]) -> dict[str, Any]:
-    """The file's content on top of what it inherits."""
-    path = _find(name, folder, again=name in seen)
+def _table(name: str, folder: Path, *, ancestors: tuple[str, ...]) -> dict[str, Any]:
+    """Return the content of a mode's file, merged with the mode it inherits from."""
+    path = _find(name, folder, again=name in ancestors)
     try:
         own = tomllib.loads(untrusted_files.read_settings(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{path}: {error}", hint="mend the file, or set `mode` to another one") from error
+        raise BadSetting(f"{path}: {error}", hint="correct the file, or set `mode` to another mode") from error
     parent = own.pop("inherits", None)
     if parent is None:
         return own
-    return _merge(_table(str(parent), folder, seen=(*seen, name)), own)
+    return _merge(_table(str(parent), folder, ancestors=(*ancestors, name)), own)
 
 
 def _find(name: str, folder: Path, *, again: bool) -> Path:
-    """A user's file comes before ours. A name met a second time means ours, so that no circle can form."""
+    """Return the file of a mode; the user's file takes precedence. With `again`, the name already occurred among the
+    ancestors and means the built-in mode, so that no cycle can form."""
     if not _NAME.fullmatch(name):
-        raise BadSetting(f"{name!r} is not the name of a mode", hint="small letters, digits, `-` and `_`")
+        raise BadSetting(f"{name!r} is not a valid name for a mode", hint="use lowercase letters, digits, `-` and `_`")
     for place in (SHIPPED,) if again else (folder, SHIPPED):
         if (path := place / f"{name}.toml").is_file():
             return path
-    raise BadSetting(f"there is no mode {name!r}", hint=f"there are: {', '.join(names(folder))}")
+    raise BadSetting(f"there is no mode {name!r}", hint=f"use one of {', '.join(names(folder))}")
 
 
 def _merge(parent: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     merged = {**parent, **own}
     for part in ("types", "concepts", "texts"):
         dropped = set(own.get(f"drop_{part}", ()))
-        kept = {name: item for name, item in parent.get(part, {}).items() if name not in dropped}
-        merged[part] = {**kept, **own.get(part, {})}
+        inherited = {name: item for name, item in parent.get(part, {}).items() if name not in dropped}
+        merged[part] = {**inherited, **own.get(part, {})}
     return merged
 
 
@@ -114,11 +117,11 @@ def _mode(name: str, table: dict[str, Any]) -> Mode:
 
 def _word(word: str) -> str:
     if not _NAME.fullmatch(word):
-        raise ValueError(f"{word!r} is not a name: small letters, digits, `-` and `_`")
+        raise ValueError(f"{word!r} is not a valid name: use lowercase letters, digits, `-` and `_`")
     return word
 
 
 def _text(value: Any, most: int) -> str:
     if not isinstance(value, str) or len(value.encode()) > most:
-        raise TypeError(f"{str(value)[:40]!r} is not a text of at most {most} bytes")
+        raise TypeError(f"{str(value)[:40]!r} is not a string of at most {most} bytes")
     return value

@@ -1,9 +1,9 @@
-"""The export format: JSON Lines, each line one record that says what it is.
+"""The export format: JSON Lines, one tagged record per line.
 
-A header, then projects, sessions, prompts, observations and summaries, then a line that says how many there were.
-A record names its project, session and prompt by what they are called everywhere, never by the number of a row, so a
-file can be read into any database, in any part, any number of times. A database of the older claude-mem is read as
-the same records.
+A file consists of a header, then projects, sessions, prompts, observations and summaries, then a line with the number
+of records. A record refers to its project, session and prompt by globally valid names, never by row ids, so that a file
+can be imported into any database, in any part, any number of times. A database of the older claude-mem is read into the
+same records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from claude_mem.errors import BadRecord, TooNew
 from claude_mem.text import LATEST, safe_json
 
 FORMAT = 1
-IMPORTED = "import"  # the trust and, where nothing better is known, the provider of what came from elsewhere
+IMPORTED = "import"  # trust level of imported records and, if unknown, their provider
 
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
@@ -38,7 +38,7 @@ class Header(Record, frozen=True, kw_only=True, tag="claude-mem"):
 
 
 class Project(Record, frozen=True, kw_only=True, tag="project"):
-    """`project` is the identity by which the other records of the file name it."""
+    """`project` is the identity by which the other records of the file refer to it."""
 
     project: Name
     name: Name
@@ -72,7 +72,7 @@ class Prompt(Record, frozen=True, kw_only=True, tag="prompt"):
 
 
 class Observation(Record, frozen=True, kw_only=True, tag="observation"):
-    """Without a session: saved by hand. Its key names it within its turn or, without one, everywhere."""
+    """Without a session, it was saved by hand. `key` is unique within the turn or, without a turn, globally."""
 
     project: Name
     host: Name | None = None
@@ -129,16 +129,17 @@ class Summary(Record, frozen=True, kw_only=True, tag="summary"):
 
 
 class End(Record, frozen=True, kw_only=True, tag="end"):
-    """The last line. A file without it was cut off."""
+    """The last line. A file without it is truncated."""
 
     records: int
 
 
 @dataclass(slots=True)
 class Batch:
-    """A part of a file or of another's database: the records in it, and what could not be made one, by reason and kind.
+    """A part of a file or of another program's database: its records, and counts of those that are invalid, by reason
+    and kind.
 
-    `position` is where the next part begins, None after the last; `done` of `total` is how far that is.
+    `position` is where the next part begins, None after the last; `done` of `total` is the progress.
     """
 
     records: list[Item] = field(default_factory=list)
@@ -157,7 +158,7 @@ KINDS: dict[str, type[Any]] = {
     "observation": Observation,
     "summary": Summary,
 }
-# What people and agents wrote: it is cleaned on the way in, like everything that is stored.
+# Fields written by users and agents; they are sanitized on import, like everything that is stored.
 PROSE = (
     "name", "title", "subtitle", "first_prompt", "text", "narrative", "request", "investigated", "learned", "completed",
     "next_steps", "notes", "type", "model", "cwd", "root",
@@ -175,31 +176,38 @@ def kind(record: Record) -> str:
 
 
 def line(record: Record) -> bytes:
-    """A record as a line of an export. Nothing in it drives a terminal that shows the file."""
+    """Encode a record as a line of an export, without characters that control a terminal."""
     return safe_json(_ENCODE.encode(record).decode()).encode() + b"\n"
 
 
 def read(raw: bytes) -> Header | Item | End:
-    """One line; `BadRecord` says what is wrong with it."""
+    """Decode one line. Raises `BadRecord` with the problem."""
     try:
         return _DECODE.decode(raw)
     except RecursionError:
-        raise BadRecord("bad line", "nested too deep") from None
+        raise BadRecord("bad line", "nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadRecord("bad line", str(error)) from error
 
 
 def read_header(raw: bytes) -> Header | None:
-    """The first line, if it is that of an export. It is read more loosely: a newer format may have more in it."""
+    """Decode the first line, or return None if it is not that of an export.
+
+    Unknown fields are ignored, because a newer format may have more.
+    """
     try:
-        found = msgspec.json.decode(raw)
+        fields = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("record") != "claude-mem" or not isinstance(found.get("format"), int):
+    if (
+        not isinstance(fields, dict)
+        or fields.get("record") != "claude-mem"
+        or not isinstance(fields.get("format"), int)
+    ):
         return None
-    if found["format"] > FORMAT:
+    if fields["format"] > FORMAT:
         raise TooNew(
-            f"the export is of format {found['format']}, this program knows {FORMAT}",
-            hint="import it with a newer claude-mem",
+            f"the export has format {fields['format']}; this version supports up to {FORMAT}",
+            hint="upgrade claude-mem, then import it again",
         )
-    return Header(format=found["format"], program=str(found.get("program", "")))
+    return Header(format=fields["format"], program=str(fields.get("program", "")))

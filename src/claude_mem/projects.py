@@ -1,13 +1,14 @@
-"""Which project a folder belongs to.
+"""Determines which project a directory belongs to.
 
-A project is a repository, not a folder name: worktrees share one, two repositories called `api` do not. It is
-recognised by its git folder, by path and by inode; the store remembers both, so that a repository which is moved or
-renamed keeps its memory. `git_files` reads them from git's own files. A remote is remembered too, but anyone can write
-one into a file: a folder that names the remote of a known project is a project of its own until a person merges them.
+A project is a repository, not a directory name: worktrees share a project, two repositories called `api` do not. A
+repository is recognized by its git directory, by path and by inode; both are stored, so that a repository that is moved
+or renamed keeps its memory. `git_files` reads them from git's own files. The remote is stored too, but anyone can write
+one into a file: a directory that names the remote of an existing project is a separate project until the user merges
+them.
 
-A file `.claude-mem.toml` in the folder or above it may say otherwise; `docs/projects.md` tells what. Such a file may
-come with a repository or an archive, so it decides how the project is called in whose top folder it lies, and never
-whose memory it shares: two projects are made one by a person only (`claude-mem project merge`).
+A file `.claude-mem.toml` in the directory or above it can change settings; see `docs/projects.md`. Such a file may come
+with a repository or an archive, so it can name the project in whose top directory it is, but never decides whose memory
+the project shares: only the user can merge two projects (`claude-mem project merge`).
 """
 
 from __future__ import annotations
@@ -25,99 +26,108 @@ from claude_mem import git_files, untrusted_files
 from claude_mem.git_files import Repository
 
 OVERRIDE = ".claude-mem.toml"
-GENERAL = "general"  # what is saved where there is no folder; no folder is called so
-GIT, MADE = "git:", "made:"  # begin the identities of a git folder: its path, and its inode with when it was made
-REMOTE = "remote:"  # begins an identity that proves nothing by itself
-OLDER = "older:"  # begins the identity of a project that came from an older claude-mem, which knew names only
-# What it may say, in words for people.
+GENERAL = "general"  # the project of memories saved without a directory; no directory gets this name
+GIT, MADE = "git:", "made:"  # prefixes of a git directory's identities: its path; its inode and creation time
+REMOTE = "remote:"  # prefix of an identity that proves nothing by itself
+OLDER = "older:"  # prefix of the identity of a project imported from an older claude-mem, which knew only names
+# The settings allowed in the file, described for the user.
 SAYS = {
-    "enabled": "`enabled` is true or false: remember what is done here",
-    "project": "`project` is a text: what this project is called",
-    "skip_tools": "`skip_tools` is a list of texts: tools whose calls are not kept here, beside those of the settings",
-    "subagents": "`subagents` is true or false: keep what subagents do",
-    "worktrees": '`worktrees` is "share" or "isolate": is a worktree part of its repository, or a project of its own',
+    "enabled": "`enabled` must be true or false: whether work here is remembered",
+    "project": "`project` must be a string: the name of this project",
+    "skip_tools": "`skip_tools` must be a list of strings: tools whose calls are not captured here, in addition to the"
+    " setting `skip_tools`",
+    "subagents": "`subagents` must be true or false: whether the work of subagents is captured",
+    "worktrees": '`worktrees` must be "share" or "isolate": whether a worktree belongs to the project of its'
+    " repository or is a project of its own",
 }
 
-_IDENTITY = ("project", "worktrees")  # which project a folder is: not to be said from outside of it
+_IDENTITY_SETTINGS = (
+    "project",
+    "worktrees",
+)  # they decide which project a directory is, so they only count inside the project
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`identities` from the strongest to the weakest; any one that is known decides. `repository` may add one, and may
-    show that a known path holds another repository now. `former` is the identity that version 0.1.0 had for a folder
-    whose `.git` is no longer believed; it counts only for a project that was first seen in this very folder. `group` is
-    a folder above that a file there gives a name: the person is offered to merge the two."""
+    """The project of a directory, as far as files tell.
+
+    `identities` are ordered from the strongest to the weakest; the first that is stored decides. `repository` may add
+    an identity, and may show that a stored path now holds another repository. `former` is the identity that version
+    0.1.0 used for a directory whose `.git` is no longer trusted; it counts only for a project that was first seen in
+    this same directory. `group` is a parent directory that has a project name of its own; the user is offered to merge
+    the two.
+    """
 
     name: str
     root: str
     identities: tuple[str, ...]
     enabled: bool = True
-    skip_tools: tuple[str, ...] = ()  # beside those of the settings
-    subagents: bool = True  # is what they do kept?
-    folder: str = ""  # what it would be called if no file said otherwise
+    skip_tools: tuple[str, ...] = ()  # in addition to those of the settings
+    subagents: bool = True  # whether the work of subagents is captured
+    folder: str = ""  # the name without an override file
     repository: Repository | None = None
     former: str = ""
     group: str = ""
 
     @property
     def every_identity(self) -> tuple[str, ...]:
-        """The identities, with that of the git folder itself before that of its path."""
+        """The identities, with that of the git directory's inode before that of its path."""
         if self.repository is None or not self.repository.made:
             return self.identities
-        made = f"{MADE}{self.repository.made}"
-        at = next((number for number, name in enumerate(self.identities) if name.startswith(GIT)), 0)
-        return (*self.identities[:at], made, *self.identities[at:])
+        creation_identity = f"{MADE}{self.repository.made}"
+        index = next((number for number, name in enumerate(self.identities) if name.startswith(GIT)), 0)
+        return (*self.identities[:index], creation_identity, *self.identities[index:])
 
 
 def resolve(folder: str, *, excluded: tuple[str, ...] = ()) -> Project:
-    """Never fails: a folder that is gone, can't be read or can't even be is a project of its own."""
+    """Return the project of a directory. Never fails: a missing, unreadable or impossible path is its own project."""
     folder = folder.replace("\0", "\ufffd")
     start = Path(os.path.realpath(folder or "/"))
     tree = git_files.locate(start)
-    root, common = (tree.root, tree.git_dir) if tree else (start, None)
-    said = _override(start, root)
-    if tree and tree.linked and said.get("worktrees") == "isolate":
-        common = None  # a worktree that is to be a project of its own
-    repository = git_files.describe(common) if common else None
-    identities = [f"{GIT}{common}"] if common else [f"dir:{root}"]
-    if common and repository and (remote := _remote(common)):
+    root, git_dir = (tree.root, tree.git_dir) if tree else (start, None)
+    override = _merged_override(start, root)
+    if tree and tree.linked and override.get("worktrees") == "isolate":
+        git_dir = None  # this worktree is a project of its own
+    repository = git_files.describe(git_dir) if git_dir else None
+    identities = [f"{GIT}{git_dir}"] if git_dir else [f"dir:{root}"]
+    if git_dir and repository and (remote := _remote(git_dir)):
         identities.append(f"{REMOTE}{remote}")
         repository = replace(repository, remote=remote)
-    name = str(said.get("project", "")).strip()[:100]
-    called = _name(root, common)
+    name = str(override.get("project", "")).strip()[:100]
+    default_name = _default_name(root, git_dir)
     if name.casefold() in ("", GENERAL):
-        name = called
-    enabled = said.get("enabled", True) is not False and not is_excluded(folder, excluded)
-    skip_tools, subagents = tuple(said.get("skip_tools", ())), said.get("subagents", True)
+        name = default_name
+    enabled = override.get("enabled", True) is not False and not is_excluded(folder, excluded)
+    skip_tools, subagents = tuple(override.get("skip_tools", ())), override.get("subagents", True)
     former = f"{GIT}{tree.former}" if tree and tree.former else ""
     return Project(
-        name, str(root), tuple(identities), enabled, skip_tools, subagents, called,
-        repository=repository, former=former, group=str(said.get("group", "")),
+        name, str(root), tuple(identities), enabled, skip_tools, subagents, default_name,
+        repository=repository, former=former, group=str(override.get("group", "")),
     )  # fmt: skip
 
 
 async def resolve_off_loop(folder: str, *, excluded: tuple[str, ...]) -> Project:
-    """`resolve` in a thread: it reads files, and a slow disk must not keep the worker from answering others."""
+    """Run `resolve` in a thread: it reads files, and a slow disk must not block the event loop."""
     return await asyncio.to_thread(resolve, folder, excluded=excluded)
 
 
 def named(name: str) -> Project:
-    """The project of a client that knows a name but no folder."""
+    """Return the project for a client that knows a name but no directory."""
     return Project(name[:100], "", (f"name:{name[:100]}",))
 
 
 def is_excluded(folder: str, globs: tuple[str, ...]) -> bool:
-    """By its name or by where it really lies: a link to an excluded folder is excluded too."""
+    """Return whether a directory is excluded, by its path or its real path: a link to an excluded one counts too."""
     return bool(excluded_by(folder, globs))
 
 
 def excluded_by(folder: str, globs: tuple[str, ...]) -> str:
-    """The first of the globs that excludes it; empty if none does."""
-    named, real = Path(folder), Path(os.path.realpath(folder))
-    paths = {named, *named.parents, real, *real.parents}
+    """Return the first glob that excludes the directory, or ""."""
+    literal, real = Path(folder), Path(os.path.realpath(folder))
+    paths = {literal, *literal.parents, real, *real.parents}
     for glob in globs:
         pattern = str(Path(glob).expanduser())
-        if pattern.endswith("/**") and Path(pattern[:-3]) in (named, real):
+        if pattern.endswith("/**") and Path(pattern[:-3]) in (literal, real):
             return glob
         if any(fnmatch(str(path), pattern) for path in paths):
             return glob
@@ -125,55 +135,56 @@ def excluded_by(folder: str, globs: tuple[str, ...]) -> str:
 
 
 def why_off(folder: str, excluded: tuple[str, ...]) -> tuple[str, str] | None:
-    """What switches memory off in a folder: a glob in the `setting`, a `file`, or a file with a `problem`."""
+    """Return what disables memory in a directory: ("setting", glob), ("file", path) or ("problem", description)."""
     if glob := excluded_by(folder, excluded):
         return "setting", glob
-    said = _override_of(folder)
-    if said.get("enabled", True):
+    override = _override_of(folder)
+    if override.get("enabled", True):
         return None
-    return ("problem", str(said["problem"])) if said.get("problem") else ("file", str(said["off"]))
+    return ("problem", str(override["problem"])) if override.get("problem") else ("file", str(override["off"]))
 
 
-def _name(root: Path, common: Path | None) -> str:
-    """For people. A worktree is called what its repository is called."""
-    named = common.parent if common and common.name == ".git" else root
-    short = named.name.removesuffix(".git")
-    return (str(named) if short.casefold() in ("", GENERAL) else short)[:100]
+def _default_name(root: Path, git_dir: Path | None) -> str:
+    """Return the display name of a project. A worktree has the name of its repository."""
+    folder = git_dir.parent if git_dir and git_dir.name == ".git" else root
+    short = folder.name.removesuffix(".git")
+    return (str(folder) if short.casefold() in ("", GENERAL) else short)[:100]
 
 
 def _override_of(folder: str) -> dict[str, Any]:
     start = Path(os.path.realpath(folder))
     tree = git_files.locate(start)
-    return _override(start, tree.root if tree else start)
+    return _merged_override(start, tree.root if tree else start)
 
 
-def _override(start: Path, top: Path) -> dict[str, Any]:
-    """What the files on the way up say. The nearest word counts; one `enabled = false` anywhere is enough, and so is a
-    file that can't be understood: whoever wrote it wanted something. Above the `top` folder of a project a file can
-    only leave things out; whose memory is meant is no matter of what lies outside. `group` is the nearest folder there
-    to which a file gives a name."""
-    found: dict[str, Any] = {}
+def _merged_override(start: Path, top: Path) -> dict[str, Any]:
+    """Merge the override files of a directory and its parents; the nearest value wins.
+
+    One `enabled = false` anywhere disables memory, and so does an invalid file, because its author meant to change
+    something. A file above the `top` directory of the project can only exclude; it cannot change which project this
+    is. `group` is the nearest directory above `top` that has a project name.
+    """
+    merged: dict[str, Any] = {}
     for folder, owner in git_files.owned_upwards(start):
         path = folder / OVERRIDE
-        said = _words_of(path, owner)
-        wrong = [name for name, given in said.items() if name != "problem" and not _makes_sense(name, given)]
-        if wrong:
-            said = _problem(path, f": {SAYS.get(wrong[0], f'there is no setting {wrong[0][:100]!r}')}")
-        if said.get("enabled") is False:
-            said["off"] = str(path)
+        values = _read_override(path, owner)
+        invalid = [name for name, value in values.items() if name != "problem" and not _is_valid(name, value)]
+        if invalid:
+            values = _problem(path, f": {SAYS.get(invalid[0], f'there is no setting {invalid[0][:100]!r}')}")
+        if values.get("enabled") is False:
+            values["off"] = str(path)
         if not folder.is_relative_to(top):
-            said = {**({"group": str(folder)} if "project" in said else {}), **_without(said, _IDENTITY)}
-        found = {**said, **found, "enabled": found.get("enabled", True) and said.get("enabled") is not False}
-    return found
+            group = {"group": str(folder)} if "project" in values else {}
+            values = group | {name: value for name, value in values.items() if name not in _IDENTITY_SETTINGS}
+        merged = {**values, **merged, "enabled": merged.get("enabled", True) and values.get("enabled") is not False}
+    return merged
 
 
-def _without(said: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: given for name, given in said.items() if name not in names}
+def _read_override(path: Path, owner: int) -> dict[str, Any]:
+    """Return the content of one override file.
 
-
-def _words_of(path: Path, owner: int) -> dict[str, Any]:
-    """What one file says; nothing if there is none, or if it belongs to neither this user, root nor `owner`: anyone may
-    put a file into /tmp."""
+    Empty if it does not exist, or belongs to neither this user, root nor `owner`: anyone may put a file into /tmp.
+    """
     try:
         return tomllib.loads(untrusted_files.read_text(path, owner=owner))
     except (FileNotFoundError, NotADirectoryError):
@@ -181,53 +192,49 @@ def _words_of(path: Path, owner: int) -> dict[str, Any]:
     except untrusted_files.Refused as refused:
         return {} if refused.foreign else _problem(path, f" {refused}")
     except OSError as error:
-        return _problem(path, f" can't be read: {error.strerror}") if _is_there(path) else {}
+        # A path that is too long, or in a directory that cannot be entered, hides no override file.
+        return _problem(path, f" cannot be read: {error.strerror}") if os.path.lexists(path) else {}
     except (ValueError, RecursionError):
-        return _problem(path, " is not TOML")
+        return _problem(path, " is not valid TOML")
 
 
-def _problem(path: Path, what: str) -> dict[str, Any]:
-    return {"enabled": False, "problem": f"{path}{what}"}
+def _problem(path: Path, text: str) -> dict[str, Any]:
+    return {"enabled": False, "problem": f"{path}{text}"}
 
 
-def _is_there(path: Path) -> bool:
-    """A name that is too long, or a folder that no one may enter, hides no file of anyone's."""
-    return os.path.lexists(path)
-
-
-def _makes_sense(name: str, given: Any) -> bool:
+def _is_valid(name: str, value: Any) -> bool:
     match name:
         case "enabled" | "subagents":
-            return isinstance(given, bool)
+            return isinstance(value, bool)
         case "project":
-            return isinstance(given, str)
+            return isinstance(value, str)
         case "skip_tools":
-            return isinstance(given, list) and all(isinstance(tool, str) for tool in given)
+            return isinstance(value, list) and all(isinstance(tool, str) for tool in value)
         case "worktrees":
-            return given in ("share", "isolate")
+            return value in ("share", "isolate")
     return False
 
 
 def override_problem(folder: str) -> str:
-    """What can't be understood in which file, if anything; for `doctor`."""
+    """Return what is wrong with an override file of this directory, or ""; for `doctor`."""
     return str(_override_of(folder).get("problem", ""))
 
 
 def git_doubt(folder: str) -> str:
-    """Why the `.git` of a folder, or one above it, is not believed, if so; for `doctor`."""
+    """Return why the `.git` of a directory or of a parent is not trusted, or ""; for `doctor`."""
     return git_files.doubt(Path(os.path.realpath(folder)))
 
 
-def _remote(common: Path) -> str:
-    """The address of `origin`, or of the only remote, without scheme, user or `.git`."""
-    parser = git_files.config(common)
+def _remote(git_dir: Path) -> str:
+    """Return the URL of `origin`, or of the only remote, without scheme, user and `.git`."""
+    parser = git_files.config(git_dir)
     sections = [name for name in parser.sections() if name.startswith('remote "')]
-    chosen = 'remote "origin"' if 'remote "origin"' in sections else (sections[0] if len(sections) == 1 else "")
-    return normal_remote(parser.get(chosen, "url", fallback="") or "") if chosen else ""
+    section = 'remote "origin"' if 'remote "origin"' in sections else (sections[0] if len(sections) == 1 else "")
+    return normal_remote(parser.get(section, "url", fallback="") or "") if section else ""
 
 
 def normal_remote(url: str) -> str:
-    """`git@host:a/b.git`, `https://user:key@host/a/b` and `ssh://git@host:22/a/b` are one place."""
+    """Normalize a remote URL: `git@host:a/b.git`, `https://user:key@host/a/b` and `ssh://git@host:22/a/b` are equal."""
     url = url.strip().rstrip("/").removesuffix(".git")
     url = re.sub(r"^[a-z+]+://", "", url, flags=re.IGNORECASE)
     url = re.sub(r"^[^/]*@", "", url)

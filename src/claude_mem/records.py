@@ -1,6 +1,6 @@
-"""The values that travel between the steps. Frozen: a step returns a new one, it does not change what it was given.
+"""The values that are passed between pipeline steps. They are frozen: a step returns a new value.
 
-What is kept as JSON in a table (the body of an event) is a tagged msgspec struct, so that reading it back checks it.
+Values stored as JSON in a table (event bodies) are tagged msgspec structs, so that reading them back validates them.
 Times are milliseconds, UTC.
 """
 
@@ -23,7 +23,8 @@ class Prompted(msgspec.Struct, frozen=True, tag="prompt"):
 
 
 class Noticed(msgspec.Struct, frozen=True, tag="notice"):
-    """The host's own words in the place of a prompt, such as the end of a background task. They are not kept."""
+    """A message of the agent program in place of a prompt, such as the end of a background task. Its text is not
+    stored."""
 
 
 class ToolUsed(msgspec.Struct, frozen=True, tag="tool", omit_defaults=True):
@@ -32,11 +33,11 @@ class ToolUsed(msgspec.Struct, frozen=True, tag="tool", omit_defaults=True):
     output: Any = None
     failed: bool = False
     agent_id: str = ""
-    whole: bool = False  # of something read from outside: is all that the agent was shown in `output`?
+    whole: bool = False  # for external content: whether `output` holds everything the agent saw
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stop"):
-    """The end of a turn. The agent's last words usually are a summary already."""
+    """The end of a turn, with the agent's closing message, which usually is a summary already."""
 
     message: str = ""
 
@@ -64,7 +65,7 @@ def kind(body: Body) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened, as a host told it."""
+    """One thing that happened in a session, as an agent reported it."""
 
     id: str
     host: str
@@ -72,19 +73,19 @@ class Event:
     at: int
     body: Body
     cwd: str = ""
-    project: str = ""  # a name given by a client that knows no folder
+    project: str = ""  # name sent by a client that knows no directory
     prompt_id: str = ""
     tool_use_id: str = ""
     transcript_path: str = ""
     host_pid: int | None = None
-    private: bool = False  # a prompt of which nothing was left
-    origin: str = ""  # where it comes from; empty: what its body tells
-    stripped: bool = False  # private parts were cut out of it before it came here
+    private: bool = False  # the prompt was private as a whole
+    origin: str = ""  # where the text comes from; empty: derived from the body
+    stripped: bool = False  # private parts were removed before it was received
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an event: every one of them gets exactly one."""
+    """The receipt of an event: what became of it. Every event gets exactly one."""
 
     what: str  # stored | filtered | set_aside
     rule: str = ""
@@ -130,7 +131,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An earlier turn of the same session: what was asked, and what the agent said at its end."""
+    """An earlier turn of the same session: the prompt and the closing message."""
 
     prompt: str
     closing: str = ""
@@ -138,17 +139,17 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What earlier turns of the session have read."""
+    """Texts that earlier turns of the session have read."""
 
-    foreign: tuple[str, ...] = ()  # strangers' text
-    built: tuple[str, ...] = ()  # what builds and tests printed, which may quote some
+    foreign: tuple[str, ...] = ()  # external text
+    built: tuple[str, ...] = ()  # output of builds and tests, which may quote external text
     own: tuple[str, ...] = ()  # files of the project
-    fetched: frozenset[str] = frozenset()  # folders that were cloned or unpacked, remotes that were added
+    fetched: frozenset[str] = frozenset()  # directories that were cloned or unpacked, remotes that were added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A prompt and what followed, as the compressor sees it."""
+    """A prompt and everything that followed, as the writer receives it."""
 
     id: int
     session_id: int
@@ -160,15 +161,15 @@ class Turn:
     ended_at: int
     bodies: Sequence[Body]
     seqs: Sequence[int]  # of the events that the bodies belong to
-    cwd: str = ""  # where the session began: in a worktree it is not below the root
-    known: frozenset[str] = frozenset()  # what earlier turns of the session have already been remembered for
-    origins: Sequence[str] = ()  # of the same events; where there are none, they follow from the bodies
+    cwd: str = ""  # where the session began; in a worktree it is not below `root`
+    known: frozenset[str] = frozenset()  # normalized titles of observations from earlier turns of the session
+    origins: Sequence[str] = ()  # of the same events; if empty, derived from the bodies
     remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
-    host: str = ""  # the agent, where that is known
-    previous: tuple[Exchange, ...] = ()  # the turns just before this one, the nearest last: "yes" answers one of them
+    host: str = ""  # the agent, if known
+    previous: tuple[Exchange, ...] = ()  # the turns just before this one, nearest last; "yes" answers one of them
     carried: Carried = Carried()
-    trusted: frozenset[str] = frozenset()  # sources that the person trusts in the project
-    foreign_text: str = "balanced"  # how words are treated that rest on strangers' text: a setting
+    trusted: frozenset[str] = frozenset()  # sources that the user trusts in the project
+    foreign_text: str = "balanced"  # the setting of that name
 
     @property
     def newest_seq(self) -> int:
@@ -187,7 +188,7 @@ class Type(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that is so, and the events that show it."""
+    """A factual statement and the events that support it."""
 
     text: str
     events: Sequence[int] = ()
@@ -195,8 +196,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An observation before it has a row. `key` says which evidence it comes from: the same turn digested again
-    finds the same key, and so updates the row instead of adding one."""
+    """An observation before it is stored.
+
+    `key` identifies the evidence it is based on: processing the same turn again yields the same key and so updates the
+    row instead of adding one.
+    """
 
     key: str
     type: str
@@ -209,7 +213,7 @@ class Draft:
     files_modified: tuple[str, ...] = ()
     commit: str = ""
     trust: str = "agent"  # the lowest of its sources
-    why: str = ""  # if that is too low to be told unasked: the source it comes from, or the rule that it breaks
+    why: str = ""  # if `trust` is too low for injection: the source of the text, or the rule it violates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,16 +226,16 @@ class Summary:
     notes: str = ""
     files_read: tuple[str, ...] = ()
     files_edited: tuple[str, ...] = ()
-    closing: str = ""  # the agent's closing message, word for word
-    closing_trust: str = "agent"  # the other fields leave out what came from outside; these words may repeat it
-    outcome: str = ""  # done | partly | failed | abandoned | answered | proposed, or empty: not known
+    closing: str = ""  # the agent's closing message, verbatim
+    closing_trust: str = "agent"  # the other fields omit external text; the closing message may repeat it
+    outcome: str = ""  # done | partly | failed | abandoned | answered | proposed; empty: unknown
     trust: str = "agent"
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who made a digest: the local compressor, or a model in a session of its own."""
+    """Who wrote a digest: the local writer, or a model in a session of its own."""
 
     provider: str = "local"
     model: str = ""
@@ -239,25 +243,25 @@ class Author:
 
 
 LOCAL = Author()
-# The version of the local compressor. Raise it when it writes better memories: turns that an earlier version digested
-# (`turns.writer`) are then digested again in the background.
+# Version of the local writer. Raise it when the writer improves: turns that an earlier version processed
+# (`turns.writer`) are then reprocessed in the background.
 WRITER = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a compressor made of one turn."""
+    """The summary and observations written for one turn."""
 
     summary: Summary | None
     observations: tuple[Draft, ...]
     author: Author = LOCAL
-    title: str = ""  # of the session, if a model has found a better one
+    title: str = ""  # new title of the session, if a model proposed one
     subtitle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something the live stream should tell."""
+    """An event for the viewer's live stream."""
 
     type: str
     data: dict[str, Any]

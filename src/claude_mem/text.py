@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-# Lone surrogates can't be encoded and NUL ends a C string: either would poison a row for every later reader.
+# Lone surrogates cannot be encoded and NUL ends a C string: a row with either could not be read again.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-# What could drive a terminal, hide text from people, or reverse it: never injected.
+# Characters that control a terminal, or hide or reverse text: never injected.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
-# What a terminal acts on, or what reorders, breaks or ends a line: shown as an escape where people read it.
+# Characters that control a terminal, or reorder, break or end a line: shown to users as escapes.
 _ACTIVE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
@@ -22,23 +22,20 @@ _ACTIVE = re.compile(
 _UNSAFE_IN_JSON = re.compile(f"{_ACTIVE.pattern}|{_INVISIBLE.pattern}")
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\e"}
 
-LATEST = (
-    4_102_444_800_000  # the year 2100: what is later is no time of ours, and of much later ones no date can be made
-)
+LATEST = 4_102_444_800_000  # the year 2100: no stored time is later, and much later times cannot be converted to a date
 
 
-CLOSING_CHARS = 64_000  # kept of an agent's closing message
-_MARK_CHARS = 60  # the longest mark that `clip` leaves
+CLOSING_CHARS = 64_000  # maximum stored length of an agent's closing message
+_MARK_CHARS = 60  # longest mark that `clip` inserts
 
 
 def clip_closing(text: str) -> str:
-    """A closing message as it is kept: whole, or its head and tail where it is too long. Clipping twice is clipping
-    once."""
+    """Return a closing message as it is stored: complete, or its head and tail if it is too long. Idempotent."""
     return clip(text, CLOSING_CHARS) if len(text) > CLOSING_CHARS + _MARK_CHARS else text
 
 
 def clip(text: str, limit: int) -> str:
-    """At most about `limit` characters: the head and the tail, and in between how much was left out."""
+    """Return at most about `limit` characters: head, tail, and in between the number of omitted characters."""
     if len(text) <= limit:
         return text
     head, tail = limit * 2 // 3, limit // 3
@@ -46,7 +43,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """One line of at most `limit` characters, cut at a word where that is possible."""
+    """Return one line of at most `limit` characters, cut between words if possible."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
@@ -56,37 +53,43 @@ def shorten(text: str, limit: int) -> str:
 
 
 def storable(text: str) -> str:
+    """Replace characters that SQLite or UTF-8 cannot represent."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def plain(text: str) -> str:
-    """Without control, zero-width and direction-changing characters."""
+    """Remove control, zero-width and direction-changing characters."""
     return _INVISIBLE.sub("", text)
 
 
 def printable(text: str) -> str:
-    """Several lines for a terminal: control and direction-changing characters as visible escapes (`\\e`, `\\u202e`),
-    bytes that are no text as `\\xff`, and nothing that can't be seen."""
+    """Make multi-line text safe for a terminal.
+
+    Control and direction-changing characters become visible escapes (`\\e`, `\\u202e`), undecodable bytes become
+    `\\xff`, and invisible characters are removed.
+    """
     return _INVISIBLE.sub("", _ACTIVE.sub(_escape, text.replace("\r\n", "\n")))
 
 
 def printable_line(text: str) -> str:
-    """One line for a terminal: as `printable`, and a line break is shown as `\\n`."""
+    """Make text safe for one line of a terminal: like `printable`, with line breaks shown as `\\n`."""
     return _INVISIBLE.sub("", _ACTIVE.sub(_escape, text)).replace("\n", r"\n")
 
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     if 0xDC80 <= code <= 0xDCFF:
-        code -= 0xDC00  # a byte of a name that is not UTF-8, as Python carries it
+        code -= 0xDC00  # an undecodable byte, as `surrogateescape` represents it
     if short := _SHORT_ESCAPES.get(match[0]):
         return short
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def safe_json(text: str) -> str:
-    """The same JSON with every character that a terminal acts on, or that can't be seen, as a `\\u` escape. The value
-    is the same: such characters stand only inside of strings."""
+    """Escape every invisible character, and every one that controls a terminal, as `\\u` in JSON text.
+
+    The value stays the same, because such characters occur only inside strings.
+    """
     return _UNSAFE_IN_JSON.sub(_json_escape, text)
 
 
@@ -96,17 +99,20 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def tokens(text: str) -> int:
-    """A fair guess without a tokenizer: four bytes a token, which also holds for other scripts."""
+    """Estimate the number of tokens without a tokenizer: four bytes per token, which also fits other scripts."""
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
 def tokens_at_most(text: str) -> int:
-    """For caps: code and other scripts take more tokens than prose, rarely more than one for three bytes."""
+    """Estimate the number of tokens conservatively, for limits.
+
+    Code and other scripts need more tokens than prose, but rarely more than one per three bytes.
+    """
     return (len(text.encode("utf-8", "replace")) + 2) // 3
 
 
 def milliseconds(text: str, *, end: bool = False) -> int | None:
-    """A date or time as people write it, or milliseconds already. A bare date ends with its day."""
+    """Parse an ISO date or time, or a number of milliseconds. With `end`, a bare date means the end of that day."""
     text = text.strip()
     if not text:
         return None
@@ -122,7 +128,7 @@ def milliseconds(text: str, *, end: bool = False) -> int | None:
 
 
 def local(milliseconds: int) -> datetime:
-    """For people, where they are. A time that can't be is the nearest that can: a row may say anything."""
+    """Convert milliseconds to local time. Out-of-range values are clamped, because a row may contain any number."""
     return datetime.fromtimestamp(min(max(milliseconds, 0), LATEST) / 1000).astimezone()
 
 
@@ -133,12 +139,12 @@ def first_sentence(text: str, limit: int = 160) -> str:
 
 
 def normal_title(title: str) -> str:
-    """What two titles have in common when they say the same: their words."""
+    """Reduce a title to its lowercase words, for comparing titles."""
     return " ".join(re.findall(r"\w+", title.lower()))
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every string in a JSON value, keys included."""
+    """Yield every string in a JSON value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -151,7 +157,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def map_strings(value: Any, change: Any) -> Any:
-    """The JSON value with `change` applied to each of its strings, keys included."""
+    """Return the JSON value with `change` applied to every string, including keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

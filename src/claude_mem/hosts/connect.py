@@ -1,8 +1,9 @@
-"""Puts us into agents' files and takes us out again, so that afterwards nothing tells that we were there.
+"""Adds claude-mem to the settings files of agents and removes it again without leaving traces.
 
-All or nothing: if one file can't be written, those already written are put back. What a file was without us is kept
-beside our data; as long as nobody has changed the file since, taking us out restores it to the byte. If someone has,
-only our own part is taken out. A file or a folder that we made is removed again, unless there is more in it by then.
+Changes are all or nothing: if one file cannot be written, those already written are restored. The original content of
+each file is kept in the data directory. If the file has not been changed since, removal restores it byte for byte;
+otherwise only our own part is removed. Files and directories that we created are removed too, unless they now contain
+anything else.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from claude_mem.process import LAUNCHER
 from claude_mem.spool import write_private
 
 RECORD = "connected.json"
-KEPT = "agents"  # under the backups: each file as it was
+KEPT = "agents"  # directory in the backups that holds the original files
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file, as it is and as it will be. `None`: not there."""
+    """The content of one file before and after the change. `None` means that the file does not exist."""
 
     host: str
     edit: Edit
@@ -47,33 +48,37 @@ class Change:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What we did to a file."""
+    """A record of what we changed in a file."""
 
     host: str
     path: str
-    made: bool  # without us it would not be there
-    folders: list[str]  # the ones we made for it
-    kept: str  # the name of the copy of what it was; "" if there is none to go back to
-    after: str  # the hash of what we wrote
+    made: bool  # whether we created the file
+    folders: list[str]  # directories that we created for it
+    kept: str  # name of the copy of the original content; "" if there is none
+    after: str  # hash of the content we wrote
 
 
 # --- planning --------------------------------------------------------------------------------------------------------
 
 
 def plan(host: Host, ours: Ours) -> list[Change]:
-    """What would change so that this agent runs us; nothing if it does already. `CannotDo` names the file."""
+    """Return the changes needed for this agent to run claude-mem; empty if it is connected already.
+
+    Raises `CannotDo`, naming the file.
+    """
     if host.elsewhere(ours.env):
         return removal(host, ours)
     return [change for edit in host.edits(ours) for change in _change(host, edit, edit.with_ours)]
 
 
 def removal(host: Host, ours: Ours) -> list[Change]:
+    """Return the changes that remove claude-mem from this agent's files."""
     return [change for edit in host.edits(ours) for change in _change(host, edit, edit.without_ours)]
 
 
-def _change(host: Host, edit: Edit, how: Callable[[str], str]) -> list[Change]:
+def _change(host: Host, edit: Edit, edit_text: Callable[[str], str]) -> list[Change]:
     before = _read(edit.path)
-    after = how(before or "")
+    after = edit_text(before or "")
     return [Change(host.name, edit, before, after or None)] if after != (before or "") else []
 
 
@@ -83,16 +88,20 @@ def _read(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise CannotDo(f"{path} can't be read: {error.strerror}", hint="see who owns it, then try again") from error
+        raise CannotDo(
+            f"{path} cannot be read: {error.strerror}", hint="check its owner and permissions, then try again"
+        ) from error
     except UnicodeDecodeError as error:
-        raise CannotDo(f"{path} is not text in UTF-8", hint="mend it first; nothing was changed") from error
+        raise CannotDo(
+            f"{path} is not valid UTF-8 text; nothing was changed", hint="correct it, then try again"
+        ) from error
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
 
 
 class Record:
-    """What we changed, in the data directory: written before the files are, so that nothing can be forgotten."""
+    """The record of all changes, in the data directory. It is written before the files, so that no change is lost."""
 
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / RECORD
@@ -100,10 +109,10 @@ class Record:
 
     def entries(self) -> dict[str, Entry]:
         try:
-            found = msgspec.json.decode(self.path.read_bytes(), type=list[Entry])
+            stored = msgspec.json.decode(self.path.read_bytes(), type=list[Entry])
         except (OSError, msgspec.MsgspecError):
-            return {}  # then taking out goes by what is ours in each file
-        return {entry.path: entry for entry in found}
+            return {}  # removal then recognizes our part in each file
+        return {entry.path: entry for entry in stored}
 
     def write(self, entries: dict[str, Entry]) -> None:
         if entries:
@@ -124,7 +133,7 @@ class Record:
     def forget(self, entry: Entry) -> None:
         if entry.kept:
             (self.kept / entry.kept).unlink(missing_ok=True)
-        _rmdir(self.kept)
+        _rmdir_if_empty(self.kept)
 
 
 # --- in --------------------------------------------------------------------------------------------------------------
@@ -142,78 +151,86 @@ def put_in(changes: Sequence[Change], record: Record) -> None:
 
 
 def _entry(change: Change, earlier: Entry | None, record: Record) -> Entry:
-    """An update of ours goes back to where the first one would. Otherwise the way back is the file as it would be
-    without us: whatever an earlier record says, the file has gone its own way, or was never written."""
+    """Return the record of a change.
+
+    If the file is unchanged since our last edit, the original content stays that of the first edit. Otherwise the
+    original is the file without our part: the file was changed by others since the earlier record, or never written.
+    """
     after = _hash(change.after or "")
     if earlier is not None and _hash(change.before or "") == earlier.after:
         return msgspec.structs.replace(earlier, after=after)
-    bare = change.edit.without_ours(change.before or "")
-    folders = [*(earlier.folders if earlier else ()), *_missing(change.path)]
-    kept = record.keep(change.path, bare) if bare else ""
-    return Entry(change.host, str(change.path), not bare, list(dict.fromkeys(folders)), kept, after)
+    without_ours = change.edit.without_ours(change.before or "")
+    folders = [*(earlier.folders if earlier else ()), *_missing_folders(change.path)]
+    backup_name = record.keep(change.path, without_ours) if without_ours else ""
+    return Entry(change.host, str(change.path), not without_ours, list(dict.fromkeys(folders)), backup_name, after)
 
 
 # --- out -------------------------------------------------------------------------------------------------------------
 
 
 def take_out(host: Host, ours: Ours, record: Record) -> tuple[list[Path], list[CannotDo]]:
-    """The files that were changed or removed, and what could not be done: one broken file does not protect the rest."""
+    """Remove claude-mem from an agent. Return the files that were changed or removed, and the problems.
+
+    A problem with one file does not stop the others.
+    """
     entries = record.entries()
-    done: list[Path] = []
+    changed_paths: list[Path] = []
     problems: list[CannotDo] = []
     for edit in host.edits(ours):
         try:
-            done += _take_out_one(edit, entries.get(str(edit.path)), record)
+            changed_paths += _take_out_one(edit, entries.get(str(edit.path)), record)
             if entry := entries.pop(str(edit.path), None):
-                _tidy(entry, record)
+                _remove_leftovers(entry, record)
         except CannotDo as problem:
             problems.append(problem)
     for entry in [entry for entry in entries.values() if entry.host == host.name]:
         try:
-            done += _restore(entry, record)
-            _tidy(entries.pop(entry.path), record)
+            changed_paths += _restore(entry, record)
+            _remove_leftovers(entries.pop(entry.path), record)
         except CannotDo as problem:
             problems.append(problem)
     for trace in list(host.traces(ours.env)):
         shutil.rmtree(trace, ignore_errors=True)
-        _rmdir(trace.parent)
-        _rmdir(trace.parent.parent)
+        _rmdir_if_empty(trace.parent)
+        _rmdir_if_empty(trace.parent.parent)
     record.write(entries)
-    return done, problems
+    return changed_paths, problems
 
 
 def _take_out_one(edit: Edit, entry: Entry | None, record: Record) -> list[Path]:
-    _temp(edit.path).unlink(missing_ok=True)  # of a write that was killed
+    _temp(edit.path).unlink(missing_ok=True)  # left by an interrupted write
     before = _read(edit.path)
     if before is None:
         return []
-    bare: str | None = edit.without_ours(before)
+    restored: str | None = edit.without_ours(before)
     if entry is not None and _hash(before) == entry.after and (entry.made or entry.kept):
-        bare = record.original(entry)
-    elif bare == before:
+        restored = record.original(entry)
+    elif restored == before:
         return []
-    elif not bare:
-        theirs = edit.path.is_symlink() if entry is None else not entry.made
-        bare = "{}\n" if theirs and edit.path.suffix == ".json" else None
-    _write_all([(edit.path, before, bare)])
+    elif not restored:
+        is_users = edit.path.is_symlink() if entry is None else not entry.made
+        restored = "{}\n" if is_users and edit.path.suffix == ".json" else None
+    _write_all([(edit.path, before, restored)])
     return [edit.path]
 
 
 def _restore(entry: Entry, record: Record) -> list[Path]:
-    """A file of another place, such as a folder that a variable named when we were put in."""
+    """Restore a file that is no longer in the agent's current location, for example because a variable has changed."""
     path = Path(entry.path)
     before = _read(path)
     if before is None:
         return []
     if _hash(before) != entry.after or not (entry.made or entry.kept):
-        raise CannotDo(f"{path} has changed since", hint=f"take out by hand what runs {LAUNCHER}")
+        raise CannotDo(
+            f"{path} was changed after claude-mem was added", hint=f"remove the entries that run {LAUNCHER} by hand"
+        )
     _write_all([(path, before, record.original(entry))])
     return [path]
 
 
-def _tidy(entry: Entry, record: Record) -> None:
+def _remove_leftovers(entry: Entry, record: Record) -> None:
     for folder in reversed(entry.folders):
-        _rmdir(Path(folder))
+        _rmdir_if_empty(Path(folder))
     record.forget(entry)
 
 
@@ -221,27 +238,27 @@ def _tidy(entry: Entry, record: Record) -> None:
 
 
 def _write_all(writes: Sequence[tuple[Path, str | None, str | None]]) -> None:
-    done: list[tuple[Path, str | None]] = []
+    written: list[tuple[Path, str | None]] = []
     try:
         for path, before, after in writes:
-            if _read(path) != before:  # the agent may be at work
-                raise CannotDo(f"{path} was changed in this very moment", hint="nothing was changed by us; try again")
-            done.append((path, before))
+            if _read(path) != before:  # the agent may be running
+                raise CannotDo(f"{path} was changed by another program just now", hint="nothing was written; try again")
+            written.append((path, before))
             _write(path, after)
     except (OSError, CannotDo) as error:
-        for path, before in reversed(done):
+        for path, before in reversed(written):
             with contextlib.suppress(OSError):
                 _write(path, before)
         if isinstance(error, CannotDo):
             raise
         raise CannotDo(
-            f"{error.filename or done[-1][0]} can't be written: {error.strerror}",
-            hint="nothing was changed; see who owns it and whether the disk is full, then try again",
+            f"{error.filename or written[-1][0]} cannot be written: {error.strerror}; nothing was changed",
+            hint="check its owner and the free disk space, then try again",
         ) from error
 
 
 def _write(path: Path, text: str | None) -> None:
-    """All at once, keeping the file's mode and, if it is a link, the link."""
+    """Write a file atomically, keeping its mode and, if it is a link, the link."""
     target = Path(os.path.realpath(path))
     if text is None:
         target.unlink(missing_ok=True)
@@ -268,35 +285,37 @@ def _temp(path: Path) -> Path:
     return target.with_name(f".{target.name}.claude-mem")
 
 
-def _missing(path: Path) -> list[str]:
-    """The folders above a file that are not there, the outermost first."""
+def _missing_folders(path: Path) -> list[str]:
+    """Return the missing parent directories of a file, outermost first."""
     return [str(folder) for folder in reversed(path.parents) if not folder.exists()]
 
 
-def _rmdir(folder: Path) -> None:
+def _rmdir_if_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        folder.rmdir()  # unless something is in it
+        folder.rmdir()
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- how it stands ---------------------------------------------------------------------------------------------------
+# --- status ----------------------------------------------------------------------------------------------------------
 
 
 def standing(host: Host, ours: Ours) -> tuple[str, str]:
-    """`connected`, `waiting` (for something that only the user can do), `partly`, `absent` or `broken`; and by what way
-    it is connected, what it waits for, or what is wrong."""
+    """Return the status of an agent, with a detail: how it is connected, what it waits for, or what is wrong.
+
+    The status is `connected`, `waiting` (for something that only the user can do), `partly`, `absent` or `broken`.
+    """
     try:
-        missing, ours_there = plan(host, ours), removal(host, ours)
+        missing, removable = plan(host, ours), removal(host, ours)
     except MemError as problem:
         return "broken", f"{problem}{f' ({problem.hint})' if problem.hint else ''}"
     if not missing:
-        if way := host.elsewhere(ours.env):
-            return "connected", way
+        if other_way := host.elsewhere(ours.env):
+            return "connected", other_way
         obstacle = host.waits_for(ours.env)
         return ("waiting", obstacle) if obstacle else ("connected", "")
-    if not ours_there:
+    if not removable:
         return "absent", ""
     return "partly", ", ".join(sorted({str(change.path) for change in missing}))

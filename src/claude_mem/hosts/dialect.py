@@ -1,7 +1,7 @@
-"""The words in which every agent's events are stored: Claude Code's, since most others borrowed them.
+"""The common event format: Claude Code's, because most other agents have adopted it.
 
-A host that speaks otherwise is translated into these (`hosts/<host>.py`); other editors that post to the session routes
-use them as they are.
+Payloads of agents with another format are translated into this one (`hosts/<host>.py`). Other editors that post to the
+session routes use this format directly.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from claude_mem.text import LATEST, storable
 
 Fields = dict[str, Any]
 
-_NOT_SAID = (
+_NOTICE_PREFIXES = (
     "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>", "<bash-stdout>",
     "<bash-stderr>", "<task-notification", "Caveat: The messages below were generated", "[Request interrupted by user",
 )  # fmt: skip
-# Large parts of a tool's response that repeat what is in its input or on disk.
-_NOT_KEPT = ("originalFile", "content", "base64", "oldString", "newString", "originalFileContents")
+# Large fields of a tool's response that repeat its input or the content of a file.
+_REDUNDANT_FIELDS = ("originalFile", "content", "base64", "oldString", "newString", "originalFileContents")
 
 
 def is_said(text: str) -> bool:
-    """Was it the user who said this? The client puts its own notices where prompts stand."""
-    return not text.lstrip().startswith(_NOT_SAID)
+    """Return whether a prompt was written by the user. The agent program puts its own notices in the same place."""
+    return not text.lstrip().startswith(_NOTICE_PREFIXES)
 
 
-def tool_used(name: str, given: Any, output: Any, *, failed: bool, agent_id: str = "") -> ToolUsed:
-    """A tool call as hooks and transcripts tell it, without what would only be a copy."""
-    arguments = given if isinstance(given, dict) else {} if given is None else {"input": given}
-    # Of a server's answer nothing is on disk; what is read is dropped later, once it is known whose file it is.
+def tool_used(name: str, tool_input: Any, output: Any, *, failed: bool, agent_id: str = "") -> ToolUsed:
+    """Return a tool call from a hook or transcript, without redundant parts of its output."""
+    arguments = tool_input if isinstance(tool_input, dict) else {} if tool_input is None else {"input": tool_input}
+    # The output of an MCP server is nowhere on disk. Content that was read is dropped later, once its origin is known.
     whole = name.startswith("mcp__") or name in READERS
     return ToolUsed(name[:200], arguments, output if whole else lean(output), failed, agent_id[:200])
 
@@ -42,18 +42,18 @@ READERS = ("Read", "NotebookRead", "Grep")
 
 
 def lean(output: Any) -> Any:
-    """The response of a tool without what would only be a copy."""
+    """Return the response of a tool without redundant fields."""
     if not isinstance(output, dict):
         return output
-    rest = {key: item for key, item in output.items() if key not in _NOT_KEPT}
+    rest = {key: item for key, item in output.items() if key not in _REDUNDANT_FIELDS}
     if isinstance(file := rest.get("file"), dict):
-        rest["file"] = {key: item for key, item in file.items() if key not in _NOT_KEPT}
+        rest["file"] = {key: item for key, item in file.items() if key not in _REDUNDANT_FIELDS}
     return rest
 
 
-def string(found: Any) -> str:
-    """What is there, if it is text."""
-    return found if isinstance(found, str) else ""
+def string(value: Any) -> str:
+    """Return the value if it is a string, otherwise ""."""
+    return value if isinstance(value, str) else ""
 
 
 def string_of(record: Fields, name: str) -> str:
@@ -61,7 +61,7 @@ def string_of(record: Fields, name: str) -> str:
 
 
 def milliseconds(timestamp: Any) -> int:
-    """0 for what is no time, or none of ours: some programs write the year 1 for nothing."""
+    """Parse an ISO timestamp. Return 0 if it is invalid or out of range: some programs write year 1 for "none"."""
     try:
         at = int(datetime.fromisoformat(str(timestamp).replace("Z", "+00:00")).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
@@ -74,40 +74,40 @@ def milliseconds(timestamp: Any) -> int:
 
 @dataclass(slots=True)
 class Found:
-    """What a transcript tells, in order. `closings` are the agent's last words of each prompt, by prompt id."""
+    """The content of a transcript, in order. `closings` are the closing messages by prompt id."""
 
     content_session_id: str = ""
     cwd: str = ""  # where it began
     events: list[Event] = field(default_factory=list)
     closings: dict[str, Event] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
-    lines: dict[str, int] = field(default_factory=dict)  # where each prompt, or what is left of its turn, begins
+    lines: dict[str, int] = field(default_factory=dict)  # offset at which each prompt, or the rest of its turn, begins
     offset: int = 0
-    bad_lines: int = 0  # that could not be understood
-    problem: str = ""  # why reading ended before the file did: one of `PROBLEMS`
+    bad_lines: int = 0  # lines that could not be parsed
+    problem: str = ""  # why reading stopped before the end of the file: one of `PROBLEMS`
 
 
-# What can be wrong with a file, in the words in which it is counted, and what to do about it.
+# Problems with a transcript, by the word under which they are counted, and what to do.
 PROBLEMS = {
-    "gone": "it is no longer there",
-    "unreadable": "give yourself the right to read it",
-    "not_a_file": "only ordinary files can be read",
-    "truncated": "it ends in the middle; what stands before that was taken. Copy it again from where it came",
-    "broken": "it is damaged; what could be read was taken. Copy it again from where it came",
-    "format": "none of it could be understood; a newer claude-mem may know this format",
-    "foreign": "it is not the record of any agent we know",
-    "empty": "there is no prompt and no tool call in it",
-    "not_yours": "it belongs to another user; make a copy that is yours, and have that read",
-    "huge": "it is too large: 2 GB of a file are read at most, 512 MB of a packed one, 32 MB of one that can only be"
-    " read whole; what could be read was taken",
-    "project_off": "memory is switched off in its project (`.claude-mem.toml` or `excluded_projects`)",
-    "ours": "it is a conversation of claude-mem's own with a model",
+    "gone": "the file no longer exists",
+    "unreadable": "the file cannot be read; check its permissions",
+    "not_a_file": "it is not a regular file",
+    "truncated": "the file is incomplete; everything before the end was read. Copy it again from its source",
+    "broken": "the file is damaged; everything readable was read. Copy it again from its source",
+    "format": "nothing in the file could be parsed; a newer version of claude-mem may support its format",
+    "foreign": "it is not a transcript of a supported agent",
+    "empty": "the file contains no prompt and no tool call",
+    "not_yours": "the file belongs to another user; make a copy that you own and read that",
+    "huge": "the file is too large; only the beginning was read. The limits are 2 GB per file, 512 MB for the content"
+    " of a compressed file, and 32 MB for a format that can only be read as a whole",
+    "project_off": "memory is disabled in its project (`.claude-mem.toml` or `excluded_projects`)",
+    "ours": "it is a conversation of claude-mem itself with a model",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Whose session it is, where it was, and from when to when, as far as a quick look can tell."""
+    """Session id, working directory, start and end of a transcript, from its first and last lines."""
 
     content_session_id: str = ""
     cwd: str = ""
@@ -126,13 +126,14 @@ class Reader(Protocol):
         agent_id: str = "",
         over: bool = False,
     ) -> Found:
-        """From `offset` to the last whole line. With `agent_id` it is a subagent's file: only its tool calls count.
+        """Read a transcript from `offset` to its last complete line.
 
-        Without `content_session_id` it is the one that the file names. A file that can't be read tells nothing, and its
-        offset stays; nothing in it raises. `problem` says what was wrong with the file.
+        With `agent_id` the file is a subagent's, and only its tool calls count. Without `content_session_id` the
+        session is the one that the file names. Never raises for a bad file: the result is then empty, its offset
+        unchanged, and `problem` says what is wrong.
 
-        `over`: nobody writes to it any more. Its last line need not have an end; if that line can't be understood, the
-        file is truncated. It is read whole, as far as memory allows.
+        `over` means that no process writes to the file any more. Its last line then need not end with a newline; if
+        that line cannot be parsed, the file is truncated. It is read as a whole, as far as memory allows.
         """
 
 
@@ -149,13 +150,14 @@ class PartReader(Protocol):
         agent_id: str = "",
         over: bool = True,
     ) -> tuple[Found, str]:
-        """About `most` bytes of it, from a mark of the reader's own on, and the mark to go on from: "" at the end.
+        """Read about `most` bytes, and return the mark from which to continue, or "" at the end.
 
-        Without a mark it begins at `offset`. All parts together tell what the whole does, whoever reads them and
-        however often. The last words of a turn that goes on in the next part are told there. See `Reader` for the rest.
+        Reading starts at `mark`, an opaque position of this reader, or at `offset`. All parts together yield the same
+        as the whole file, regardless of which process reads them and how often. The closing message of a turn that
+        continues in the next part is returned with that part. See `Reader` for the rest.
         """
 
 
 def no_agents(_: Path) -> Iterator[tuple[str, Path]]:
-    """Of a host whose subagents have no files of their own."""
+    """Yield nothing: for agents whose subagents have no transcripts of their own."""
     return iter(())

@@ -1,7 +1,7 @@
-"""A file of an agent's, with us in it and without: text in, text out, nothing else touched.
+"""Edits an agent's settings files as text: adds our entries, or removes them, and leaves the rest unchanged.
 
-What is ours is recognised by the launcher's name, wherever it stands. Three kinds are enough for every agent: our part
-of a JSON file, a marked block in a file of another kind, and a file that is all ours.
+Our entries are recognized by the name of the launcher, wherever they are. Three kinds of edits cover all agents:
+entries in a JSON file, a marked block in a file of another format, and a file that belongs to us as a whole.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any, Protocol
 from claude_mem.errors import CannotDo
 from claude_mem.process import LAUNCHER
 
-SERVER = "claude-mem"  # the name of our tools in every agent's settings
-_MARKS = (LAUNCHER, "claude_mem/launch.py")  # the second is how the first version called itself
-MARK = "put here by claude-mem"  # in every file that is all ours
+SERVER = "claude-mem"  # name of our MCP server in every agent's settings
+_MARKS = (LAUNCHER, "claude_mem/launch.py")  # the second was used by the first version
+MARK = "put here by claude-mem"  # contained in every file that belongs to us as a whole
 _BEGIN, _END = "# >>> claude-mem >>>", "# <<< claude-mem <<<"
 
 Settings = dict[str, Any]
 
 
 class Edit(Protocol):
-    """`""` stands for a file that is not there."""
+    """An edit of one file. An empty text means that the file does not exist."""
 
     @property
     def path(self) -> Path: ...
     @property
-    def what(self) -> str: ...  # for people: what is put there
+    def what(self) -> str: ...  # description of what is added, for the user
     def with_ours(self, text: str) -> str: ...
     def without_ours(self, text: str) -> str: ...
 
 
 def is_ours(command: Any) -> bool:
-    """A command line, or a program with its arguments, that runs our launcher."""
+    """Return whether a command line, or a list of program and arguments, runs our launcher."""
     words = command if isinstance(command, list) else [command]
     return any(mark in word for word in words if isinstance(word, str) for mark in _MARKS)
 
@@ -48,8 +48,8 @@ def is_ours(command: Any) -> bool:
 class JsonEdit:
     path: Path
     what: str
-    add: Callable[[Settings], None]  # in place, to settings that have nothing of ours
-    drop: Callable[[Settings], None]  # in place
+    add: Callable[[Settings], None]  # modifies settings that contain no entries of ours
+    drop: Callable[[Settings], None]  # modifies the settings
 
     def with_ours(self, text: str) -> str:
         before, after = self._read(text), self._read(text)
@@ -64,33 +64,39 @@ class JsonEdit:
 
     def _read(self, text: str) -> Settings:
         try:
-            found = json.loads(text, parse_float=_as_it_is, parse_constant=_as_it_is) if text.strip() else {}
+            settings = (
+                json.loads(text, parse_float=_keep_number_text, parse_constant=_keep_number_text)
+                if text.strip()
+                else {}
+            )
         except ValueError as error:
             raise CannotDo(
-                f"{self.path} is not valid JSON: {error}", hint="mend it first (it may not have comments in it)"
+                f"{self.path} is not valid JSON: {error}", hint="correct it first; comments are not allowed"
             ) from error
-        if not isinstance(found, dict):
-            raise CannotDo(f"{self.path} has an unexpected shape", hint="mend it first: it has to be one JSON object")
-        return found
+        if not isinstance(settings, dict):
+            hint = "correct it first: it must be a JSON object"
+            raise CannotDo(f"{self.path} has an unexpected structure", hint=hint)
+        return settings
 
     def _change(self, change: Callable[[Settings], None], settings: Settings) -> None:
         try:
             change(settings)
         except (AttributeError, KeyError, TypeError) as error:
-            raise CannotDo(f"{self.path} has an unexpected shape", hint="mend it first") from error
+            hint = "correct it first: the agent could not read it either"
+            raise CannotDo(f"{self.path} has an unexpected structure", hint=hint) from error
 
 
-def _as_it_is(number: str) -> str:
-    """A number that a computer would round, or that is none: it goes back as it came."""
+def _keep_number_text(number: str) -> str:
+    """Mark a float or NaN as text, so that it is written back exactly as it was."""
     return f"\0{number}\0"
 
 
 def _dump(settings: Settings, *, like: str) -> str:
-    """As the person's editor wrote it: their indentation, their ends of lines, their last line, their numbers."""
+    """Format the settings like the original text: same indentation, line endings, final newline and numbers."""
     indent = re.search(r"^([ \t]+)\S", like, re.MULTILINE)
     text = json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False)
     text = re.sub(r'"\\u0000([^"\\]*)\\u0000"', r"\1", text)
-    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)  # of a character that someone cut
+    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)  # lone surrogates
     text += "\n" if like.endswith("\n") or not like else ""
     return text.replace("\n", "\r\n") if "\r\n" in like else text
 
@@ -100,38 +106,38 @@ class HookLine:
     command: str
     timeout: int
     matcher: str | None = None
-    more: Mapping[str, Any] | None = None  # what else the host wants in a handler
+    more: Mapping[str, Any] | None = None  # further fields that the agent requires
 
     def entry(self) -> Settings:
-        """As Claude Code, Codex, Gemini and Qwen write it."""
+        """Return the entry in the format of Claude Code, Codex, Gemini and Qwen."""
         handler = {"type": "command", **(self.more or {}), "command": self.command, "timeout": self.timeout}
         return ({} if self.matcher is None else {"matcher": self.matcher}) | {"hooks": [handler]}
 
 
 def add_hooks(settings: Settings, lines: Mapping[str, HookLine]) -> None:
-    """Beside theirs, which have to be in the shape that the host reads: it would drop the whole file otherwise."""
+    """Add our hooks to the existing ones. Raise TypeError if those are malformed: the agent would ignore the file."""
     hooks = settings.setdefault("hooks", {})
-    theirs = [entry for entries in hooks.values() for entry in entries]
-    if not all(isinstance(entry["hooks"], list) for entry in theirs):
+    existing = [entry for entries in hooks.values() for entry in entries]
+    if not all(isinstance(entry["hooks"], list) for entry in existing):
         raise TypeError
     for event, line in lines.items():
         hooks.setdefault(event, []).append(line.entry())
 
 
 def drop_hooks(settings: Settings) -> None:
-    """Our handlers, and what only they had needed. Anything in a shape we do not know is not ours and stays."""
+    """Remove our handlers and containers that are then empty. Entries in an unknown format are not ours and stay."""
     hooks = settings.get("hooks", {})
-    touched = False
+    changed = False
     for event, entries in list(hooks.items()):
         if not isinstance(entries, list):
             continue
-        kept = [entry for entry in map(_without_ours, entries) if entry is not None]
-        if kept != entries:
-            touched = True
-            hooks[event] = kept
-            if not kept:
+        remaining = [entry for entry in map(_without_ours, entries) if entry is not None]
+        if remaining != entries:
+            changed = True
+            hooks[event] = remaining
+            if not remaining:
                 del hooks[event]
-    if touched and not hooks:
+    if changed and not hooks:
         del settings["hooks"]
 
 
@@ -139,30 +145,30 @@ def _without_ours(entry: Any) -> Any:
     handlers = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(handlers, list):
         return entry
-    kept = [item for item in handlers if not (isinstance(item, dict) and is_ours(item.get("command")))]
-    if len(kept) == len(handlers):
+    remaining = [item for item in handlers if not (isinstance(item, dict) and is_ours(item.get("command")))]
+    if len(remaining) == len(handlers):
         return entry
-    return {**entry, "hooks": kept} if kept else None
+    return {**entry, "hooks": remaining} if remaining else None
 
 
 def add_server(settings: Settings, entry: Settings, *, under: str = "mcpServers") -> None:
-    """Our tools, under our name; someone else's server of that name stays what it is."""
+    """Add our MCP server. Another server of the same name is left alone and causes an error."""
     servers = settings.setdefault(under, {})
     if SERVER in servers:
-        raise CannotDo(f"another tool server is called {SERVER!r} already", hint="rename it first")
+        raise CannotDo(f"another MCP server is already called {SERVER!r}", hint="rename it first")
     servers[SERVER] = entry
 
 
 def drop_server(settings: Settings, *, under: str = "mcpServers") -> None:
     entry = settings.get(under, {}).get(SERVER)
-    if isinstance(entry, dict) and is_ours([*_words(entry.get("command")), *_words(entry.get("args"))]):
+    if isinstance(entry, dict) and is_ours([*_as_list(entry.get("command")), *_as_list(entry.get("args"))]):
         del settings[under][SERVER]
         if not settings[under]:
             del settings[under]
 
 
-def _words(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else [found]
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 # --- a block in a file of another kind -------------------------------------------------------------------------------
@@ -170,7 +176,7 @@ def _words(found: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class BlockEdit:
-    """At the end, between two marks, where `#` begins a comment."""
+    """A block at the end of a file, between two marker lines that are comments starting with `#`."""
 
     path: Path
     what: str
@@ -180,8 +186,8 @@ class BlockEdit:
         block = f"{_BEGIN}\n{self.block.rstrip()}\n{_END}\n"
         if block in text:
             return text
-        kept = self.without_ours(text)
-        return f"{kept}{'' if not kept or kept.endswith(chr(10)) else chr(10)}{block}"
+        rest = self.without_ours(text)
+        return f"{rest}{'' if not rest or rest.endswith(chr(10)) else chr(10)}{block}"
 
     def without_ours(self, text: str) -> str:
         begin = text.find(_BEGIN)
@@ -192,7 +198,7 @@ class BlockEdit:
 
 
 def unmarked(text: str) -> str:
-    """Without our marks, of which someone else may have moved one."""
+    """Remove our marker lines, one of which another program may have moved."""
     return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in (_BEGIN, _END))
 
 
@@ -201,8 +207,11 @@ def unmarked(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """`mark` tells it from someone else's file of the same name. Theirs stays what it is: where we can do without ours
-    (`needed` is false) in silence, else with a word."""
+    """A file that belongs to us as a whole.
+
+    `mark` distinguishes it from another file of the same name, which is left unchanged: silently if our file is
+    optional, with an error if it is `needed`.
+    """
 
     path: Path
     what: str
@@ -214,7 +223,7 @@ class FileEdit:
         if not text or self.mark in text:
             return self.content
         if self.needed:
-            raise CannotDo(f"{self.path} is there and not ours", hint="move it away first")
+            raise CannotDo(f"{self.path} exists and was not created by claude-mem", hint="move it away first")
         return text
 
     def without_ours(self, text: str) -> str:

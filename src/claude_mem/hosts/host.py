@@ -1,4 +1,4 @@
-"""What has to be known about an agent to be its memory. One module each fills this in; `registry.py` lists them."""
+"""The description of an agent. One module per agent provides it; `registry.py` lists them."""
 
 from __future__ import annotations
 
@@ -17,91 +17,92 @@ def home(env: Mapping[str, str]) -> Path:
     return Path(env.get("HOME") or Path.home())
 
 
-def place(env: Mapping[str, str], variable: str, usual: str) -> Path:
-    """Where an agent keeps its things: what its variable names, or the usual folder in the home."""
-    named = env.get(variable)
-    return Path(named) if named else home(env) / usual
+def place(env: Mapping[str, str], variable: str, default: str) -> Path:
+    """Return an agent's directory: the value of its variable, or the default in the home directory."""
+    path = env.get(variable)
+    return Path(path) if path else home(env) / default
 
 
 def is_here(folder: Path, program: str, env: Mapping[str, str]) -> bool:
-    """Is it on this machine? It has been used, or it can be started."""
+    """Return whether an agent is on this machine: it has been used before, or its program can be started."""
     return folder.is_dir() or shutil.which(program, path=env.get("PATH")) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What an agent is to be told to run. The launcher keeps its name, so that no one has to trust it twice."""
+    """The commands to configure in an agent. The launcher's path never changes, so that the user approves it once."""
 
     launcher: Path
     env: Mapping[str, str]
 
     def hook(self, command: str, host: str) -> str:
-        """The line that the host hands to a shell.
+        """Return the command line that the agent passes to a shell.
 
-        `|| true`: should the launcher be gone (uninstalled by hand), the shell would exit with 127, or with 2 in the
-        middle of an upgrade, and 2 blocks the user's prompt.
+        `|| true`: without the launcher (deleted by hand) the shell would exit with 127, or with 2 during an upgrade,
+        and 2 blocks the user's prompt.
         """
         return shlex.join([str(self.launcher), command, host]) + " 2>/dev/null || true"
 
     def mcp(self) -> list[str]:
-        """The program for agents that want to start one for their tools."""
+        """Return the command for agents that start an MCP server as a program."""
         return [str(self.launcher), "mcp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcripts:
-    """The agent's own record of its sessions."""
+    """How to find and read an agent's transcripts."""
 
     read: Reader
-    # Its files in their usual place, and what they are: is this the first record of one of them?
+    # `find` yields the transcripts in their default place; `owns` recognizes a record of one.
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
-    head: Callable[[Path], Head]  # a quick look
+    head: Callable[[Path], Head]  # reads only the beginning and the end
     agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_agents
-    # Does each line name its session? Then the reader passes over the lines of others. Else a file belongs to the
-    # sessions that it names, or to the one that `head` tells.
+    # Whether each line names its session; the reader then skips the lines of other sessions. Otherwise a file belongs
+    # to the sessions that `sessions` returns, or to the one that `head` returns.
     named_by_line: bool = False
     sessions: Callable[[Path], frozenset[str]] | None = None
-    # Do its hooks call a tool call what its transcript calls it? Else nothing would tell one from its double.
+    # Whether hooks and transcripts use the same tool-call ids. If not, events cannot be deduplicated by id.
     named: bool = True
-    # Is a closing message only exact in the transcript? Then it replaces the one that the hook reported.
+    # Whether only the transcript has the exact closing message, which then replaces the one from the hook.
     corrects_closing: bool = False
-    late_seconds: float = 0  # how long after a hook its own record of it may be written
-    # For files of any size: without it they are read whole, and of a huge one only the beginning.
+    late_seconds: float = 0  # how long after a hook the agent may write the transcript's record
+    # Reader for files of any size. Without it files are read as a whole, and of a huge one only the beginning.
     part: PartReader | None = None
 
     def is_of(self, path: Path, content_session_id: str) -> bool:
-        """Whether a file that a payload names is this session's, as far as the file tells."""
+        """Return whether a transcript named by a payload belongs to this session, as far as the file tells."""
         if self.named_by_line:
             return True
-        known = self.sessions(path) if self.sessions else frozenset({self.head(path).content_session_id}) - {""}
-        return not known or content_session_id in known
+        session_ids = self.sessions(path) if self.sessions else frozenset({self.head(path).content_session_id}) - {""}
+        return not session_ids or content_session_id in session_ids
 
 
-def _same(fields: Fields) -> Fields:
+def _identity(fields: Fields) -> Fields:
     return fields
 
 
-def _nothing(_: Ours) -> Sequence[Edit]:
+def _no_edits(_: Ours) -> Sequence[Edit]:
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     name: str
-    label: str  # for people
-    # A payload of its hooks in our dialect. `Noise` if it tells nothing.
-    translate: Callable[[Fields], Fields] = _same
-    # Is it on this machine? Then the files to change, so that it runs us.
+    label: str  # display name
+    # Translates a payload of its hooks into our format. Raises `Noise` if there is nothing to store.
+    translate: Callable[[Fields], Fields] = _identity
+    # Whether the agent is on this machine, and the edits that make it run claude-mem.
     present: Callable[[Mapping[str, str]], bool] = lambda _: False
-    edits: Callable[[Ours], Sequence[Edit]] = _nothing
-    # Does it run us already by some other way, such as a plugin? Then our edits would make everything happen twice.
+    edits: Callable[[Ours], Sequence[Edit]] = _no_edits
+    # Another way, such as a plugin, by which the agent already runs claude-mem. Our edits would then duplicate events.
     elsewhere: Callable[[Mapping[str, str]], str] = lambda _: ""
-    # Connected, and still something is in the way that only the user can see to: what it is.
+    # What the user still has to do after the agent is connected, if anything.
     waits_for: Callable[[Mapping[str, str]], str] = lambda _: ""
     transcripts: Transcripts | None = None
-    # Folders in which it notes things about us by itself, such as a log of our tools. They go when we go.
+    # Directories in which the agent itself stores data about claude-mem, such as a log of our tools. Removed on
+    # uninstall.
     traces: Callable[[Mapping[str, str]], Iterator[Path]] = lambda _: iter(())
-    greets: bool = False  # does a line for the person stand where it is in nobody's way, also in scripts?
-    note: str = ""  # what a person has to know or do after the installation
-    tested: bool = True  # with the real program
+    greets: bool = False  # whether a line for the user can be shown without disturbing scripts
+    note: str = ""  # what the user must know or do after the installation
+    tested: bool = True  # against the real program

@@ -1,7 +1,7 @@
-"""A transcript's lines, from where it was last read to the last whole one, in bounded memory.
+"""Reads the lines of a transcript, from a given offset to the last complete line, in bounded memory.
 
-Whoever writes a transcript decides how large it is, how long its lines are, how far a packed one unpacks and how many
-values a line has. Each of these has a limit here, and every reader of transcripts reads through this module.
+The size of a transcript, the length of its lines, the unpacked size of a compressed file and the number of values in a
+line are under the control of its author. Each of these is limited here, and all transcript readers use this module.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from claude_mem.hosts.dialect import Fields, Found, Head, milliseconds
 from claude_mem.hosts.packed import Unpacked
 
 MAX_LINE = 8 << 20
-MAX_VALUES = 100_000  # of a line: each may take a hundred bytes of memory, and as little as two in the file
-WHOLE_BYTES = 32 << 20  # the most of a file that can't be read in parts, unpacked
-MAX_DOCUMENT = 16 << 20  # the most of a file that is one record
-MAX_AGAIN, MAX_AGAIN_BYTES = 200, 8 << 20  # of lines of earlier parts that are read again for the next
-LOOK_BACK = 16 << 20  # bytes: a call that was not answered since is given up
+MAX_VALUES = 100_000  # per line: a value may take a hundred bytes of memory, but only two in the file
+WHOLE_BYTES = 32 << 20  # unpacked size limit of a file that cannot be read in parts
+MAX_DOCUMENT = 16 << 20  # size limit of a file that is a single record
+MAX_AGAIN, MAX_AGAIN_BYTES = 200, 8 << 20  # limits for lines of earlier parts that are read again for the next part
+LOOK_BACK = 16 << 20  # bytes after which a tool call without a result is given up
 _HEAD_LINES, _HEAD_BYTES = 200, 16 << 20
 _PIECE = 1 << 20
 _TAIL_BYTES = 1 << 16
-_SKIPPED = 32  # bytes of a line that is left out cost as little as one byte that is understood
+_SKIPPED_COST = 32  # skipped bytes that count as one parsed byte
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class TooMuch(Exception):
-    """More than can be read at once."""
+    """The file exceeds the limit for reading it at once."""
 
 
 class Line(NamedTuple):
-    """A line, or a piece of one that is too long. `goes_on`: its rest follows, and is left out as well."""
+    """A line, or a piece of an oversized one. `goes_on`: the rest follows and is skipped as well."""
 
     size: int
     raw: bytes
@@ -51,29 +51,35 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Place:
-    """How far a file was read: `inside` a line that is too long, or before a line; `ended`: to its last whole line."""
+    """How far a file was read. `inside`: the offset is inside an oversized line. `ended`: all complete lines were
+    read."""
 
     offset: int
     inside: bool = False
     ended: bool = False
 
 
-def read(path: Path, found: Found, take: Callable[[int, Fields], None], *, offset: int = 0, over: bool = False) -> None:
-    """Hand over each record with the place where it begins. `found` learns how far that went, how many lines could not
-    be understood, and what was wrong with the file. See `dialect.Reader` for `over`."""
-    with problems(found), opened(path) as file:
+def read(
+    path: Path, result: Found, take: Callable[[int, Fields], None], *, offset: int = 0, over: bool = False
+) -> None:
+    """Pass each record and its offset to `take`.
+
+    Sets the offset, the number of unparsable lines and the problem with the file in `result`. See `dialect.Reader` for
+    `over`.
+    """
+    with problems(result), opened(path) as file:
         place = Place(start_of(path, offset))
-        feed(file, found, take, place, over=over, most_in_file=place.offset + WHOLE_BYTES)
+        feed(file, result, take, place, over=over, most_in_file=place.offset + WHOLE_BYTES)
 
 
 def start_of(path: Path, offset: int) -> int:
-    """Return the offset, or 0 for a file that is shorter than that: it is another file."""
+    """Return the offset, or 0 if the file is shorter than that, because it then is another file."""
     return offset if offset <= path.stat().st_size or path.suffix == ".gz" else 0
 
 
 def feed(
     file: IO[bytes],
-    found: Found,
+    result: Found,
     take: Callable[[int, Fields], None],
     place: Place,
     *,
@@ -81,32 +87,34 @@ def feed(
     most: int | None = None,
     most_in_file: int | None = None,
 ) -> None:
-    """Read on from a place, for about `most` bytes, and hand over each record with where it begins. `place` and
-    `found.offset` are behind it by then."""
+    """Read about `most` bytes from a place, and pass each record and its offset to `take`.
+
+    `place` and `result.offset` are moved behind a record before it is passed.
+    """
     file.seek(place.offset)
-    found.offset, left = place.offset, most
+    result.offset, remaining = place.offset, most
     for line in each(file, over=over, inside=place.inside, most=most_in_file):
         start, skipped = place.offset, place.inside
-        place.offset = found.offset = start + line.size
+        place.offset = result.offset = start + line.size
         place.inside = line.goes_on
-        if not skipped and not _taken(line.raw, partial(take, start)):
-            found.bad_lines += 1
+        if not skipped and not _parse_and_take(line.raw, partial(take, start)):
+            result.bad_lines += 1
             if not line.raw.endswith(b"\n"):
-                found.problem = "truncated"
-        if left is not None:
-            left -= line.size // _SKIPPED if skipped else line.size
-            if left <= 0:
+                result.problem = "truncated"
+        if remaining is not None:
+            remaining -= line.size // _SKIPPED_COST if skipped else line.size
+            if remaining <= 0:
                 return
     place.ended = True
 
 
 def look_back(place: int, unfinished: list[int]) -> int:
-    """Return where to read on: at the first line that is not done with, unless that is too far back."""
+    """Return where to continue: at the first unfinished line, unless that is too far back."""
     return min([place, *(line for line in unfinished if line >= place - LOOK_BACK)])
 
 
 def again(file: IO[bytes], places: list[int]) -> Iterator[tuple[int, Fields]]:
-    """Yield the records that begin at these places, in order; of too many, the last."""
+    """Yield the records at these offsets, in order; only the last ones if there are too many."""
     raw: list[tuple[int, bytes]] = []
     for place in reversed(places[-MAX_AGAIN:]):
         file.seek(place)
@@ -114,16 +122,16 @@ def again(file: IO[bytes], places: list[int]) -> Iterator[tuple[int, Fields]]:
         if sum(len(line) for _, line in raw) > MAX_AGAIN_BYTES:
             break
     for place, line in reversed(raw):
-        if known := record(line):
-            yield place, known
+        if fields := record(line):
+            yield place, fields
 
 
-def _taken(line: bytes, take: Callable[[Fields], None]) -> bool:
-    """False if it could not be understood, or is nested deeper than anyone can follow."""
-    if (known := record(line)) is None:
+def _parse_and_take(line: bytes, take: Callable[[Fields], None]) -> bool:
+    """Parse a line and pass it to `take`. Return False if it cannot be parsed or is nested too deeply."""
+    if (fields := record(line)) is None:
         return not line.strip()
     try:
-        take(known)
+        take(fields)
     except RecursionError:
         return False
     return True
@@ -131,7 +139,7 @@ def _taken(line: bytes, take: Callable[[Fields], None]) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a transcript, packed or not. Anything but a regular file is refused: a pipe or a device has no end."""
+    """Open a transcript, compressed or not. Only regular files are accepted: a pipe or device may be endless."""
     with untrusted_files.opened_transcript(path) as file:
         if path.suffix != ".gz":
             yield file
@@ -141,29 +149,32 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def problems(found: Found) -> Iterator[None]:
-    """Gone, unreadable, or no name a file can have: it tells nothing more, and says why."""
+def problems(result: Found) -> Iterator[None]:
+    """Turn errors of reading a file into `result.problem`."""
     try:
         yield
     except FileNotFoundError:
-        found.problem = "gone"
+        result.problem = "gone"
     except IsADirectoryError:
-        found.problem = "not_a_file"
+        result.problem = "not_a_file"
     except (TooMuch, untrusted_files.TooLarge):
-        found.problem = "huge"
+        result.problem = "huge"
     except untrusted_files.Foreign:
-        found.problem = "not_yours"
+        result.problem = "not_yours"
     except EOFError:
-        found.problem = "truncated"
+        result.problem = "truncated"
     except zlib.error:
-        found.problem = "broken"
+        result.problem = "broken"
     except (OSError, ValueError):
-        found.problem = "unreadable"
+        result.problem = "unreadable"
 
 
 def each(file: IO[bytes], *, over: bool = False, inside: bool = False, most: int | None = None) -> Iterator[Line]:
-    """Each whole line; in place of one that is too long, something that can't be understood, and then its rest, piece
-    by piece. What has no end yet is left, unless the file is over. `inside`: begin within a line that is too long."""
+    """Yield each complete line.
+
+    An oversized line yields unparsable placeholders, one per piece. A last line without a newline is skipped unless the
+    file is `over`. `inside`: start inside an oversized line.
+    """
     while piece := file.readline(_PIECE if inside else MAX_LINE):
         if most is not None and file.tell() > most:
             raise TooMuch
@@ -177,53 +188,57 @@ def each(file: IO[bytes], *, over: bool = False, inside: bool = False, most: int
 
 
 def head(path: Path, learn: Callable[[Found, Fields], None]) -> Head:
-    """A quick look: `learn` looks for the session and its folder in the first records; the last has the last time."""
-    found = Found()
+    """Read the beginning and the end of a transcript.
+
+    `learn` extracts the session id and the directory from the first records; the last records give the end time.
+    """
+    result = Found()
     began = ended = 0
-    with problems(found), opened(path) as file:
+    with problems(result), opened(path) as file:
         for line in islice(each(file, over=True), _HEAD_LINES):
-            known = record(line.raw) or {}
-            learn(found, known)
-            began = began or milliseconds(known.get("timestamp"))
-            if (found.content_session_id and found.cwd and began) or file.tell() > _HEAD_BYTES:
+            fields = record(line.raw) or {}
+            learn(result, fields)
+            began = began or milliseconds(fields.get("timestamp"))
+            if (result.content_session_id and result.cwd and began) or file.tell() > _HEAD_BYTES:
                 break
         for last in reversed(tail(file).splitlines()):
             ended = ended or milliseconds((record(last) or {}).get("timestamp"))
-    return Head(found.content_session_id, found.cwd, began, max(began, ended))
+    return Head(result.content_session_id, result.cwd, began, max(began, ended))
 
 
 def tail(file: IO[bytes]) -> bytes:
-    """The end of a file. A packed one has to be gone through."""
+    """Return the end of a file. A compressed file has to be read completely for that."""
     if not isinstance(file, Unpacked):
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         return file.read(_TAIL_BYTES)
-    kept = b""
+    end = b""
     while piece := file.read(_PIECE):
-        kept = (kept + piece)[-_TAIL_BYTES:]
-    return kept
+        end = (end + piece)[-_TAIL_BYTES:]
+    return end
 
 
 def record(line: bytes) -> dict[str, Any] | None:
-    """One bad line says nothing about the next; half a surrogate or a stray byte is no reason to lose one."""
+    """Parse a line into a record, or return None. Lone surrogates and invalid bytes are replaced, not rejected."""
     if has_too_many_values(line):
         return None
     try:
-        found = msgspec.json.decode(line)
+        fields = msgspec.json.decode(line)
     except RecursionError:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         try:
-            found = json.loads(line.decode("utf-8", "replace"))
+            fields = json.loads(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
+    return fields if isinstance(fields, dict) else None
 
 
 def has_too_many_values(text: bytes, *, most: int = MAX_VALUES) -> bool:
-    """Whether JSON would take far more memory than its text: a list of millions of empty lists takes thirty times."""
-    return _values(text) > most and _values(_STRING.sub(b"", text)) > most
+    """Return whether parsed JSON would need far more memory than its text; millions of empty lists need 30 times as
+    much."""
+    return _max_values(text) > most and _max_values(_STRING.sub(b"", text)) > most
 
 
-def _values(text: bytes) -> int:
-    """Return how many values there are at most, without regard to strings."""
+def _max_values(text: bytes) -> int:
+    """Return an upper bound of the number of values; separators inside strings are counted too."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))

@@ -1,4 +1,4 @@
-"""What a hook sends, as an event or as a moment at which memory may speak."""
+"""Parses what a hook sends: into an event, or into a trigger at which context may be injected."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from claude_mem.records import (
 from claude_mem.spool import Envelope
 from claude_mem.text import storable
 
-HOST = "claude"  # of a record that does not say
-MAX_VALUES = 400_000  # the names of all files of a large repository are half as many
-MAX_DEPTH = 100  # of a payload's JSON. Real ones have less than ten levels; every later step may then recurse
+HOST = "claude"  # agent of a record that does not name one
+MAX_VALUES = 400_000  # a list of all files in a large repository has half as many
+MAX_DEPTH = 100  # nesting of a payload. Real payloads have fewer than ten levels; the limit makes recursion safe later
 
-# What the hook has cut was there: no host may take such a prompt for none at all.
+# Stands in for a private prompt that the hook removed, so that no agent's translation takes it for an empty one.
 _HIDDEN = "<private></private>"
 
-# Which event a command stands for when the payload does not say.
+# The event of each command, for payloads that do not name one.
 _BY_COMMAND = {
     "context": "SessionStart",
     "new": "UserPromptSubmit",
@@ -46,17 +46,17 @@ _BY_COMMAND = {
     "cleanup": "SessionEnd",
     "compact": "PreCompact",
 }
-_MOMENTS = {"new": "UserPromptSubmit", "file": "PreToolUse", "fail": "PostToolUseFailure"}
-# What a moment is, by its event. (The second, where a host takes text with a file's content only.)
+_EVENT_OF_TRIGGER = {"new": "UserPromptSubmit", "file": "PreToolUse", "fail": "PostToolUseFailure"}
+# The kind of each trigger, by its event. `PostToolUse` is for agents that accept context only with a file's content.
 _KINDS = {"PreToolUse": "file", "PostToolUse": "file", "PostToolUseFailure": "failure"}
 
 
 def read(envelope: Envelope) -> Event:
-    """A spool file as an event, or `BadRecord`. Private parts are cut here once more."""
+    """Parse a spool file into an event, or raise `BadRecord`. Private parts are removed here again."""
     if envelope.header.get("withheld"):
         raise BadRecord("withheld")
     if envelope.header.get("cut"):
-        raise BadRecord("cut", "it was too large or ended too late; the transcript has it")
+        raise BadRecord("cut", "the payload was too large or arrived too late; the transcript has it")
     host = envelope.header.get("host") or HOST
     fields = _fields(envelope.payload)
     if envelope.header.get("private"):
@@ -91,19 +91,22 @@ def _fields(payload: bytes) -> Fields:
     if has_too_many_values(payload, most=MAX_VALUES):
         raise BadRecord("too_many_values")
     try:
-        found = msgspec.json.decode(payload)
+        fields = msgspec.json.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        found = _lenient(payload)
-    if not isinstance(found, dict):
+        fields = _lenient(payload)
+    if not isinstance(fields, dict):
         raise BadRecord("not_an_object")
-    if _deeper(found, MAX_DEPTH):
+    if _is_deeper(fields, MAX_DEPTH):
         raise BadRecord("too_deep")
-    return found
+    return fields
 
 
-def _deeper(found: Any, limit: int) -> bool:
-    """Level by level, not by recursion: how deep that may go depends on who calls."""
-    level = [found]
+def _is_deeper(root: Any, limit: int) -> bool:
+    """Return whether a value is nested deeper than `limit`.
+
+    Works level by level, because the possible depth of recursion depends on the caller.
+    """
+    level = [root]
     for _ in range(limit):
         level = [item for value in level for item in _items(value)]
         if not level:
@@ -118,7 +121,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def _lenient(payload: bytes) -> Any:
-    """Half a surrogate or a stray byte is no reason to lose an event."""
+    """Parse JSON that contains lone surrogates or invalid bytes, which must not cause the loss of an event."""
     try:
         return json.loads(payload.decode("utf-8", "replace"))
     except RecursionError as error:
@@ -132,14 +135,14 @@ def _body(name: str, fields: Fields) -> Body:
         case "SessionStart":
             return SessionStarted(string(fields.get("source")) or "startup")
         case "UserPromptSubmit":
-            said = string(fields.get("prompt"))
-            return Prompted(said) if is_said(said) else Noticed()
+            prompt = string(fields.get("prompt"))
+            return Prompted(prompt) if is_said(prompt) else Noticed()
         case "PostToolUse" | "PostToolUseFailure":
             return _tool(fields, failed=name == "PostToolUseFailure")
         case "Stop":
             return Stopped(string(fields.get("last_assistant_message")))
         case "SubagentStop" if fields.get("agent_type") == "":
-            return Compacting("summarised")  # the client sums up the conversation for itself: not work of anyone's
+            return Compacting("summarised")  # the agent summarizes the conversation for itself: not a subagent's work
         case "SubagentStop":
             return SubagentStopped(
                 string(fields.get("last_assistant_message")),
@@ -157,17 +160,17 @@ def _tool(fields: Fields, *, failed: bool) -> ToolUsed:
     tool = fields.get("tool_name")
     if not isinstance(tool, str) or not tool:
         raise BadRecord("no_tool")
-    given = fields.get("tool_input")
+    arguments = fields.get("tool_input")
     output = fields.get("error") if failed else fields.get("tool_response")
-    return tool_used(tool, given, output, failed=failed, agent_id=string(fields.get("agent_id")))
+    return tool_used(tool, arguments, output, failed=failed, agent_id=string(fields.get("agent_id")))
 
 
-# --- moments ---------------------------------------------------------------------------------------------------------
+# --- triggers --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Something is about to happen, or has just gone wrong: who is at work where, and what it is about."""
+    """An opportunity to inject context: a prompt, a file about to be read or edited, or a failed command."""
 
     host: str
     content_session_id: str
@@ -177,28 +180,28 @@ class Moment:
 
     @property
     def kind(self) -> str:
-        """prompt, file or failure."""
+        """One of prompt, file and failure."""
         return _KINDS.get(self.event, "prompt")
 
 
 def moment(envelope: Envelope) -> Moment:
-    """What a hook tells when it asks whether memory has something to say."""
+    """Parse a hook's request for context, or raise `BadRecord`."""
     host = envelope.header.get("host") or HOST
     fields = privacy.strip_fields(of(host).translate(_fields(envelope.payload)))
     session_id = string(fields.get("session_id")).strip()
     if envelope.header.get("withheld") or envelope.header.get("cut") or not session_id:
         raise BadRecord("no_session")
-    given = fields.get("tool_input")
-    given = given if isinstance(given, dict) else {}
+    tool_input = fields.get("tool_input")
+    tool_input = tool_input if isinstance(tool_input, dict) else {}
     texts = {
         "new": string(fields.get("prompt")),
-        "file": string(given.get("file_path")) or string(given.get("notebook_path")),
+        "file": string(tool_input.get("file_path")) or string(tool_input.get("notebook_path")),
         "fail": string(fields.get("error")),
     }
     return Moment(
         host=host,
         content_session_id=storable(session_id[:200]),
         cwd=storable(envelope.header.get("project_dir") or string(fields.get("cwd"))),
-        event=string(fields.get("hook_event_name")) or _MOMENTS.get(envelope.header["command"], ""),
+        event=string(fields.get("hook_event_name")) or _EVENT_OF_TRIGGER.get(envelope.header["command"], ""),
         text=storable(texts.get(envelope.header["command"], "")),
     )

@@ -1,4 +1,4 @@
-"""Every agent that we know."""
+"""The registry of supported agents."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FIRST_BYTES, FIRST_LINES = 1 << 20, 1_000
 
 
 def of(name: str) -> Host:
-    """A host, or a stranger who speaks our dialect over HTTP."""
+    """Return an agent by name. An unknown name means a client that posts our event format over HTTP."""
     return HOSTS.get(name) or Host(name=name, label=name)
 
 
 def whose(path: Path) -> Host | None:
-    """The host whose transcript this is, by its first records; None if it is nobody's."""
+    """Return the agent that wrote a transcript, by its first records, or None if no agent recognizes it."""
     for record in _first_records(path):
         for host in HOSTS.values():
             if host.transcripts is not None and host.transcripts.owns(record):
@@ -38,24 +38,24 @@ def head(host: Host, path: Path) -> Head:
 
 
 def _first_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Many may come before the first that says anything: a conversation that goes on begins with what came before."""
+    """Yield the first records. Many are needed: a continued conversation begins with those of the earlier one."""
     try:
         for line in _first_lines(path):
             if (record := lines.record(line)) is not None:
                 yield record
     except (OSError, EOFError, ValueError, zlib.error):
-        return  # what stands before the damage has been told
+        return  # the records before the damage have been yielded
 
 
 def _first_lines(path: Path) -> Iterator[bytes]:
     with lines.opened(path) as file:
-        if path.name.removesuffix(".gz").endswith(".json"):  # one record, over many lines
+        if path.name.removesuffix(".gz").endswith(".json"):  # one record over many lines
             yield file.read(lines.MAX_DOCUMENT)
             return
-        left = FIRST_BYTES
+        remaining = FIRST_BYTES
         for _ in range(FIRST_LINES):
-            line = file.readline(left)
-            left -= len(line)
-            if not line or left <= 0:
+            line = file.readline(remaining)
+            remaining -= len(line)
+            if not line or remaining <= 0:
                 return
             yield line
