@@ -216,7 +216,7 @@ def test_a_log_with_a_second_name_is_not_written_to(lab: Lab) -> None:
     (lab.data / "logs").mkdir(parents=True, mode=0o700)
     (lab.data / "logs" / "worker.log").hardlink_to(target)
     lab.start()
-    assert "has a second name" in lab.mem("status").stdout
+    assert "has a second hard link" in lab.mem("status").stdout
     assert target.read_bytes() == CANARY
 
 

@@ -81,7 +81,7 @@ def test_inheriting_in_a_circle_ends(tmp_path: Path) -> None:
         (WHOLE.replace("[types.recipe]", '[types."Bad Name"]'), "is not a name"),
         (WHOLE.replace('"Dishes."', '"' + "x" * 900 + '"'), "at most 800"),
         (WHOLE.replace("[concepts]\ntaste", "[concepts]\n[other]\ntaste"), "1 to 12 concepts"),
-        ("types = 3\nconcepts = 4\ntexts = 5", "can't be used"),
+        ("types = 3\nconcepts = 4\ntexts = 5", "is invalid"),
     ],
 )
 def test_a_broken_mode_says_what_is_wrong_and_code_is_used(tmp_path: Path, text: str, says: str) -> None:

@@ -402,7 +402,7 @@ def test_what_turns_a_folder_off_is_told(lab: Lab) -> None:
     said.write_text("enabled = false\n")
     assert why_off(folder, ()) == ("file", str(said))
     said.write_text("enabled = maybe\n")
-    assert why_off(folder, ()) == ("problem", f"{said} is not TOML")
+    assert why_off(folder, ()) == ("problem", f"{said} is not valid TOML")
 
 
 def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, lab: Lab) -> None:

@@ -105,7 +105,7 @@ def test_a_file_in_the_project_gives_it_a_name_or_switches_it_off(repo: Path) ->
     assert resolve(str(repo / "deep")).enabled is False
     (repo / ".claude-mem.toml").write_text("= nonsense")
     assert resolve(str(repo)).enabled is False
-    assert override_problem(str(repo)).endswith(".claude-mem.toml is not TOML")
+    assert override_problem(str(repo)).endswith(".claude-mem.toml is not valid TOML")
 
 
 def test_a_name_that_comes_with_a_repository_joins_no_other_memory(repo: Path, tmp_path: Path, config: Config) -> None:
