@@ -129,7 +129,7 @@ def test_every_failpoint_is_in_the_list_and_in_the_code() -> None:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
-                and node.func.id in ("failpoint", "_point")
+                and node.func.id in ("failpoint", "_failpoint")
             ):
                 argument = node.args[0]
                 if isinstance(argument, ast.Constant):

@@ -96,7 +96,7 @@ def test_every_point_is_named_in_one_place_and_killed_at_in_a_test() -> None:
     text = {path: path.read_text("utf-8") for path in source.rglob("*.py")}
     passed = [name for found in text.values() for name in re.findall(r'failpoint\("([a-z_.]+)"\)', found)]
     assert sorted(passed) == sorted(failpoints.POINTS)  # each at one place in the code
-    hooked = re.findall(r'_point\(b"([a-z_.]+)"\)', text[Path(hook.__file__)])
+    hooked = re.findall(r'_failpoint\(b"([a-z_.]+)"\)', text[Path(hook.__file__)])
     assert sorted(hooked) == sorted(hook.POINTS)
     here = Path(__file__).parent
     unkilled = [point for point, module in ELSEWHERE.items() if point not in (here / module).read_text("utf-8")]

@@ -578,7 +578,7 @@ def test_a_newer_format_is_refused_with_a_reason(lab: Lab, tmp_path: Path) -> No
         bring.recognise(path)
     done = lab.mem("import", str(path), ok=False)
     assert done.returncode == 1
-    assert "newer claude-mem" in done.stderr
+    assert "upgrade claude-mem" in done.stderr
 
 
 def test_only_one_project_if_asked(home: Home, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Pa
 def test_what_was_moved_aside_is_told_once_and_shown_as_long_as_it_is_kept(home: Home) -> None:
     replace(home.folder / "token", _folder)
     start_all(home)
-    assert "token was a folder" in told(home)
+    assert "token was a directory" in told(home)
     (moved,) = own_files.listing(home.folder)
     assert (home.folder / moved.kept / "inside").is_dir()
     assert stat.S_IMODE((home.folder / "quarantine").stat().st_mode) == 0o700
@@ -170,7 +170,7 @@ def test_a_link_in_the_place_of_the_database_is_refused(home: Home) -> None:
     database = home.config.database
     database.rename(home.folder.parent / "elsewhere.db")
     database.symlink_to(home.folder.parent / "elsewhere.db")
-    with pytest.raises(CannotDo, match="is a link"):
+    with pytest.raises(CannotDo, match="is a symbolic link"):
         process.take_lock(home.folder)
 
 
