@@ -191,7 +191,7 @@ def test_a_link_in_place_of_a_file_of_ours_is_not_written_through(lab: Lab, name
         (lab.data / name).symlink_to(where)
         if name in box.DATABASES:
             said = refusal(lab)
-            assert f"{lab.data / name} is a link" in said
+            assert f"{lab.data / name} is a symbolic link" in said
             assert "hint" in said
         else:  # it is moved aside, as it is, and reported
             assert lab.drain() == 0
@@ -401,7 +401,7 @@ def test_every_place_that_can_signal_is_known() -> None:
 
 def test_shutting_refuses_with_words(tmp_path: Path) -> None:
     (tmp_path / "claude-mem.db").symlink_to(tmp_path / "x")
-    with pytest.raises(CannotDo, match="is a link") as caught:
+    with pytest.raises(CannotDo, match="is a symbolic link") as caught:
         box.shut(tmp_path)
     assert caught.value.hint
 
