@@ -653,11 +653,11 @@ CAPTURED = MemorySession("mem-1", 1, "claude", "now", 0)
         (None, {}, ""),
         (CAPTURED, {"runtime": "another"}, ""),
         (CAPTURED, {"prompt_number": 1}, ""),
-        (CAPTURED, {"forced": True}, ""),
+        (CAPTURED, {"must_restart": True}, ""),
     ],
 )
 def test_when_a_session_is_resumed(memory: MemorySession | None, given: dict[str, Any], resumed: str) -> None:
-    rule: dict[str, Any] = {"runtime": "now", "prompt_number": 2, "forced": False, **given}
+    rule: dict[str, Any] = {"runtime": "now", "prompt_number": 2, "must_restart": False, **given}
     assert resume_id(memory, **rule) == resumed
 
 
