@@ -173,9 +173,6 @@ class _Reader:
             self._assistant(record, line)
 
     def take(self, start: int, record: dict[str, Any]) -> None:
-        self._record(record, start)
-
-    def _record(self, record: dict[str, Any], start: int) -> None:
         if not isinstance(record.get("message"), dict):
             self.transcript.bad_lines += record.get("type") in ("user", "assistant")
             return
@@ -231,7 +228,10 @@ class _Reader:
             return
         failed = bool(block.get("is_error"))
         output = block.get("content") if failed else record.get("toolUseResult", block.get("content"))
-        arguments, output = privacy.strip_all(call.input), privacy.strip_all(output)  # before anything is left out
+        arguments, output = (
+            privacy.strip_all(call.input),
+            privacy.strip_all(output),
+        )  # before parts of them are left out
         body = tool_used(call.name, arguments, output, failed=failed, agent_id=self.agent_id)
         self.transcript.events.append(self._event(record, body, tool_use_id=call_id))
 
@@ -245,9 +245,8 @@ class _Reader:
             self.transcript.events.append(self._event(record, Prompted(privacy.strip(text))))
 
     def _event(self, record: dict[str, Any], body: Any, *, tool_use_id: str = "") -> Event:
-        self.at = (
-            milliseconds(record.get("timestamp")) or self.at
-        )  # a record without a time gets that of the previous one
+        # A record without a time gets that of the previous one.
+        self.at = milliseconds(record.get("timestamp")) or self.at
         return Event(
             id=f"t-{tool_use_id or record.get('uuid') or f'{self.content_session_id}-{self.transcript.offset}'}",
             host=self.host,

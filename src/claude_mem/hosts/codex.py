@@ -45,10 +45,8 @@ EVENTS = {
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
-MATCHERS = {
-    "PreToolUse": patches.TOOL,
-    "PostToolUse": "*",
-}  # files are read by shell commands; only edits name their files
+# Only edits: files are read by shell commands, which do not name them.
+MATCHERS = {"PreToolUse": patches.TOOL, "PostToolUse": "*"}
 SKILL = "skills/mem-search/SKILL.md"
 NOTE = (
     "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."

@@ -60,7 +60,8 @@ def tell(name: str, raw_input: Any, output: Any, *, cwd: str, ran: bool = False,
         return Told(name, arguments, output, failed) if ran else _shell(arguments, output, failed=failed)
     if name == "view_image":
         name, arguments = "Read", {"file_path": arguments.get("path")}
-    return Told(name, arguments, _answer(output), failed or _is_error(output) or (not ran and _is_refused(output)))
+    is_error = isinstance(output, dict) and output.get("isError") is True
+    return Told(name, arguments, _answer(output), failed or is_error or (not ran and _is_refused(output)))
 
 
 def command(arguments: Fields) -> str:
@@ -85,10 +86,6 @@ def _shell(arguments: Fields, output: Any, *, failed: bool) -> Told:
     code = int(match[1]) if header and (match := _CODE.search(header[0])) else None
     failed = failed or bool(code) or (header is None and _is_refused(text))
     return Told("Bash", arguments, f"Exit code {code}\n{output_text}" if code else output_text, failed)
-
-
-def _is_error(output: Any) -> bool:
-    return isinstance(output, dict) and output.get("isError") is True
 
 
 def _is_refused(output: Any) -> bool:

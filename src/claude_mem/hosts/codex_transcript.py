@@ -259,9 +259,8 @@ class _Reader:
 
     def begin(self, meta: Fields) -> None:
         self.has_meta = True
-        if (
-            parent(meta) and not self.agent_id
-        ):  # a subagent's rollout read on its own still belongs to its parent's session
+        if parent(meta) and not self.agent_id:
+            # A subagent's rollout that is read on its own still belongs to its parent's session.
             self.agent_id = string_of(meta, "id")
         own = string_of(meta, "session_id") or (parent(meta) if self.agent_id else "") or string_of(meta, "id")
         self.transcript.content_session_id = self.content_session_id = self.content_session_id or own
@@ -330,9 +329,8 @@ class _Reader:
         if not by_user or not said_by_user(text):
             return
         has_turn_id = bool(string_of(_item_metadata(item), "turn_id"))
-        if not has_turn_id and (
-            not self.turn_id or self.turn_id in self.prompts
-        ):  # older format without turn ids: each prompt starts a turn
+        if not has_turn_id and (not self.turn_id or self.turn_id in self.prompts):
+            # The older format has no turn ids: each prompt starts a turn.
             self._belongs_to(f"{self.content_session_id}.{start}")
         if privacy.hides_all(text):
             self.transcript.private.add(self.turn_id)
@@ -381,10 +379,8 @@ class _Reader:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def _tool(self, tool_call: codex_tools.Told, call_id: str) -> Event:
-        arguments, output = (
-            privacy.strip_all(tool_call.input),
-            privacy.strip_all(tool_call.output),
-        )  # before anything is left out
+        # Private parts first: `tool_used` leaves out parts of the output, possibly half of a private one.
+        arguments, output = privacy.strip_all(tool_call.input), privacy.strip_all(tool_call.output)
         body = tool_used(tool_call.name, arguments, output, failed=tool_call.failed, agent_id=self.agent_id)
         return self._event(body, call_id, tool_use_id=call_id)
 

@@ -121,18 +121,18 @@ def _tool(fields: Fields, *, failed: bool) -> Fields:
     name = string(fields.get("tool_name"))
     if name in _EDITS and not failed:
         raise Noise  # `afterFileEdit` reports the edit with its texts
-    arguments, output = _decoded(fields.get("tool_input")), _decoded(fields.get("tool_output"))
+    arguments, output = _decode_json(fields.get("tool_input")), _decode_json(fields.get("tool_output"))
     if isinstance(arguments, dict) and "file_path" not in arguments and name == "Read":
         arguments = {**arguments, "file_path": arguments.get("path") or arguments.get("target_file")}
-    translated: Fields = {"tool_name": _name(name), "tool_input": arguments, "tool_response": output}
+    translated: Fields = {"tool_name": _translate_name(name), "tool_input": arguments, "tool_response": output}
     if failed:
         translated["error"] = string(fields.get("error_message")) or string(fields.get("failure_type")) or "failed"
     elif isinstance(output, dict) and (code := _exit_code(output)):
-        translated |= {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{_printed(output)}"}
+        translated |= {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{_output_text(output)}"}
     return translated
 
 
-def _name(name: str) -> str:
+def _translate_name(name: str) -> str:
     return f"mcp__{name[4:]}" if name.startswith("MCP:") else _TOOLS.get(name, name)
 
 
@@ -141,11 +141,11 @@ def _exit_code(output: Fields) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _printed(output: Fields) -> str:
+def _output_text(output: Fields) -> str:
     return "\n".join(text for key in ("stdout", "stderr", "output") if (text := string(output.get(key))))
 
 
-def _decoded(value: Any) -> Any:
+def _decode_json(value: Any) -> Any:
     """Decode JSON text: some versions pass it instead of an object."""
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return value

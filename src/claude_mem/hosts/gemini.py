@@ -97,13 +97,13 @@ def translate(fields: Fields) -> Fields:
     if isinstance(prompt := fields.get("prompt"), str):
         translated["prompt"] = privacy.said(prompt)
     if event == "AfterAgent":
-        translated["last_assistant_message"] = _last_words(fields)
+        translated["last_assistant_message"] = _closing_message(fields)
     if event == "AfterTool":
         translated |= _tool_used(fields)
     return translated
 
 
-def _last_words(fields: Fields) -> str:
+def _closing_message(fields: Fields) -> str:
     """Return the turn's last message as the chat file has it, or else the hook's text without its repetitions."""
     reported = string(fields.get("prompt_response"))
     if reported == NO_WORDS:

@@ -289,7 +289,7 @@ def _clean_text(text: str, *, config: Config, most: int = 0) -> str:
     for _ in range(ROUNDS):
         text, before = privacy.strip(text), text
         if text == before:
-            break  # removing a part can join the text around it into another tag
+            break  # otherwise the text around a removed part may have joined into another tag
     text = _clip(text, max(config.event_chars * 10, most * 2))
     return _clip(redact(text) if config.redact_secrets else text, most)
 
@@ -366,9 +366,8 @@ def _project_lines(path: Path) -> list[Project]:
     project_lines: list[Project] = []
     with path.open("rb") as file:
         for raw in iter(partial(_next_line, file), b""):
-            if len(project_lines) > MOST_PROJECTS or file.tell() > MOST_PROJECT_BYTES + MOST_BYTES * (
-                not project_lines
-            ):
+            most_bytes = MOST_PROJECT_BYTES + (0 if project_lines else MOST_BYTES)
+            if len(project_lines) > MOST_PROJECTS or file.tell() > most_bytes:
                 raise CannotDo(
                     f"{path} names more than {MOST_PROJECTS:,} projects, or too much about them",
                     hint="claude-mem does not write such files; export the projects one at a time",

@@ -224,7 +224,8 @@ def _sections(memory: Known, icons: Icons, slots: int) -> list[Section]:
     newest = memory.turns[0]["session_id"] if memory.turns else 0
     work_pieces = [piece for piece in work_pieces if piece.last_session == newest or not _is_plan(piece.title)]
     work_pieces = choose.distinct(work_pieces, [*before, *session_texts], title=_title_of_piece)
-    pool = choose.lasting(_merge(memory.decisions, filter(is_knowledge, memory.recent)))
+    by_id = {row["id"]: row for row in (*memory.decisions, *filter(is_knowledge, memory.recent))}
+    pool = choose.lasting(sorted(by_id.values(), key=age, reverse=True))
     pool = _distinct_rows(filter(is_telling, pool), [*before, *session_texts, *map(_title_of_piece, work_pieces)])
     since = memory.recent[-1]["created_at"] if memory.recent else 0
     decisions = choose.knowledge(pool, memory.turns, since=since, most=slots_left * 2 // 5)
@@ -235,7 +236,7 @@ def _sections(memory: Known, icons: Icons, slots: int) -> list[Section]:
     result = choose.outcome(memory.turns) if memory.turns else ""
     lines = [
         *last.lines[: len(last.lines) - len(opened)],
-        *_work_lines(own, icons, memory.turns, told_outcome=result),
+        *_work_lines(own, icons, memory.turns, shown_outcome=result),
         *opened,
     ]
     return [
@@ -254,10 +255,6 @@ def _share(slots: int, part: int) -> int:
 def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
     """Return the rows that have a presentable title and do not repeat a line of `before`."""
     return choose.distinct(filter(has_title, rows), before, title=_title)
-
-
-def _merge(one: Iterable[Row], other: Iterable[Row]) -> list[Row]:
-    return sorted({row["id"]: row for row in (*one, *other)}.values(), key=age, reverse=True)
 
 
 def _is_plan(row: Row) -> bool:
@@ -305,13 +302,13 @@ def _open_step_line(turn: Row, step: str, last_session: int) -> Line:
     return Line(_fit_to_line(f"Open{since}: ", step), step, f"s{turn['id']}")
 
 
-def _work_lines(work: Iterable[Piece], icons: Icons, turns: Sequence[Row], *, told_outcome: str = "") -> list[Line]:
+def _work_lines(work: Iterable[Piece], icons: Icons, turns: Sequence[Row], *, shown_outcome: str = "") -> list[Line]:
     """Return the lines of pieces of work. The outcome is shown unless the work is done or the title above shows it."""
     outcomes = {(turn["session_id"], turn.get("prompt_number")): turn.get("outcome") or "" for turn in turns}
 
     def end(piece: Piece) -> str:
         outcome = outcomes.get((piece.last_session, piece.last_turn), "")
-        omits_outcome = is_commit(piece.title) or piece.title["type"] == "discovery" or outcome == told_outcome
+        omits_outcome = is_commit(piece.title) or piece.title["type"] == "discovery" or outcome == shown_outcome
         return "" if omits_outcome else outcome
 
     return [_dated_line(piece.title, icons, at=piece.at[0], others=piece.others, outcome=end(piece)) for piece in work]

@@ -172,7 +172,7 @@ def read(spool: Spool, name: str, config: Config, resolve_project: Callable[[str
         return Refused(name, Outcome("filtered", "noise"))
     except BadRecord as problem:
         return Refused(name, Outcome("set_aside", problem.reason))
-    if _is_own_session(event.cwd, config.data_dir):
+    if event.cwd and Path(event.cwd).is_relative_to(config.data_dir):  # our own sessions with a model run there
         return Refused(name, Outcome("filtered", "observer"))
     project = named(event.project) if event.project else resolve_project(event.cwd)
     if not project.enabled:
@@ -219,11 +219,6 @@ def unwanted(body: Body, project: Project, config: Config) -> str:
         return "skip_tool"
     of_subagent = isinstance(body, SubagentStopped) or (isinstance(body, ToolUsed) and body.agent_id)
     return "subagent" if of_subagent and not project.subagents else ""
-
-
-def _is_own_session(folder: str, data_dir: Path) -> bool:
-    """Return whether a session runs in our data directory, as our own sessions with a model do."""
-    return bool(folder) and Path(folder).is_relative_to(data_dir)
 
 
 def clean(event: Event, config: Config) -> Event:

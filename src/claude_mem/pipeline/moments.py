@@ -95,11 +95,10 @@ def _may_inject(hit: recall.Hit) -> bool:
 
 def _compose_for_prompt(hits: Sequence[recall.Hit], files: Sequence[str], icons: Icons) -> Speech:
     files = [path for path in files if is_name(path)]
-    lines = (
-        [(f"Files this may concern: {', '.join(map(safe_text, files))}", [f"file:{path}" for path in files], False)]
-        if files
-        else []
-    )
+    lines: list[tuple[str, list[str], bool]] = []
+    if files:
+        text = f"Files this may concern: {', '.join(map(safe_text, files))}"
+        lines.append((text, [f"file:{path}" for path in files], False))
     lines += [(_hit_line(hit, icons), [mark(hit.kind, hit.id)], vouched(hit.row)) for hit in hits]
     return _compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
 

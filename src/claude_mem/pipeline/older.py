@@ -194,8 +194,9 @@ class Reader:
             return "o0"
         prompts = list(self._prompts(group)) if place == 0 else self._uncounted(self._prompts, group)
         summaries = self._uncounted(self._summaries, group)
-        records: list[Item] = [self._session(group, prompts, [*prompts, *summaries])] if self._is_kept(group) else []
-        records += prompts
+        records: list[Item] = list(prompts)
+        if not group.row or self._is_selected(group.project):
+            records.insert(0, self._session(group, prompts, [*prompts, *summaries]))
         if place == 0:
             self._count_too_many(group)
         self.batch.records += records[place : place + ROWS]
@@ -207,9 +208,6 @@ class Reader:
         records = list(self._summaries(group)) if place == 0 else self._uncounted(self._summaries, group)
         self.batch.records += records[place : place + ROWS]
         return f"s{place + ROWS}" if len(records) > place + ROWS else ""
-
-    def _is_kept(self, group: Group) -> bool:
-        return bool(group.row and self._is_selected(group.project)) or not group.row
 
     def _count_too_many(self, group: Group) -> None:
         for kind, table, rows in (

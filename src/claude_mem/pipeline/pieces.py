@@ -54,7 +54,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marks:
+class _Features:
     """The features by which observations of the same work are recognised."""
 
     session_id: int
@@ -73,11 +73,11 @@ def pieces(rows: Sequence[Row]) -> list[Piece]:
     """Group observations into pieces of work, newest first. Pieces without a presentable title are left out; decisions
     and traps are not part of any piece."""
     ordered = sorted((row for row in rows if not is_knowledge(row)), key=age)
-    marks = [_marks(row) for row in ordered]
+    features = [_features(row) for row in ordered]
     piece_indexes: list[int] = []
     members: defaultdict[int, list[Row]] = defaultdict(list)
     for index, row in enumerate(ordered):
-        before = _predecessor(index, marks)
+        before = _predecessor(index, features)
         piece_indexes.append(index if before is None else piece_indexes[before])
         members[piece_indexes[index]].append(row)
     candidates = (_piece(group) for group in members.values())
@@ -85,7 +85,7 @@ def pieces(rows: Sequence[Row]) -> list[Piece]:
 
 
 def _piece(group: Sequence[Row]) -> Piece | None:
-    ranked = sorted(group, key=lambda row: (-weight(row) - _strength(row), -row["created_at"], -row["id"]))
+    ranked = sorted(group, key=lambda row: (-weight(row) - lines.strength(line(row)), -row["created_at"], -row["id"]))
     last_work = max((age(row) for row in group if row["type"] != FOUND), default=(0, 0))
     current = (row for row in ranked if row["type"] != FOUND or is_chosen(row) or age(row) > last_work)
     informative = next(filter(is_telling, current), None)  # a discovery made before the work may no longer be true
@@ -96,10 +96,6 @@ def _piece(group: Sequence[Row]) -> Piece | None:
     last = group[-1]
     at = {"at": age(last), "last_session": last["session_id"], "last_turn": last.get("prompt_number") or 0}
     return Piece(title, others, session_id=group[0]["session_id"], is_telling=bool(informative), **at)
-
-
-def _strength(row: Row) -> int:
-    return lines.strength(line(row))
 
 
 def line(row: Row) -> str:
@@ -163,10 +159,10 @@ def age(row: Row) -> tuple[int, int]:
 # --- what belongs together -------------------------------------------------------------------------------------------
 
 
-def _marks(row: Row) -> _Marks:
-    changed = frozenset(mark for path in row.get("files_modified", ()) for mark in _file_marks(path))
-    read = frozenset(mark for path in row.get("files_read", ()) for mark in _file_marks(path))
-    return _Marks(
+def _features(row: Row) -> _Features:
+    changed = frozenset(feature for path in row.get("files_modified", ()) for feature in _file_features(path))
+    read = frozenset(feature for path in row.get("files_read", ()) for feature in _file_features(path))
+    return _Features(
         session_id=row.get("session_id") or 0,
         turn=row.get("prompt_number") or 0,
         commit=row.get("commit_id") or (row["key"] if is_commit(row) else ""),
@@ -176,18 +172,18 @@ def _marks(row: Row) -> _Marks:
     )
 
 
-def _file_marks(path: str) -> tuple[str, ...]:
+def _file_features(path: str) -> tuple[str, ...]:
     """Return the path, and the name that a file shares with its tests."""
     stem = PurePosixPath(path).stem
     bare = _TEST.sub("", stem)
     return (path, bare) if len(bare) >= _LEAST_STEM else (path,)
 
 
-def _predecessor(index: int, marks: Sequence[_Marks]) -> int | None:
+def _predecessor(index: int, features: Sequence[_Features]) -> int | None:
     """Return the nearest earlier observation that belongs to the same piece of work."""
-    own, between = marks[index], set[int]()
+    own, between = features[index], set[int]()
     for before in range(index - 1, max(-1, index - 1 - LOOKED_BACK), -1):
-        other = marks[before]
+        other = features[before]
         if other.session_id == own.session_id:
             if _same_in_session(own, other):
                 return before
@@ -198,7 +194,7 @@ def _predecessor(index: int, marks: Sequence[_Marks]) -> int | None:
     return None
 
 
-def _same_in_session(own: _Marks, other: _Marks) -> bool:
+def _same_in_session(own: _Features, other: _Features) -> bool:
     """Return whether two observations of one session belong together.
 
     Work continues on the same files, a commit belongs to the work before it, and a conversation continues from answer
@@ -211,16 +207,16 @@ def _same_in_session(own: _Marks, other: _Marks) -> bool:
     return not own.changed or bool(own.files & other.files)
 
 
-def _same_in_sessions(own: _Marks, other: _Marks) -> bool:
+def _same_in_sessions(own: _Features, other: _Features) -> bool:
     fewer = min(len(own.changed), len(other.changed))
     files = bool(fewer) and len(own.changed & other.changed) >= SHARED_FILES * fewer
     return _same_commit(own, other) or (files and _same_subject(own, other))
 
 
-def _same_commit(own: _Marks, other: _Marks) -> bool:
+def _same_commit(own: _Features, other: _Features) -> bool:
     return bool(own.commit) and own.commit == other.commit
 
 
-def _same_subject(own: _Marks, other: _Marks) -> bool:
+def _same_subject(own: _Features, other: _Features) -> bool:
     shared = len(own.terms & other.terms)
     return shared >= 2 and shared >= SHARED_TERMS * min(len(own.terms), len(other.terms))
