@@ -216,34 +216,34 @@ def _sections(memory: Known, icons: Icons, slots: int) -> list[Section]:
     slots_left, most = slots - len(rules), memory.most - len(rules)
     pinned = _distinct_rows(memory.pinned, _titles(rules))[: min(most, _share(slots_left, 2))]
     slots_left, most = slots_left - len(pinned), most - len(pinned)
-    before = _titles([*rules, *pinned])
+    titles_above = _titles([*rules, *pinned])
     work_pieces = pieces(memory.recent)
     last = _last_session(memory, work_pieces, _share(slots_left, 3))
     slots_left = min(slots_left - len(last.lines), most)
     session_texts = [line.bare_text for line in last.lines]
-    newest = memory.turns[0]["session_id"] if memory.turns else 0
-    work_pieces = [piece for piece in work_pieces if piece.last_session == newest or not _is_plan(piece.title)]
-    work_pieces = choose.distinct(work_pieces, [*before, *session_texts], title=_title_of_piece)
+    newest_session = memory.turns[0]["session_id"] if memory.turns else 0
+    work_pieces = [piece for piece in work_pieces if piece.last_session == newest_session or not _is_plan(piece.title)]
+    work_pieces = choose.distinct(work_pieces, [*titles_above, *session_texts], title=_title_of_piece)
     by_id = {row["id"]: row for row in (*memory.decisions, *filter(is_knowledge, memory.recent))}
     pool = choose.lasting(sorted(by_id.values(), key=age, reverse=True))
-    pool = _distinct_rows(filter(is_telling, pool), [*before, *session_texts, *map(_title_of_piece, work_pieces)])
+    pool = _distinct_rows(filter(is_telling, pool), [*titles_above, *session_texts, *map(_title_of_piece, work_pieces)])
     since = memory.recent[-1]["created_at"] if memory.recent else 0
     decisions = choose.knowledge(pool, memory.turns, since=since, most=slots_left * 2 // 5)
     work = choose.work(work_pieces, most=slots_left - len(decisions))
-    own = [piece for piece in work if last.title and piece.last_session == newest]
-    rest = [piece for piece in work if piece not in own]
-    opened = [line for line in last.lines if not line.text.startswith("Asked")]
+    own_pieces = [piece for piece in work if last.title and piece.last_session == newest_session]
+    other_pieces = [piece for piece in work if piece not in own_pieces]
+    open_lines = [line for line in last.lines if not line.text.startswith("Asked")]
     result = choose.outcome(memory.turns) if memory.turns else ""
     lines = [
-        *last.lines[: len(last.lines) - len(opened)],
-        *_work_lines(own, icons, memory.turns, shown_outcome=result),
-        *opened,
+        *last.lines[: len(last.lines) - len(open_lines)],
+        *_work_lines(own_pieces, icons, memory.turns, shown_outcome=result),
+        *open_lines,
     ]
     return [
         Section(RULES_TITLE, [_line(row, str(row["id"])) for row in rules]),
         Section(PINNED_TITLE, [_dated_line(row, icons) for row in pinned]),
         replace(last, lines=lines),
-        Section(WORK_TITLE, _work_lines(rest, icons, memory.turns)),
+        Section(WORK_TITLE, _work_lines(other_pieces, icons, memory.turns)),
         Section(KNOWLEDGE_TITLE, [_dated_line(row, icons) for row in decisions]),
     ]
 

@@ -88,7 +88,7 @@ def is_question(prompt: str) -> bool:
 
 
 def _may_inject(hit: recall.Hit) -> bool:
-    """Return whether a hit may be injected. Prompts and closing messages are only found by an explicit search, and
+    """Return whether a hit may be injected. Prompts and turns are only found by an explicit search, and
     external memories are not injected."""
     return hit.kind in _INJECTED_KINDS and observations.may_tell(hit.row)
 
