@@ -418,7 +418,8 @@ class Older:
             return []
         values = ", ".join(f"substr({name}, 1, {MAX_LIST_CHARS}) as {name}" for name in file_columns)
         file_rows = self._rows(
-            f"select {values} from observations where project = ? order by {self._rowid_name('observations')} desc limit ?",
+            f"select {values} from observations"
+            f" where project = ? order by {self._rowid_name('observations')} desc limit ?",
             project,
             limit,
         )
