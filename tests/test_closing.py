@@ -105,7 +105,7 @@ def test_it_outlives_the_raw_events(lab: Lab, home: Home) -> None:
 
     async def fade(service: Service) -> int:
         await service.work_off()
-        await service.keeper.retain(now=service.started_at + 8 * DAY)
+        await service.keeper.apply_retention(now=service.started_at + 8 * DAY)
         return int(await service.db.read(value, "select count(*) from events"))
 
     assert home.work(fade) == 0
@@ -164,7 +164,7 @@ def test_a_seal_vouches_for_it(lab: Lab, home: Home) -> None:
 
     async def broken(service: Service) -> list[str]:
         await service.work_off()
-        await service.keeper.seal()
+        await service.keeper.store_checksums()
         assert await service.db.read(backup.broken_seals) == []
 
         def tamper(conn: Any) -> list[str]:
@@ -184,7 +184,7 @@ def test_a_backup_of_the_version_before_is_proven_by_its_own_seals(lab: Lab, hom
 
     async def sealed(service: Service) -> None:
         await service.work_off()
-        await service.keeper.seal()
+        await service.keeper.store_checksums()
 
     home.work(sealed)
     older = upgrading.earlier(home.config.database, 18, tmp_path / "older.db")
@@ -257,7 +257,7 @@ def test_it_is_forgotten_by_what_it_says(lab: Lab) -> None:
     home = Home(lab.data)
 
     async def fade(service: Service) -> None:
-        await service.keeper.retain(now=service.started_at + 8 * DAY)
+        await service.keeper.apply_retention(now=service.started_at + 8 * DAY)
         blank = "update session_summaries set completed = null, learned = null, notes = null, next_steps = null"
         await service.db.write(lambda conn: list(conn.execute(blank)))
 

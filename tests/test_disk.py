@@ -247,7 +247,7 @@ def test_on_a_full_disk_it_can_still_be_forgotten(lab: Lab, way: str, log: str) 
         try:
             await service.work_off()
             assert await service.keeper.back_up(now=ids.now()) == ""
-            assert service.keeper.ballast.make()
+            assert service.keeper.reserve_file.make()
             assert room.used(lab.data) > room.BALLAST_BYTES
             if log == "a log with room in it":
                 writer = service.db._writer
@@ -257,7 +257,7 @@ def test_on_a_full_disk_it_can_still_be_forgotten(lab: Lab, way: str, log: str) 
             await WAYS[way](service)
             left = await service.db.read(value, "select count(*) from observations where not forgotten")
             (lab.data / "filler").unlink()
-            return bool(left < 8) and await service.keeper.check(now=ids.now()) == []
+            return bool(left < 8) and await service.keeper.check_database(now=ids.now()) == []
         finally:
             service.close()
 

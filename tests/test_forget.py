@@ -242,7 +242,7 @@ def test_words_of_events_that_are_past_keeping_leave_the_index(lab: Lab) -> None
     spool_session(lab, "lit", secret=WORD)
     digest(lab)
     later = ids.now() + HOUR
-    assert work(lab, lambda service: service.db.write(retention.fade, before=later, anyway=later)) == 2
+    assert work(lab, lambda service: service.db.write(retention.fade, before=later, deadline=later)) == 2
     left = work(
         lab,
         lambda service: service.db.read(lambda conn: value(conn, "select count(*) from events where kind = 'tool'")),

@@ -147,7 +147,7 @@ def test_rows_of_many_megabytes_are_read_one_after_the_other(tmp_path: Path) -> 
     )
     path = older_db.close()
     with foreign.reading(path) as conn:
-        page = foreign.Older(conn).of("observations", "m-wide", after=0, limit=500)
+        page = foreign.Older(conn).session_items("observations", "m-wide", after=0, limit=500)
     assert page.more
     assert len(page.rows) < 6
 

@@ -129,7 +129,7 @@ def _drain(config: Config) -> None:
             found = [ingest._read_safely(spool, name, config, resolve)]
             _, outcomes = db.write_now(ingest.take_batch, found, now=0)
             ingest._remove_files(spool, [name], outcomes, config)
-        asyncio.run(db.scrub())
+        asyncio.run(db.truncate_wal())
     finally:
         db.close()
 

@@ -73,16 +73,16 @@ def test_raw_events_go_after_their_days_and_the_account_adds_up(lab: Lab) -> Non
 
     async def do(service: Service) -> None:
         before, now = await totals(service), ids.now()
-        await service.keeper.retain(now=now + 6 * DAY)
+        await service.keeper.apply_retention(now=now + 6 * DAY)
         assert await count(service, "events") == sent + 1
-        await service.keeper.retain(now=now + 8 * DAY)
+        await service.keeper.apply_retention(now=now + 8 * DAY)
         assert await count(service, "events") == 0
         assert await count(service, "receipts") == 0
         after = await totals(service)
         assert after["faded"] == sent + 1
         assert {**after, "faded": 0} == before
         assert await count(service, "observations") > 0
-        assert await service.keeper.check(now=now) == []
+        assert await service.keeper.check_database(now=now) == []
         proof.record(
             "raw events older than their days after the daily job",
             of="P4",
@@ -112,10 +112,10 @@ def test_a_turn_that_waits_for_better_words_keeps_its_events(lab: Lab) -> None:
         now = ids.now()
         turn = await service.db.read(value, "select min(id) from turns")
         await service.db.write(jobs.ask, jobs.REFINE, f"{turn}.1", now=now)
-        await service.keeper.retain(now=now + 8 * DAY)
+        await service.keeper.apply_retention(now=now + 8 * DAY)
         assert await count(service, f"events where turn_id = {turn}") == 6
         assert await count(service, "events") == 6
-        await service.keeper.retain(now=now + 31 * DAY)
+        await service.keeper.apply_retention(now=now + 31 * DAY)
         assert await count(service, "events") == 0
 
     inside(settings(lab), do)
@@ -133,7 +133,7 @@ def test_nothing_is_found_less_well_not_even_after_a_reindex(lab: Lab) -> None:
 
     async def do(service: Service) -> None:
         before, words = await answers(service), await service.db.read(rows, "select * from passages")
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         assert await answers(service) == before
         await service.db.write(search.all_stale)
         assert await answers(service) == before
@@ -156,7 +156,7 @@ def test_an_old_transcript_brings_nothing_back_that_is_past_keeping(lab: Lab) ->
     async def do(service: Service) -> None:
         first = await read(service, old.path)
         assert first["events"] > 0
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         again = await read(service, old.path)
         assert again == {**first, "events": 0}
         fork = Old(lab.folder / "old" / "fork.jsonl", "old-2", lab.project)
@@ -175,7 +175,7 @@ def test_a_spool_file_that_comes_again_is_known(lab: Lab) -> None:
     kept = {path.name: path.read_bytes() for path in (lab.data / "spool").iterdir()}
 
     async def do(service: Service) -> None:
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         before = await totals(service)
         for name, raw in kept.items():
             (lab.data / "spool" / name).write_bytes(raw)
@@ -191,7 +191,7 @@ def test_an_agent_that_slept_for_weeks_goes_on_in_a_turn_of_its_own(lab: Lab) ->
 
     async def do(service: Service) -> None:
         kept = await service.db.read(rows, "select id, title, narrative from observations")
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         said = {"session_id": "s0", "prompt_id": "s0-p0"}
         edit = {"file_path": f"{lab.project}/late.py", "old_string": "", "new_string": "x = 1"}
         lab.spool("PostToolUse", tool_name="Edit", tool_use_id="late", tool_input=edit, **said)
@@ -210,7 +210,7 @@ def test_story_and_provenance_say_what_became_of_the_events(lab: Lab) -> None:
     wounds.tell(lab, sessions=1, turns=1)
 
     async def do(service: Service) -> None:
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         told = await service.db.read(story.tell, 1, start=0, limit=10)
         assert [turn["events_gone"] for turn in told["turns"]] == [6]
         assert told["session"]["counts"]["events_gone"] == 6
@@ -231,10 +231,10 @@ def test_dead_letters_are_kept_thirty_days_and_then_counted_as_expired(lab: Lab)
         await service.db.write(jobs.ask, "compress", f"{turn}.{seq}", now=now)
         await service.db.write(lambda conn: conn.execute("update jobs set dead = 1, attempts = 3, error = 'no'"))
         assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
-        await service.keeper.retain(now=now + 29 * DAY)
+        await service.keeper.apply_retention(now=now + 29 * DAY)
         assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
         assert len(list(service.spool.aside.iterdir())) == 1
-        await service.keeper.retain(now=now + 31 * DAY)
+        await service.keeper.apply_retention(now=now + 31 * DAY)
         after = await totals(service)
         assert after["set_aside"] == 0
         assert after["filtered_by"] == {"skip_tool": 1, "expired": 1}
@@ -357,16 +357,16 @@ def test_every_copy_is_proven_once_and_again_when_it_was_changed(lab: Lab) -> No
         config, now = service.config, ids.now()
         good, bad = (Path(backup.make(service.db.path, config.backups).path) for _ in range(2))
         bad.write_bytes(bad.read_bytes()[: 20 * 4096])
-        await service.keeper.prove(now=now)
+        await service.keeper.verify_backups(now=now)
         drills = await service.db.read(checks.drills)
         assert {name: drill["ok"] for name, drill in drills.items()} == {good.name: True, bad.name: False}
         assert await service.db.read(checks.proven) == {good.name}
         assert bad.name in (await service.db.read(notices.untold))[f"drill:{bad.name}"]
-        await service.keeper.prove(now=now + 1)
+        await service.keeper.verify_backups(now=now + 1)
         assert (await service.db.read(checks.drills))[good.name]["at"] == now  # not again
         await service.erase(1)
         assert good.name not in await service.db.read(checks.drills)
-        await service.keeper.prove(now=now + 2)
+        await service.keeper.verify_backups(now=now + 2)
         assert (await service.db.read(checks.drills))[good.name]["at"] == now + 2
 
     inside(settings(lab), do)
@@ -438,14 +438,14 @@ def test_above_the_quota_raw_events_go_first_then_old_backups_and_never_a_memory
             assert await keeper.back_up(now=ids.now()) == ""
             time.sleep(0.01)
         by_hand = backup.make(service.db.path, service.config.backups)
-        used = keeper.used()
+        used = keeper.used_bytes()
         keeper.config = Home(lab.data, disk_quota_mb=50).config
-        await keeper.keep_to_quota(now=ids.now())
+        await keeper.enforce_quota(now=ids.now())
         assert await count(service, "events") > 0  # it is far below
         monkeypatch.setattr(
-            keeper, "used", lambda: room.used(service.config.data_dir, exclude=("ballast",)) + (50 << 20) - used + 1
+            keeper, "used_bytes", lambda: room.used(service.config.data_dir, exclude=("ballast",)) + (50 << 20) - used + 1
         )
-        await keeper.keep_to_quota(now=ids.now())
+        await keeper.enforce_quota(now=ids.now())
         assert await count(service, "events") == 0
         assert Path(by_hand.path).exists()
         assert await count(service, "observations") == known
@@ -506,10 +506,10 @@ async def main():
     wounds.tell(lab, sessions=1)
     service = Service(config)
     await service.work_off()
-    assert service.keeper.ballast.make()
+    assert service.keeper.reserve_file.make()
     before = await service.totals()
     running = asyncio.create_task(service.run())
-    service.keeper.missed.make()
+    service.keeper.dropped_events.make()
     await asyncio.sleep(0.3)
     fill()
     assert room.free(place) == 0
@@ -517,10 +517,10 @@ async def main():
     lab.no_worker() if not (lab.data / "worker.starting").exists() else None
     said = lab.hook("UserPromptSubmit", prompt="There is no room", session_id="full", prompt_id="f1")
     assert said is not None
-    assert service.keeper.missed.take() == 1
+    assert service.keeper.dropped_events.take() == 1
     # forgetting works while the disk is full: the ballast is given up for it
     forgot = await service.db.write(lambda conn: conn.execute("update observations set narrative = ? where id = 1", ("y" * 200_000,)))
-    assert not service.keeper.ballast.path.exists()
+    assert not service.keeper.reserve_file.path.exists()
     fill()
     # nothing can be written at all now: what comes waits, and nobody dies of it
     failed = 0
@@ -530,7 +530,7 @@ async def main():
         failed = type(error).__name__
     assert failed == "FullError", failed
     os.truncate(place / "filler", (place / "filler").stat().st_size - (1 << 20))
-    await service.db.scrub()  # the log has no room of its own left
+    await service.db.truncate_wal()  # the log has no room of its own left
     wounds.tell(lab, sessions=1, name="waiting")
     fill()
     service.wake.set()
@@ -544,10 +544,10 @@ async def main():
     while (await service.totals())["captured"] < before["captured"] + 48 or (await service.totals())["queued"]:
         await asyncio.sleep(0.05)  # the test's own limit ends it
     took = time.monotonic() - begun
-    assert service.keeper.ballast.make()
+    assert service.keeper.reserve_file.make()
     found = await service.totals()
     assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
-    assert await service.keeper.check(now=ids.now()) == []
+    assert await service.keeper.check_database(now=ids.now()) == []
     service.stop.set()
     await running
     service.close()

@@ -248,7 +248,7 @@ def test_no_rotation_and_no_quota_takes_the_newest_backup_from_before(config: Co
     async def inside() -> None:
         service = Service(config)
         try:
-            await service.keeper.rotate()
+            await service.keeper.rotate_backups()
             await service.keeper._drop_backups_down_to(0)
         finally:
             service.close()

@@ -717,7 +717,7 @@ def test_exports_do_not_count_for_the_quota(lab: Lab) -> None:
     """Else a large one would drive raw events and backups out."""
     (lab.data / "exports").mkdir(parents=True, mode=0o700)
     config = load()
-    used = partial(Keeper.used, cast(Any, SimpleNamespace(config=config)))
+    used = partial(Keeper.used_bytes, cast(Any, SimpleNamespace(config=config)))
     before = used()
     (lab.data / "exports" / "large.jsonl").write_bytes(bytes(1 << 20))
     assert used() == before

@@ -185,7 +185,7 @@ def test_where_the_events_are_gone_it_stays_and_is_counted(old: Lab) -> None:
         await service.db.write(lambda conn: list(conn.execute(gone)))
         while await service.indexer.catch_up():
             pass
-        await service.keeper.retain(now=ids.now())
+        await service.keeper.apply_retention(now=ids.now())
         return await service.db.read(rewrites.counts)
 
     counted = Home(old.data).work(fade)
@@ -203,9 +203,9 @@ def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
         while await service.indexer.catch_up():
             pass
         now = ids.now()
-        await service.keeper.retain(now=now + 8 * DAY)
+        await service.keeper.apply_retention(now=now + 8 * DAY)
         kept = await service.db.read(value, "select count(*) from events where turn_id is not null")
-        await service.keeper.retain(now=now + (service.config.keep_dead_days + 8) * DAY)
+        await service.keeper.apply_retention(now=now + (service.config.keep_dead_days + 8) * DAY)
         return kept, await service.db.read(value, "select count(*) from events where turn_id is not null")
 
     kept, later = Home(old.data).work(retain)
@@ -278,7 +278,7 @@ def faded(lab: Lab, tmp_path: Path) -> Lab:
 
     async def fade(service: Service) -> None:
         await service.work_off()
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         assert await service.db.read(value, "select count(*) from events where turn_id is not null") == 0
         await service.db.write(as_it_was)
         old_ = "update turns set writer = 0; update session_summaries set closing = '', outcome = ''"

@@ -53,9 +53,9 @@ def test_what_an_event_takes_while_it_is_kept_and_for_good(lab: Lab) -> None:
 
     async def do(service: Service) -> tuple[list[int], float, float]:
         sizes = [row["n"] for row in await service.db.read(rows, "select length(cast(body as blob)) as n from events")]
-        await service.keeper.seal()
+        await service.keeper.store_checksums()
         whole = await _packed(service)
-        await service.keeper.retain(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
         assert await service.db.read(value, "select count(*) from events") == 0
         return sizes, (whole - empty) / sent, (await _packed(service) - empty) / sent
 
@@ -89,7 +89,7 @@ def _tell(lab: Lab) -> int:
 
 
 async def _packed(service: Service) -> int:
-    await service.db.pack()
+    await service.db.vacuum()
     return service.db.path.stat().st_size
 
 
@@ -130,11 +130,11 @@ def test_the_quota_holds_on_a_real_file(lab: Lab) -> None:
         portion = 2_000
         for first in range(1, int(quota * 1.15) // AN_EVENT + 1, portion):
             await service.db.write(_fill, first, portion)
-        await service.db.scrub()
+        await service.db.truncate_wal()
         before = _taken(lab.data)
-        await service.keeper.keep_to_quota(now=ids.now())
+        await service.keeper.enforce_quota(now=ids.now())
         first_time = _taken(lab.data)
-        await service.keeper.keep_to_quota(now=ids.now())
+        await service.keeper.enforce_quota(now=ids.now())
         assert await service.db.read(value, "select count(*) from observations") == 1
         return before / quota, first_time / quota, _taken(lab.data) / quota
 
@@ -260,7 +260,7 @@ def look():
 db.write_now(lambda conn: conn.execute("create table big as with recursive n(i) as (select 1 union all select i + 1 from n"
              " where i < 8000) select i, randomblob(1000) as x from n"))
 db.write_now(lambda conn: conn.set_progress_handler(look, 5000))
-asyncio.run(db.pack())
+asyncio.run(db.vacuum())
 db.close()
 print(*(path.removesuffix(" (deleted)") for path in seen if path.endswith(" (deleted)")), sep="\\n")
 """

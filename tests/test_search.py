@@ -409,7 +409,7 @@ def test_a_forgotten_memory_leaves_no_word_behind(config: Config) -> None:
     assert "zanzibarquux" in _vocabulary(db)
     db.write_now(corrections.erase, row, now=NOW)
     assert not {"zanzibarquux", "xylovault"} & _vocabulary(db)
-    asyncio.run(db.scrub())
+    asyncio.run(db.truncate_wal())
     index(db)
     service.close()
     for file in config.database.parent.glob("claude-mem.db*"):

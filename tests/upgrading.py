@@ -63,7 +63,7 @@ async def fill(lab: Lab, config: Config, embedder: Any) -> None:
             pass
         await service.db.write(corrections.change, 1, {"narrative": "By hand"}, now=5)
         await service.db.write(corrections.forget, 2, now=6)
-        await service.keeper.seal()
+        await service.keeper.store_checksums()
         await service.db.write(lambda conn: list(conn.execute(MORE)))
     finally:
         service.close()

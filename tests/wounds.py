@@ -52,7 +52,7 @@ async def settle(config: Config) -> None:
     service = Service(config)
     try:
         await service.work_off()
-        await service.keeper.seal()
+        await service.keeper.store_checksums()
     finally:
         service.close()
 

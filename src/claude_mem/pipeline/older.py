@@ -156,7 +156,7 @@ class Reader:
     def _finish(self) -> Batch:
         self._at("")
         self.batch.position = None
-        if lost := self.older.orphan_prompts():
+        if lost := self.older.count_orphan_prompts():
             self.batch.aside["no session", "prompt"] += lost
         return self.batch
 
@@ -291,12 +291,12 @@ class Reader:
         def rows(table: str, after: int, limit: int) -> Page:
             if table == "user_prompts":
                 return self.older.prompts(row, after=after, limit=limit)
-            return self.older.of(table, link, after=after, limit=limit)
+            return self.older.session_items(table, link, after=after, limit=limit)
 
         def count(table: str, after: int) -> int:
             if table == "user_prompts":
                 return self.older.count_prompts(row, after=after)
-            return self.older.count_of(table, link, after=after)
+            return self.older.count_session_items(table, link, after=after)
 
         return _load_rows(Group(_HOSTS.get(host, host), name[:1000] or None, _project(row), row, rows, count))
 
@@ -304,10 +304,10 @@ class Reader:
         def rows(table: str, after: int, limit: int) -> Page:
             if table == "user_prompts":
                 return Page([], more=False)
-            return self.older.of_orphan(table, link, after=after, limit=limit)
+            return self.older.orphan_items(table, link, after=after, limit=limit)
 
         def count(table: str, after: int) -> int:
-            return 0 if table == "user_prompts" else self.older.count_of_orphan(table, link, after=after)
+            return 0 if table == "user_prompts" else self.older.count_orphan_items(table, link, after=after)
 
         group = _load_rows(Group(OBSERVER, storable(link)[:1000] or None, "", {}, rows, count))
         group.project = _project(next(iter((*group.observations, *group.summaries)), {}))

@@ -117,7 +117,7 @@ class Scrubber:
         position = None
         while True:
             step = await ask(scrub.step, texts, position, clean=clean, write=not progress.dry_run)
-            progress.add(texts.table, step.seen, step.changed)
+            progress.add(texts.table, step.rows_read, step.changed)
             if (position := step.after) is None:
                 return
             await asyncio.sleep(REST_SECONDS)
@@ -127,7 +127,7 @@ class Scrubber:
         while await self.indexer.catch_up():
             await asyncio.sleep(REST_SECONDS)
         await self.db.write(_enqueue_renders, now=ids.now())
-        await self.db.scrub()
+        await self.db.truncate_wal()
 
     async def _scrub_backup(self, path: Path, progress: Progress, clean: Clean) -> None:
         try:

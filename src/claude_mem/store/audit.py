@@ -120,7 +120,7 @@ def _check_forgotten(conn: Connection) -> Finding:
     return Finding(
         "forgotten",
         ok,
-        f"{injected_count:,} told afterwards, {indexed_count:,} that can be found",
+        f"{injected_count:,} injected afterwards, {indexed_count:,} still indexed",
         "" if ok else _REINDEX_HINT,
     )
 
@@ -196,13 +196,13 @@ def _check_pages(conn: Connection) -> Finding:
 
 def _check_tombstones(conn: Connection) -> Finding:
     """Check that nothing forgotten has come back."""
-    tombstones = [
+    all_tombstones = [
         stones.Stone(row["forgetting_id"], row["mark"], row["since"], row["until"])
         for row in rows(conn, "select * from tombstones")
     ]
-    row_count = forgetting.marked(conn, tombstones).size() if tombstones else 0
+    row_count = forgetting.marked(conn, all_tombstones).size() if all_tombstones else 0
     hint = "restart the worker to delete them again" if row_count else ""
-    return Finding("tombstones", not row_count, f"{len(tombstones):,}, matching {row_count:,} stored rows", hint)
+    return Finding("tombstones", not row_count, f"{len(all_tombstones):,}, matching {row_count:,} stored rows", hint)
 
 
 def _succeeds(check: Callable[[], None]) -> bool:

@@ -222,10 +222,10 @@ def _describe_copy(path: Path) -> dict[str, Any]:
 # --- rewrite ---------------------------------------------------------------------------------------------------------
 
 
-def rewrite(path: Path, change: Callable[[Connection], Any], *, pack: bool = False) -> None:
+def rewrite(path: Path, change: Callable[[Connection], Any], *, vacuum: bool = False) -> None:
     """Apply `change` to a backup, completely or not at all.
 
-    The new file contains nothing of the rows that `change` removed. With `pack` it also contains nothing of rows that
+    The new file contains nothing of the rows that `change` removed. With `vacuum` it also contains nothing of rows that
     were removed earlier without being overwritten. Schema version and modification time stay the same, because it is
     still the backup of that day.
     """
@@ -234,7 +234,7 @@ def rewrite(path: Path, change: Callable[[Connection], Any], *, pack: bool = Fal
     try:
         with foreign.reading(path) as conn:
             migrate.backup(conn, temp)
-        _change_in_place(temp, change, pack=pack)
+        _change_in_place(temp, change, vacuum=vacuum)
         os.utime(temp, ns=(status.st_atime_ns, status.st_mtime_ns))
         for side in SIDES[1:]:  # the new file includes the old WAL, which must not be applied to it again
             _side_file(path, side).unlink(missing_ok=True)
@@ -247,13 +247,13 @@ def rewrite(path: Path, change: Callable[[Connection], Any], *, pack: bool = Fal
     sync_folder(path.parent)
 
 
-def _change_in_place(path: Path, change: Callable[[Connection], Any], *, pack: bool) -> None:
+def _change_in_place(path: Path, change: Callable[[Connection], Any], *, vacuum: bool) -> None:
     conn = open_writer(path)
     try:
         conn.pragma("secure_delete", "on")  # a setting of the connection, not of the file
         with conn:
             change(conn)
-        if pack:
+        if vacuum:
             conn.execute("vacuum")
     finally:
         conn.close()

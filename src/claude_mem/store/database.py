@@ -148,12 +148,12 @@ class Database:
 
         return self._writing.submit(run).result()
 
-    async def pack(self) -> None:
+    async def vacuum(self) -> None:
         """Vacuum the file. This takes a while and needs free disk space of the size of the database."""
         await asyncio.wrap_future(self._writing.submit(lambda: list(self._writer.execute("vacuum"))))
-        await self.scrub()
+        await self.truncate_wal()
 
-    async def scrub(self) -> bool:
+    async def truncate_wal(self) -> bool:
         """Checkpoint the WAL into the database, where deleted rows are overwritten, and truncate it.
 
         Return False if a reader still uses the WAL. `unscrubbed` is then set, and the periodic sweep tries again.

@@ -151,7 +151,7 @@ def address(path: Path) -> str:
         return _uri(path, "immutable=1")
     if path.with_name(f"{path.name}-shm").exists():
         return _uri(path, "mode=ro")
-    return _uri(_copies.of(path), "mode=ro")
+    return _uri(_copies.path_of(path), "mode=ro")
 
 
 READING = ".reading-"
@@ -164,7 +164,7 @@ class Copies:
         self.folder: Path | None = None  # None: the system's temporary directory
         self.entries: dict[Path, tuple[State, tempfile.TemporaryDirectory[str]]] = {}
 
-    def of(self, path: Path) -> Path:
+    def path_of(self, path: Path) -> Path:
         current = state(path)
         if path not in self.entries or self.entries[path][0] != current:
             self.drop(path)
@@ -318,14 +318,14 @@ class Older:
             return []
         return self._page("sdk_sessions", "true", (), after=after, limit=limit).rows
 
-    def of(self, table: str, link: Any, *, after: int, limit: int) -> Page:
+    def session_items(self, table: str, link: Any, *, after: int, limit: int) -> Page:
         """Return observations or summaries of one observer session."""
         column = self._link_column(table)
         if column == "null" or link is None:
             return Page([], more=False)
         return self._page(table, f"{column} = ?", (link,), after=after, limit=limit)
 
-    def count_of(self, table: str, link: Any, *, after: int) -> int:
+    def count_session_items(self, table: str, link: Any, *, after: int) -> int:
         column = self._link_column(table)
         if column == "null" or link is None:
             return 0
@@ -370,12 +370,12 @@ class Older:
         sql = f"select distinct link from ({' union all '.join(selects)}) where link > ? or ? order by link limit ?"
         return [row["link"] for row in self._rows(sql, after or "", after is None, limit)]
 
-    def of_orphan(self, table: str, link: str, *, after: int, limit: int) -> Page:
+    def orphan_items(self, table: str, link: str, *, after: int, limit: int) -> Page:
         if table not in self.tables:
             return Page([], more=False)
         return self._page(table, self._orphan_condition(table), (link,), after=after, limit=limit)
 
-    def count_of_orphan(self, table: str, link: str, *, after: int) -> int:
+    def count_orphan_items(self, table: str, link: str, *, after: int) -> int:
         if table not in self.tables:
             return 0
         return self._count(table, f"{self._orphan_condition(table)} and {self._rowid_name(table)} > ?", link, after)
@@ -383,7 +383,7 @@ class Older:
     def _orphan_condition(self, table: str) -> str:
         return f"coalesce(cast({self._link_column(table)} as text), '') = ?"
 
-    def orphan_prompts(self) -> int:
+    def count_orphan_prompts(self) -> int:
         if "session_db_id" not in self.tables.get("user_prompts", ()) or "sdk_sessions" not in self.tables:
             return self._count("user_prompts") if "user_prompts" in self.tables and not self.count_sessions() else 0
         return self._count(

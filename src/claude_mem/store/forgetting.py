@@ -168,7 +168,7 @@ def marked(conn: Connection, tombstones: Sequence[Stone]) -> Found:
     tables = foreign.columns(conn)
     conn.execute("drop table if exists temp.named")
     conn.execute("create temp table named (mark text primary key, since integer, until integer) without rowid")
-    params = [(stone.mark, stone.since, stone.until) for stone in tombstones]
+    params = [(tombstone.mark, tombstone.since, tombstone.until) for tombstone in tombstones]
     conn.executemany("insert or replace into temp.named values (?, ?, ?)", params)
     items = {name: _tombstoned_items(conn, name) for name in ITEMS}
     affected = Found(

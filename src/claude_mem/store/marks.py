@@ -21,7 +21,7 @@ from claude_mem.spool import sync_folder, write_private
 
 KEY_FILE = "forget.key"
 KEY_BYTES = 32
-MOST_BYTES = 4096
+_MAX_KEY_FILE_BYTES = 4096
 
 
 def marker(folder: Path) -> Callable[..., str]:
@@ -60,7 +60,7 @@ def _read_or_create_key(path: Path) -> bytes:
 
 
 def _read_key(path: Path) -> bytes | None:
-    for line in untrusted_files.read_start(path, MOST_BYTES).decode("ascii", "replace").split("\n"):
+    for line in untrusted_files.read_start(path, _MAX_KEY_FILE_BYTES).decode("ascii", "replace").split("\n"):
         with contextlib.suppress(ValueError):
             key = bytes.fromhex(line.partition(" ")[0])
             if len(key) == KEY_BYTES and line in (key.hex(), _key_line(key)):  # earlier versions wrote no checksum

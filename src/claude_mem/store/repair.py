@@ -153,7 +153,7 @@ def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair
         try:
             if damaged is not None and salvage_.is_kin(damaged, restored):
                 salvaged = db.write_freely(lambda conn: salvage_.salvage(damaged, conn, now=ids.now()))
-                record.taken, record.lost = dict(salvaged.taken), dict(salvaged.lost)
+                record.taken, record.lost = dict(salvaged.copied), dict(salvaged.lost)
             db.write_now(_record_in_database, record)
             db.write_now(stones.unlearn, stones.kept(database.parent))
         finally:
@@ -201,10 +201,10 @@ def _open_replacement(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lacks_tombstones(path: Path, tombstones: list[stones.Stone]) -> bool:
+def _lacks_tombstones(path: Path, expected: list[stones.Stone]) -> bool:
     conn = open_reader(path)
     try:
-        return bool(stones.missing(conn, tombstones))
+        return bool(stones.missing(conn, expected))
     finally:
         conn.close()
 

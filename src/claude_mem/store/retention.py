@@ -34,10 +34,10 @@ _NEEDS_REPROCESSING = (
 # --- raw events ------------------------------------------------------------------------------------------------------
 
 
-def fade(conn: Connection, *, before: int, anyway: int, limit: int = BATCH) -> int:
+def fade(conn: Connection, *, before: int, deadline: int, limit: int = BATCH) -> int:
     """Purge the raw events of turns digested before `before` and already indexed. Return the number of turns.
 
-    Turns that a model is still to refine, or that a newer writer is to reprocess, are kept until `anyway`.
+    Turns that a model is still to refine, or that a newer writer is to reprocess, are kept until `deadline`.
     """
     turn_rows = rows(
         conn,
@@ -46,11 +46,11 @@ def fade(conn: Connection, *, before: int, anyway: int, limit: int = BATCH) -> i
          where t.digested_at is not null and not t.events_gone and t.digested_at < :before and t.closed_at is not null
            and exists (select 1 from events e where e.turn_id = t.id)
            and not exists (select 1 from stale s where s.kind = 'turn' and s.row_id = t.id)
-           and (t.digested_at < :anyway
+           and (t.digested_at < :deadline
                 or (not {_NEEDS_REPROCESSING} and t.id not in ({_TURNS_WITH_JOBS} and not dead)))
          order by t.digested_at limit :limit
         """,
-        {"before": before, "anyway": anyway, "limit": limit},
+        {"before": before, "deadline": deadline, "limit": limit},
     )
     for row in turn_rows:
         purged_count = _purge(conn, rows(conn, f"{_SELECT_EVENTS} where e.turn_id = ?", (row["id"],)))

@@ -35,7 +35,7 @@ _MAX_PROBES = 20_000
 class SalvageResult:
     """Numbers of rows by table: copied, and lost because they could not be read or did not match their checksum."""
 
-    taken: Counter[str] = field(default_factory=Counter)
+    copied: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
 
 
@@ -142,7 +142,7 @@ def _salvage_table(damaged: Connection, into: Connection, table: str, result: Sa
             existing_ids.add(number)
         try:
             into.execute(upsert, tuple(row[name] for name in shape.columns))
-            result.taken[table] += into.changes()
+            result.copied[table] += into.changes()
         except apsw.Error:  # it conflicts with another row, or has invalid values
             result.lost[table] += 1
     if reader.gaps:

@@ -79,7 +79,7 @@ class Step:
     """The key to continue after (None at the end), the number of rows read, and the number of rows changed."""
 
     after: Key | None
-    seen: int
+    rows_read: int
     changed: int
 
 

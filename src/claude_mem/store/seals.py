@@ -60,8 +60,8 @@ TABLES = (
     Sealed("passages", 9, "id", ("document_id", "title", "body", "hints", "around")),
     Sealed("vectors", 10, "document_id", ("model", "part", "hash", "vector")),
 )  # fmt: skip
-_TABLES_BY_NUMBER = {sealed.number: sealed for sealed in TABLES}
-BY_TABLE = {sealed.table: sealed for sealed in TABLES}
+_TABLES_BY_NUMBER = {spec.number: spec for spec in TABLES}
+BY_TABLE = {spec.table: spec for spec in TABLES}
 # Columns covered only from a schema version on, although earlier versions already had them.
 _CHECKSUMMED_SINCE = {"updated_at": 20}
 

@@ -226,14 +226,14 @@ class Forgetter:
         await asyncio.to_thread(traces.clean_small, self.config, content)
         await asyncio.to_thread(traces.drop_unfinished, self.config)
         await self.tidy()
-        await self.db.scrub()
+        await self.db.truncate_wal()
         for path in await asyncio.to_thread(traces.copies, self.config):
             progress.doing = f"backup {path.name}"
             outcome = await asyncio.to_thread(_clean_copy, path, self.config, scope, tombstones, content)
             progress.copies.setdefault(outcome, []).append(path.name)
             if outcome != "kept":  # the recorded restore test was of the file's earlier content
                 await self.db.write(checks.drop, f"{checks.DRILL}{path.name}")
-        if self.db.unscrubbed and not await self.db.scrub():
+        if self.db.unscrubbed and not await self.db.truncate_wal():
             progress.left = [f"{self.db.path.name}-wal"]
 
     # --- single observations -----------------------------------------------------------------------------------------
@@ -351,9 +351,9 @@ class Forgetter:
         if await self.db.read(forgetting.is_due, now=now):
             while await self.db.write(forgetting.expire, now=now):
                 pass
-            await self.db.scrub()
+            await self.db.truncate_wal()
 
-    def told(self) -> Row:
+    def progress_as_dict(self) -> Row:
         return asdict(self.progress)
 
 

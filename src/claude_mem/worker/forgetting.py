@@ -37,7 +37,7 @@ async def forget(service: Service, request: Request) -> Any:
 
 async def show(service: Service, _: Request) -> Any:
     """Progress or result of the last deletion."""
-    return service.forgetter.told()
+    return service.forgetter.progress_as_dict()
 
 
 async def undo(service: Service, request: Request) -> Any:

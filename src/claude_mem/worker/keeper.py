@@ -67,8 +67,8 @@ class Keeper:
         self.stopping = stopping
         self.started_at = started_at
         self.copying = asyncio.Lock()  # an erasure takes it too, so as not to miss a copy being made
-        self.ballast = Ballast(config.ballast)
-        self.missed = Missed(config.data_dir / "missed")
+        self.reserve_file = Ballast(config.ballast)
+        self.dropped_events = Missed(config.data_dir / "missed")
         self.last_run = LastRun()
 
     async def start(self) -> None:
@@ -86,27 +86,27 @@ class Keeper:
 
     async def step(self, *, now: int) -> None:
         """Do all work that is due."""
-        await self.seal()
+        await self.store_checksums()
         await self._report_dropped_events(now)
         if now - self.started_at >= MINUTE:
-            await asyncio.to_thread(self.ballast.make)
+            await asyncio.to_thread(self.reserve_file.make)
         if now - self.last_run.retention >= (HOUR if self.config.keep_events_days else 0):
             self.last_run.retention = now
-            await self.retain(now=now)
+            await self.apply_retention(now=now)
         if now - self.started_at < HEAVY_WORK_AFTER_MS or not await self.is_idle():
             return
         if now - self.last_run.quota >= HOUR:
             self.last_run.quota = now
-            await self.keep_to_quota(now=now)
+            await self.enforce_quota(now=now)
         if await self._is_due("full", now):
-            await self.check(now=now)
+            await self.check_database(now=now)
         if await self.backup_is_due(now):
             await self.back_up(now=now)
-        await self.prove(now=now)
+        await self.verify_backups(now=now)
 
     async def _report_dropped_events(self, now: int) -> None:
-        self.missed.make()
-        if count := self.missed.take():
+        self.dropped_events.make()
+        if count := self.dropped_events.take():
             log.error("the hooks could not write %d events", count)
             text = (
                 f"claude-mem could not store {count:,} events because the disk could not be written to. Events that are"
@@ -123,7 +123,7 @@ class Keeper:
 
     # --- damage ----------------------------------------------------------------------------------------------
 
-    async def seal(self) -> int:
+    async def store_checksums(self) -> int:
         """Store a checksum for every queued row. Return their number."""
         checksum_count = 0
         while not self.stopping() and (has_queued := await self.db.read(seals.is_waiting)):
@@ -131,7 +131,7 @@ class Keeper:
             await asyncio.sleep(PAUSE_SECONDS)
         return checksum_count
 
-    async def check(self, *, now: int) -> list[str]:
+    async def check_database(self, *, now: int) -> list[str]:
         """Check every page, reference, row and index entry. Return the problems."""
         try:
             problems = await asyncio.to_thread(examine.full, self.db.path, halted=self.stopping)
@@ -202,7 +202,7 @@ class Keeper:
         else:
             await self.db.write(notices.clear, "backup:")
         await self.db.write(checks.note, "backup", ok=not problem, text=problem or state, now=now)
-        await self.rotate()
+        await self.rotate_backups()
         return problem
 
     def _make_and_test(self, now: int) -> str:
@@ -219,7 +219,7 @@ class Keeper:
         )
         return ""
 
-    async def prove(self, *, now: int) -> None:
+    async def verify_backups(self, *, now: int) -> None:
         """Test once each backup not tested when it was made: before a migration, by the user, or before a crash."""
         tested_names = await self.db.read(checks.drills)
         for path in await asyncio.to_thread(backup.unproven, self.config.backups, tested_names=tested_names):
@@ -238,7 +238,7 @@ class Keeper:
                 )
                 await self.db.write(notices.put, f"drill:{path.name}", text, now=now)
 
-    async def rotate(self) -> list[str]:
+    async def rotate_backups(self) -> list[str]:
         good_names = await self.db.read(checks.proven)
         pinned = await asyncio.to_thread(repair.pinned, self.config.quarantine)
         surplus = await asyncio.to_thread(
@@ -254,11 +254,11 @@ class Keeper:
 
     # --- retention -------------------------------------------------------------------------------------------
 
-    async def retain(self, *, now: int) -> None:
+    async def apply_retention(self, *, now: int) -> None:
         """Apply the retention periods to events, dead letters, receipts and log lines."""
         config = self.config
         events_before, dead_before = now - config.keep_events_days * DAY, now - config.keep_dead_days * DAY
-        await self._run_batches(retention.fade, before=events_before, anyway=min(dead_before, events_before))
+        await self._run_batches(retention.fade, before=events_before, deadline=min(dead_before, events_before))
         await self._run_batches(retention.fade_loose, before=events_before)
         await self.db.write(retention.drop_dead, before=dead_before, now=now)
         await self._expire_receipts(dead_before)
@@ -288,19 +288,19 @@ class Keeper:
 
     # --- quota -----------------------------------------------------------------------------------------------
 
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Return the bytes that count toward the quota: all except downloaded models, exports and the reserve file."""
         return room.used(self.config.data_dir, exclude=("models", "exports", "ballast"))
 
-    async def keep_to_quota(self, *, now: int) -> None:
+    async def enforce_quota(self, *, now: int) -> None:
         quota = self.config.disk_quota_mb << 20
-        if await asyncio.to_thread(self.used) <= quota:
+        if await asyncio.to_thread(self.used_bytes) <= quota:
             await self.db.write(notices.clear, "quota:")
             return
         target = int(quota * QUOTA_TARGET)
         purged_turns = await self._purge_down_to(target, now)
         dropped = await self._drop_backups_down_to(target)
-        used = await asyncio.to_thread(self.used)
+        used = await asyncio.to_thread(self.used_bytes)
         log.warning(
             "disk quota exceeded: purged the events of %d turns and %d backups; now %d MB",
             purged_turns,
@@ -321,14 +321,14 @@ class Keeper:
         The file shrinks only when it is vacuumed at the end, so free pages count as already freed.
         """
         purged_turns, free_bytes = 0, 0
-        while not self.stopping() and await asyncio.to_thread(self.used) - free_bytes > target:
-            count = await self.db.write(retention.fade, before=now, anyway=now)
+        while not self.stopping() and await asyncio.to_thread(self.used_bytes) - free_bytes > target:
+            count = await self.db.write(retention.fade, before=now, deadline=now)
             purged_turns += count
             free_bytes = await self.db.read(_free_bytes)
             if not count:
                 break
         if purged_turns:
-            await self.db.pack()
+            await self.db.vacuum()
         return purged_turns
 
     async def _drop_backups_down_to(self, target: int) -> int:
@@ -337,7 +337,7 @@ class Keeper:
         for path in await asyncio.to_thread(
             backup.expendable, self.config.backups, good_names=good_names, pinned_names=pinned
         ):
-            if await asyncio.to_thread(self.used) <= target:
+            if await asyncio.to_thread(self.used_bytes) <= target:
                 break
             await self._drop_backup(path)
             dropped += 1

@@ -123,7 +123,7 @@ class Service:
             stopping=self.stop.is_set,
             started_at=self.started_at,
         )
-        self.db.make_room = self.keeper.ballast.release
+        self.db.make_room = self.keeper.reserve_file.release
         self.stream = Stream()
         self.response_times: dict[str, deque[float]] = {}  # milliseconds of the last responses, by trigger
         self.mode, self.mode_problem = modes.load_forgiving(config.mode, config.modes)
@@ -356,10 +356,10 @@ class Service:
         """Erase deleted content, from files as well, once it can no longer be restored."""
         if await self.db.read(corrections.is_due, now=now):
             await self.db.write(corrections.sweep, now=now)
-            await self.db.scrub()
+            await self.db.truncate_wal()
         await self.forgetter.expire(now)
         if self.db.unscrubbed:
-            await self.db.scrub()
+            await self.db.truncate_wal()
 
     async def close_orphaned_turns(self) -> int:
         """Close turns whose agent process has exited, without waiting for the silence timeout. Return how many."""
@@ -387,7 +387,7 @@ class Service:
     async def publish(self, stream_events: Sequence[News]) -> None:
         """Publish committed changes to the stream and wake every runner. Truncate the WAL if content was hidden."""
         if any(item.type == ingest.HIDDEN for item in stream_events):
-            await self.db.scrub()
+            await self.db.truncate_wal()
         self.index_wake.set()
         self.stream.publish(stream_events)
         for runner in self._runners:

@@ -42,17 +42,17 @@ _CACHE_PATTERNS = (
 class Words:
     """How to recognize erased content in a text: by the requested text, or by several rare words of the content."""
 
-    needle: Needle | None
-    rare: frozenset[str]
+    pattern: Needle | None
+    rare_words: frozenset[str]
 
     def in_line(self, text: str) -> bool:
-        return self.quoted(text) or speaks_of(text, self.rare)
+        return self.quoted(text) or speaks_of(text, self.rare_words)
 
     def quoted(self, text: str) -> bool:
-        return self.needle is not None and self.needle.is_in(text)
+        return self.pattern is not None and self.pattern.is_in(text)
 
     def in_bytes(self, data: bytes) -> bool:
-        return self.needle is not None and self.needle.is_in_bytes(data)
+        return self.pattern is not None and self.pattern.is_in_bytes(data)
 
 
 # --- spool and set aside ---------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def clean_copy(path: Path, config: Config, scope: Scope, tombstones: list[Stone]
     if not has_rows and not _contains_text(path, content):
         return "kept"
     try:
-        backup.rewrite(path, lambda conn: _erase_from_copy(conn, config, scope, tombstones, content), pack=True)
+        backup.rewrite(path, lambda conn: _erase_from_copy(conn, config, scope, tombstones, content), vacuum=True)
     except (MemError, *damage.SIGNS) as problem:
         if not damage.is_damage(problem):  # for example a full disk
             raise
@@ -236,7 +236,7 @@ def _dangling_references(conn: Connection) -> set[tuple[Any, ...]]:
 
 
 def _contains_text(path: Path, content: Words) -> bool:
-    return content.needle is not None and any(_search_chunks(path, content.needle))
+    return content.pattern is not None and any(_search_chunks(path, content.pattern))
 
 
 def _search_chunks(path: Path, pattern: Needle) -> Iterator[bool]:
