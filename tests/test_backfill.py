@@ -300,7 +300,7 @@ def test_since_until_project_and_host_choose(lab: Lab, old: Old) -> None:
     lab.mem("stop")
     assert plan() == [("elsewhere", 1, 1), ("shop", 1, 0)]
     wrong = lab.mem("backfill", "--since", "some day", ok=False)
-    assert (wrong.returncode, "is no date" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "invalid date" in wrong.stderr) == (2, True)
 
 
 def test_a_path_that_does_not_exist_is_said_so(lab: Lab) -> None:
@@ -558,7 +558,7 @@ def test_interrupted_it_says_that_the_rest_goes_on_and_how_to_stop_it(lab: Lab) 
         command.send_signal(signal.SIGINT)
         said = command.communicate(timeout=SECONDS)[1].decode()
         assert (command.returncode, "--stop" in said, "background" in said) == (130, True, True)
-        assert lab.mem("backfill", "--stop").stdout.startswith("3 file(s)")
+        assert lab.mem("backfill", "--stop").stdout.startswith("cancelled: 3 files")
     finally:
         hold.unlink()
         command.kill()

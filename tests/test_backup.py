@@ -154,7 +154,7 @@ def test_what_is_not_ours_or_too_new_is_refused(copy: Path, tmp_path: Path) -> N
 
 def test_the_drill_into_a_fresh_folder_everything_that_is_remembered_comes_back(lab: Lab, tmp_path: Path) -> None:
     lab.mem("import", str(write(tmp_path / "x.jsonl", [*ALL, *(saved(f"Note {number}") for number in range(300))])))
-    assert "everything that is remembered came back" in lab.mem("backup", "--drill").stdout
+    assert "all memories came back" in lab.mem("backup", "--drill").stdout
     kept, before = tmp_path / "kept.db", lab.mem("export", "-").stdout
     lab.mem("backup", str(kept))
     folder = tmp_path / "fresh"
@@ -178,7 +178,7 @@ def test_the_drill_notices_what_does_not_come_back(lab: Lab) -> None:
     lab.start()
     done = lab.mem("backup", "--drill", ok=False, PYTHONPATH=str(lab.folder))
     assert done.returncode == 1
-    assert "does not bring back" in done.stderr
+    assert "does not restore all memories" in done.stderr
 
 
 def test_restoring_keeps_the_present_database_and_starts_the_worker_again(lab: Lab) -> None:

@@ -646,7 +646,7 @@ def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
     for one, folder in zip(lab.workers, folders, strict=True):
         if one is not left:
             assert (one.wait(), (folder / "stdout").read_text()) == (0, "")
-            assert (folder / "stderr").read_text() == "a worker is running already\n"
+            assert (folder / "stderr").read_text() == "a worker is already running\n"
     assert run(lab, "save", tool(), worker=True) == hook.ANSWER
     wait_for(lambda: lab.status()["stored"] == 1)
     assert lab.mem("stop").stdout == "worker stopped\n"

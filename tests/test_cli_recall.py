@@ -154,7 +154,7 @@ def test_the_oldest_first_is_the_newest_first_backwards(shop: Lab) -> None:
 
 def test_explaining_says_which_words_were_found(shop: Lab) -> None:
     assert "(checkout, tax)" in " ".join(shop.mem("search", "tax", "at", "checkout", "--explain").stdout.split())
-    assert "your own word" in " ".join(shop.mem("search", "deploys", "--explain").stdout.split())
+    assert "confirmed by you" in " ".join(shop.mem("search", "deploys", "--explain").stdout.split())
     assert "explain" not in rows(shop, "search", "tax")[0]
     assert rows(shop, "search", "tax", "--explain")[0]["explain"]["terms"] == ["tax"]
 
@@ -163,7 +163,7 @@ def test_explaining_says_which_words_were_found(shop: Lab) -> None:
     ("words", "hint"),
     [
         (("zebra",), "other or fewer words"),
-        (("basket", "--project", "nowhere", "--type", "bugfix"), "Leave out --project or --type"),
+        (("basket", "--project", "nowhere", "--type", "bugfix"), "try without --project or --type"),
     ],
 )
 def test_nothing_found_is_no_failure_and_says_what_to_try(ask: Ask, words: tuple[str, ...], hint: str) -> None:
@@ -184,7 +184,7 @@ def test_any_words_are_a_question(ask: Ask, query: str) -> None:
         (("search", "x", "-n", "0"), "from 1 to 100"),
         (("timeline", "soon"), "S12"),
         (("timeline", "1", "--before", "900"), "0 to 50"),
-        (("pin", "S1"), "as in 12"),
+        (("pin", "S1"), "such as 12"),
         (("edit", "1"), "--title"),
         (("edit", "1", "--type", "gossip"), "bugfix"),
         (("save", "-"), "nothing to save"),
@@ -291,14 +291,14 @@ def test_a_text_can_come_in_from_a_pipe(own: Lab, words: tuple[str, ...]) -> Non
 
 def test_pinning_says_what_was_so_already(own: Lab) -> None:
     first, second, *_ = sorted(row["id"] for row in rows(own, "list"))
-    assert own.mem("unpin", str(first)).stdout.startswith(f"{first} was not pinned: ")
+    assert own.mem("unpin", str(first)).stdout.startswith(f"{first} is not pinned: ")
     own.mem("pin", str(first))
     changed_at = rows(own, "show", str(first))[0]["updated_at"]
-    assert own.mem("pin", str(first)).stdout.startswith(f"{first} was pinned already: ")
+    assert own.mem("pin", str(first)).stdout.startswith(f"{first} is already pinned: ")
     assert rows(own, "show", str(first))[0]["updated_at"] == changed_at
     shown = own.mem("unpin", str(first), str(second)).stdout.splitlines()
     assert shown[0].startswith(f"unpinned {first}: ")
-    assert shown[1].startswith(f"{second} was not pinned: ")
+    assert shown[1].startswith(f"{second} is not pinned: ")
 
 
 @pytest.mark.parametrize("command", ["pin", "unpin"])
@@ -496,7 +496,7 @@ def test_forgetting_shows_what_will_go_and_asks(own: Lab) -> None:
     code, shown = terminal(own, "forget", "1", typed="\n")
     assert code == 1
     assert "Fixed the rounding" in shown
-    assert "raw events are rows of their own" in shown
+    assert "which are separate records" in shown
     assert 1 in titles(own)
     assert terminal(own, "forget", "1", typed="y\n")[0] == 0
     assert 1 not in titles(own)
@@ -534,7 +534,7 @@ def test_reindexing_brings_back_a_lost_index(own: Lab) -> None:
     conn.close()
     assert rows(own, "search", "basket", "totals") == []
     done = own.mem("reindex")
-    assert "texts can be found by their words" in done.stdout
+    assert "indexed 9 texts, no embeddings" in done.stdout
     assert "model pull" in done.stderr
     assert [row["id"] for row in rows(own, "search", "basket", "totals")] == [row["id"] for row in before]
 
@@ -594,8 +594,8 @@ def test_models_are_listed_with_what_is_here_and_what_is_set(shop: Lab) -> None:
         ("minilm", 0, False),
     ]
     done = shop.mem("model", "list")
-    assert "not fetched" in done.stdout
-    assert "words alone" in done.stderr
+    assert "not installed" in done.stdout
+    assert "words only" in done.stderr
 
 
 def test_the_model_that_is_set_is_fetched_and_the_worker_looks_for_it_again(
@@ -604,8 +604,8 @@ def test_the_model_that_is_set_is_fetched_and_the_worker_looks_for_it_again(
     before = lab.start().worker.pid
     assert main(["model", "pull"]) == 0
     said = capsys.readouterr()
-    assert f"arctic-s is in {lab.data / 'models' / 'arctic-s'}, checked" in said.out
-    assert "vectors are being made" in said.out
+    assert f"installed arctic-s in {lab.data / 'models' / 'arctic-s'} (SHA-256 verified)" in said.out
+    assert "computing embeddings" in said.out
     assert said.err == "", "no bar in a pipe"
     assert (lab.data / "models" / "arctic-s" / "model.onnx").read_bytes() == CONTENT
     assert lab.client().worker.pid != before

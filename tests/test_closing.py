@@ -286,7 +286,7 @@ def test_a_summary_is_shown_with_it_and_an_observation_says_where_it_is(lab: Lab
     shown = lab.mem("show", "S1").stdout
     assert MESSAGE in shown
     assert "⟨" not in shown
-    assert "closing message of its turn: claude-mem show S1" in lab.mem("show", "1").stdout
+    assert "closing message of the turn: claude-mem show S1" in lab.mem("show", "1").stdout
     (row,) = map(json.loads, lab.mem("show", "s1", "--json").stdout.splitlines())
     assert (row["closing"], row["closing_trust"], row["outcome"]) == (MESSAGE, "agent", row["outcome"])
     assert "Round the total once" in lab.mem("show", "P1").stdout

@@ -502,8 +502,8 @@ def test_the_quarantine_shows_what_waits_and_settles_all_of_one_source(shop: Cli
 def test_the_command_shows_forgets_undoes_and_erases(shop: Client, lab: Lab) -> None:
     done = lab.mem("forget", "1", "2", "--yes")
     assert done.stdout == "forgotten: 1\nforgotten: 2\n"
-    assert "goes with it" in done.stderr
-    assert "stays: summary 1" in done.stderr
+    assert "deletes: " in done.stderr
+    assert "keeps: summary 1" in done.stderr
     assert "forget --undo 1 2" in done.stderr
     again = lab.mem("forget", "1", "--yes", ok=False)
     assert again.returncode == 1

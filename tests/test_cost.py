@@ -74,8 +74,8 @@ def test_a_refined_turn_shows_in_the_cost_of_day_project_model_and_session(lab: 
 
 def test_with_no_model_it_says_so(lab: Lab) -> None:
     shown = lab.mem("cost").stdout
-    assert "no model was asked in the last 30 days" in shown
-    assert "nobody" in shown
+    assert "no requests to a model in the last 30 days" in shown
+    assert "off (no model configured" in shown
 
 
 def test_a_key_is_shown_nowhere(lab: Lab) -> None:
@@ -115,10 +115,10 @@ def test_a_failing_provider_shows_in_doctor_and_at_the_next_start_once(lab: Lab)
 def test_a_dry_run_shows_what_would_be_sent_and_sends_nothing(lab: Lab) -> None:
     with Server(Say(GOOD)) as server:
         shown = lab.mem("compress", "--dry-run", str(transcript(lab)), **settings(server)).stdout
-        assert "tokens at most" in shown
+        assert "whole request and reply: at most" in shown
         assert "Where are totals rounded?" in shown
         assert "1. Read: total.py" in shown
-        assert "kept without a model" in shown
+        assert "written without a model" in shown
         assert server.requests == []
         first = lab.mem("compress", "--dry-run", "--turn", "1", "--json", str(transcript(lab))).stdout
         found = json.loads(first)
@@ -172,7 +172,7 @@ def test_a_failed_try_says_what_the_provider_said(lab: Lab) -> None:
         assert done.returncode == 1
         assert "permanent" in done.stdout
         assert "model: claude-none" in done.stdout
-        assert "the draft stands" in done.stdout
+        assert "the draft is kept" in done.stdout
 
 
 # --- old sessions ----------------------------------------------------------------------------------------------------
@@ -192,6 +192,6 @@ def test_old_sessions_are_sent_to_a_model_only_after_someone_has_agreed(lab: Lab
         assert "nothing was sent" in asked.stderr
         assert server.asked == []
         agreed = lab.mem("backfill", path, "--refine", "--yes", **env)
-        assert "2 turns will be refined" in agreed.stderr
+        assert "refining 2 turns" in agreed.stderr
         wait_refined(lab, 2, **env)
         assert len(server.asked) == 2

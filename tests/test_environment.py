@@ -140,14 +140,14 @@ def test_doctor_names_a_launcher_that_others_may_change_and_a_plugin_without_one
     launcher.chmod(0o777)
     said = lab.mem("doctor", ok=False).stdout
     fixed = lab.folder / "home" / ".claude-mem" / process.LAUNCHER
-    assert f"{launcher} is run, but anyone can change it" in said
-    assert f"the plugin runs {fixed}, which is not there" in said
+    assert f"hooks run {launcher}, but anyone can change it" in said
+    assert f"the plugin runs {fixed}, which does not exist" in said
     launcher.chmod(0o700)
     fixed.parent.mkdir()
     fixed.write_text("#!/bin/sh\n")
     said = lab.mem("doctor", ok=False).stdout
     assert "anyone can change it" not in said
-    assert f"the plugin runs {fixed}, which is for another folder" in said
+    assert f"the plugin runs {fixed}, which uses another data directory" in said
 
 
 # --- the plugin ------------------------------------------------------------------------------------------------------

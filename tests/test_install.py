@@ -125,7 +125,7 @@ def test_a_file_that_we_made_is_gone_afterwards(lab: Lab, settings: Path) -> Non
     proof = lab.mem("uninstall", "--yes", "--delete-data").stdout
     assert not settings.exists()
     assert not lab.data.exists()
-    assert "agents that still run claude-mem: none" in proof
+    assert "agents still connected: none" in proof
     assert "worker running: no" in proof
 
 
@@ -158,7 +158,7 @@ def test_a_broken_settings_file_is_left_alone(lab: Lab, settings: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(lab: Lab, settings: Path) -> None:
-    assert "make ~/.claude/settings.json: 9 hooks" in lab.mem("install", "--dry-run").stderr
+    assert "create ~/.claude/settings.json: 9 hooks" in lab.mem("install", "--dry-run").stderr
     assert not settings.exists()
     assert not (lab.data / "connected.json").exists()
 
@@ -283,7 +283,7 @@ def test_old_sessions_are_offered_and_read(lab: Lab, settings: Path) -> None:
         "timestamp": "2026-01-02T03:04:05Z",
     }
     old.write_text(json.dumps({**line, "message": {"role": "user", "content": "paint the shed green"}}) + "\n")
-    assert "1 old session" in lab.mem("install", "--yes", "--host", "claude").stdout
+    assert "1 earlier session (" in lab.mem("install", "--yes", "--host", "claude").stdout
     assert lab.client().get("/api/prompts")["items"] == []
     talk(lab, "y\n", "install", "--host", "claude")
     assert [row["text"] for row in lab.client().get("/api/prompts")["items"]] == ["paint the shed green"]

@@ -651,7 +651,7 @@ def test_a_file_of_ones_own_from_one_machine_to_another(lab: Lab, tmp_path: Path
     try:
         assert "1 observation" in other.mem("import", str(path)).stdout
         assert "Deploys happen on Tuesdays" in other.mem("search", "tuesdays").stdout
-        assert "new:                nothing" in other.mem("import", str(path)).stdout
+        assert "added:              nothing" in other.mem("import", str(path)).stdout
     finally:
         other.close()
 
@@ -664,11 +664,11 @@ def _made(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("notes.txt",), 2, "no export"),
-        (("folder",), 2, "is a folder"),
-        (("missing/x.jsonl",), 1, "there is no folder"),
+        (("notes.txt",), 2, "is not an export"),
+        (("folder",), 2, "is a directory"),
+        (("missing/x.jsonl",), 1, "no such directory"),
         (("-", "--project", "nowhere"), 1, "no project"),
-        (("-", "--since", "yesterday"), 2, "is no date"),
+        (("-", "--since", "yesterday"), 2, "invalid date"),
     ],
 )
 def test_what_cannot_be_exported_is_said(lab: Lab, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -690,7 +690,7 @@ def test_without_a_name_an_export_goes_into_our_own_folder(lab: Lab) -> None:
     for _ in range(2):  # the second takes the place of nothing
         done = forks.run(["export"], lab.env(), cwd=lab.project)
         assert done.returncode == 0, done.stderr
-        paths.append(Path(done.stdout.split(" in ")[1].split(",")[0]))
+        paths.append(Path(done.stdout.split(" to ")[1].split(" (")[0]))
     assert sorted(lab.project.iterdir()) == before
     folder = lab.data / "exports"
     assert sorted(folder.iterdir()) == sorted(paths)
@@ -728,7 +728,7 @@ def test_erasing_names_the_exports_that_still_have_it(lab: Lab) -> None:
     lab.mem("export")
     (export,) = (lab.data / "exports").iterdir()
     done = lab.mem("forget", "--matching", "tuesdays", "--now", "--yes", ok=False)
-    assert f"still in exports/{export.name}: an export is not changed" in done.stderr
+    assert f"still in exports/{export.name}: exports are not changed" in done.stderr
     assert done.returncode == 1
     lab.mem("save", "Releases happen on Mondays")
     assert str(export.parent) in lab.mem("forget", "2", "--now", "--yes").stderr
@@ -751,7 +751,7 @@ def test_a_file_that_can_not_be_written_is_named_as_it_was_given(lab: Lab, where
     given = lab.folder / UNWRITABLE[where]
     done = lab.mem("export", str(given), ok=False)
     assert done.returncode in (1, 2)
-    assert str(given) in done.stderr or f"no folder {given.parent}" in done.stderr
+    assert str(given) in done.stderr or f"no such directory: {given.parent}" in done.stderr
     assert "Errno" not in done.stderr
     assert f".{given.name}." not in done.stderr
     assert "hint:" in done.stderr

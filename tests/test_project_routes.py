@@ -490,15 +490,15 @@ def test_projects_on_the_command_line(lab: Lab) -> None:
     listed = [json.loads(line) for line in lab.mem("project", "--json").stdout.splitlines()]
     assert [row["name"] for row in listed] == ["shop", "basket"]
     assert f"git folder {basket}/.git" in lab.mem("project", "show", str(basket)).stdout
-    assert "called scales now" in lab.mem("project", "rename", "basket", "scales").stdout
+    assert "renamed basket to scales" in lab.mem("project", "rename", "basket", "scales").stdout
     off = lab.mem("project", "off", "scales").stdout
-    assert off.splitlines() == ["scales is off", f"off in    {basket}, by setting: {basket}"]
+    assert off.splitlines() == ["memory is off for scales", f"off in    {basket}, by setting: {basket}"]
     assert "hookSpecificOutput" not in lab.hook(
         "SessionStart", cwd=str(basket), env={"CLAUDE_PROJECT_DIR": str(basket)}
     )
-    assert lab.mem("project", "on", "scales").stdout == "scales is on\n"
+    assert lab.mem("project", "on", "scales").stdout == "memory is on for scales\n"
     refused = lab.mem("project", "merge", "scales", "shop", ok=False)
     assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True)
-    assert "scales is part of shop now" in lab.mem("project", "merge", "scales", "shop", "--yes").stdout
+    assert "merged scales into shop" in lab.mem("project", "merge", "scales", "shop", "--yes").stdout
     assert lab.mem("project", "show", "scales", ok=False).returncode == 1
     assert "Weigh the basket" in lab.mem("list", "prompts", "--project", "shop").stdout

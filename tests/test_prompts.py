@@ -145,21 +145,23 @@ class Case:
 
 YES, NO = b"y\n", b"n\n"
 CASES = {
-    "install": Case(("install", "--host", "claude"), "change these files? [Y/n]"),
+    "install": Case(("install", "--host", "claude"), "Change these files? [Y/n]"),
     "uninstall": Case(("uninstall",), "stop the worker? [Y/n]"),
-    "uninstall, memories": Case(("uninstall",), "delete all of it, too? [y/N]", (YES,)),
+    "uninstall, memories": Case(("uninstall",), "Delete this data, too? [y/N]", (YES,)),
     "uninstall, export": Case(("uninstall",), "first? [Y/n]", (YES, YES)),
-    "uninstall, last question": Case(("uninstall",), "for good? [y/N]", (YES, YES, NO)),
+    "uninstall, last question": Case(("uninstall",), "Permanently delete", (YES, YES, NO)),
     "uninstall with data": Case(("uninstall", "--delete-data"), "stop the worker? [Y/n]"),
-    "uninstall with data, last question": Case(("uninstall", "--delete-data"), "for good? [y/N]", (YES, NO)),
-    "forget": Case(("forget", "1"), "you can undo it) [y/N]"),
-    "erase": Case(("forget", "1", "--now"), "erase it for good? [y/N]"),
-    "forget a project": Case(("forget", "--project", "shop"), "you can undo it) [y/N]"),
-    "erase a text": Case(("forget", "--matching", "basket", "--now"), "erase all of it for good? [y/N]"),
-    "restore": Case(("restore", "BACKUP"), "put it in place of the present memory, which is kept? [y/N]"),
-    "scrub": Case(("scrub",), "It can't be undone [y/N]"),
-    "merge projects": Case(("project", "merge", "shop", "ops"), "merge them? [y/N]"),
-    "edit": Case(("edit", "1"), "edit it again? [Y/n]", env={"EDITOR": "BROKEN"}),
+    "uninstall with data, last question": Case(("uninstall", "--delete-data"), "Permanently delete", (YES, NO)),
+    "forget": Case(("forget", "1"), "Forget it? (undo within 30 days) [y/N]"),
+    "erase": Case(("forget", "1", "--now"), "Erase it permanently? [y/N]"),
+    "forget a project": Case(("forget", "--project", "shop"), "Forget all of this? (undo within 30 days) [y/N]"),
+    "erase a text": Case(("forget", "--matching", "basket", "--now"), "Erase all of this permanently? [y/N]"),
+    "restore": Case(
+        ("restore", "BACKUP"), "Replace the current memory by this backup? (the current one is kept) [y/N]"
+    ),
+    "scrub": Case(("scrub",), "Redact the secrets in these records? (can't be undone) [y/N]"),
+    "merge projects": Case(("project", "merge", "shop", "ops"), "Merge the projects? (can't be undone) [y/N]"),
+    "edit": Case(("edit", "1"), "Edit it again? [Y/n]", env={"EDITOR": "BROKEN"}),
 }
 
 
@@ -191,7 +193,7 @@ def test_old_sessions_are_read_on_enter_and_not_at_the_end_of_input(lab: Lab, ke
     old.prompt("Paint the shed green", "")
     old.say("The shed is green.")
     _, shown = converse(lab, ("install", "--host", "claude"), [YES, key], env=lab.env())
-    assert "remember them too? [Y/n]" in shown
+    assert "of these agents? [Y/n]" in shown
     assert [row["text"] for row in lab.client().get("/api/prompts")["items"]] == prompts
 
 
@@ -385,7 +387,7 @@ def test_nothing_is_sent_to_a_model_by_default(lab: Lab, key: bytes) -> None:
         env = lab.env(TERM="xterm", **model_settings(server))
         lab.start(**model_settings(server))
         _, shown = converse(lab, ("backfill", str(old.path), "--refine"), [key], env=env)
-        assert "send them? [y/N]" in shown
+        assert "Send them to the model? [y/N]" in shown
         assert "nothing was sent" in shown
         assert server.asked == []
 
@@ -416,7 +418,7 @@ def test_uninstall_says_how_much_would_go(own: Lab, running: bool) -> None:
         own.start()
     stats = own.start().get("/api/stats")["database"] if running else counted(own)
     _, shown = converse(own, ("uninstall",), [ENTER])
-    assert f"holds {stats['observations']} observations, {stats['sdk_sessions']} session" in shown
+    assert f"contains {stats['observations']} observations, {stats['sdk_sessions']} session" in shown
     assert "and 1 backup\n" in shown
     assert stats["observations"] > 1
 
@@ -474,7 +476,7 @@ def test_deleting_without_asking_takes_both_words(own: Lab) -> None:
 def test_an_empty_memory_is_not_exported(lab: Lab) -> None:
     (lab.folder / "home" / ".claude").mkdir(parents=True)
     _, shown = converse(lab, ("uninstall",), [YES, YES, YES])
-    assert "holds no memories" in shown
+    assert "contains no memories" in shown
     assert "export" not in shown
     assert exports(lab) == []
 
@@ -518,11 +520,11 @@ def test_a_question_defaults_to_no_and_a_closed_stdin_is_no(monkeypatch: pytest.
 
 # What an empty line may agree to: each can be undone, and none sends anything.
 HARMLESS = {
-    "change these files?",
-    "{}: remember them too?",
-    "take claude-mem out of every agent's files and stop the worker?",
-    "export the memories to {} first?",
-    "edit it again?",
+    "Change these files?",
+    "Import {} of these agents?",
+    "Remove claude-mem from every agent and stop the worker?",
+    "Export the memories to {} first?",
+    "Edit it again?",
 }
 
 

@@ -201,7 +201,7 @@ def test_a_command_replaces_it_and_goes_on(here: Installation, lab: Lab, old: Wo
 
 
 def test_until_then_status_and_doctor_say_so(here: Installation, lab: Lab, old: Worker) -> None:
-    said = f"worker runs {__version__}, installed is {NEWER}; it restarts at the next event"
+    said = f"worker version {__version__}, installed version {NEWER}; it restarts at the next event"
     assert said in here.mem("status").stdout
     found = json.loads(here.mem("status", "--json").stdout)
     assert (found["version"], found["installed_version"], found["outdated"]) == (__version__, NEWER, said)
@@ -209,7 +209,7 @@ def test_until_then_status_and_doctor_say_so(here: Installation, lab: Lab, old: 
     assert [check["found"] for check in doctor if check["name"] == "version"] == [said]
     assert running(lab) == old  # whoever only looks changes nothing
     here.mem("list")
-    assert "installed is" not in here.mem("status").stdout + here.mem("doctor", ok=False).stdout
+    assert "installed version" not in here.mem("status").stdout + here.mem("doctor", ok=False).stdout
     assert json.loads(here.mem("status", "--json").stdout)["outdated"] == ""
 
 
@@ -220,7 +220,7 @@ def test_a_worker_that_says_no_version_is_replaced(lab: Lab) -> None:
     del told["version"], told["started_at"]
     (lab.data / "worker.json").write_text(json.dumps(told))
     (lab.data / "worker.fifo").unlink()  # and it can't be woken
-    assert "an unknown version" in lab.mem("status").stdout
+    assert "worker version unknown" in lab.mem("status").stdout
     lab.mem("list")
     after = running(lab)
     assert (after.version, after.pid == before.pid) == (__version__, False)
@@ -237,7 +237,9 @@ def test_another_installation_leaves_the_worker_alone_and_says_so(here: Installa
     for _ in range(2):
         assert "another installation" in there.mem("list").stderr
         here.mem("list")
-    assert f"worker runs {__version__}, installed is {NEWER}, in another place" in there.mem("status").stdout
+    assert (
+        f"worker version {__version__}, installed version {NEWER} (in another location)" in there.mem("status").stdout
+    )
     here.tell(1)
     assert running(lab) == before
     there.mem("start")  # a person has asked for this one

@@ -966,7 +966,9 @@ def test_a_number_or_an_empty_name_is_no_other_request(attribute: str) -> None:
 )
 def test_a_reply_of_nothing_but_foreign_records_is_not_an_answer(more: str) -> None:
     found = told(f"<observation for='x'><title>T</title></observation>{more}")
-    assert found == Read(verdict=Verdict.UNPARSEABLE, message="the reply only repeats records from the material it was shown")
+    assert found == Read(
+        verdict=Verdict.UNPARSEABLE, message="the reply only repeats records from the material it was shown"
+    )
 
 
 def test_a_summary_beside_foreign_records_is_kept() -> None:

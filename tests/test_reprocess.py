@@ -443,7 +443,7 @@ def test_the_command_rewrites_and_says_how_many(old: Lab) -> None:
     assert found["rewritten"] == found["rewritable"] <= 4  # the worker may have begun by itself
     assert all(found["kept"][name] <= kept[name] for name in kept)
     again = old.mem("reprocess").stdout
-    assert again == "0 turn(s) rewritten\n"
+    assert again == "rewrote 0 turns\n"
     old.mem("stop")
     assert {writer for _, writer, *_ in state(old)["turns"]} == {WRITER}
 
@@ -495,4 +495,4 @@ def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[st
     counts = dict.fromkeys(("stored", "queued", "set_aside", "filtered"), 0)
     for number, shown in ((5, True), (0, False)):
         run._show_status({**told, **counts, "to_rewrite": number, "problem": ""})
-        assert ("rewriting" in capsys.readouterr().out) is shown
+        assert ("reprocess" in capsys.readouterr().out) is shown

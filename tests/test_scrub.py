@@ -207,7 +207,7 @@ def test_a_copy_that_cannot_be_read_is_named(lab: Lab) -> None:
     (lab.data / "quarantine" / "20260101-000000").mkdir(parents=True)
     told = scrubbed(lab)
     assert [kept.partition(":")[0] for kept in told["kept"]] == ["memory-broken.db", "quarantine/20260101-000000"]
-    assert "still as it was: memory-broken.db" in lab.mem("scrub", "--yes").stderr
+    assert "not changed: memory-broken.db" in lab.mem("scrub", "--yes").stderr
 
 
 def test_an_older_copy_is_cleaned_as_far_as_it_goes_and_keeps_its_version(tmp_path: Path) -> None:

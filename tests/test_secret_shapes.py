@@ -162,7 +162,7 @@ def test_a_bad_rule_is_skipped_and_reported(own: Any, tmp_path: Path, pattern: s
     (problem,) = rules.problems
     assert why in problem
     (check,) = care._secret_rules(tmp_path)
-    assert (check.level, check.found) == ("warn", problem)
+    assert (check.level, check.detail) == ("warn", problem)
 
 
 @pytest.mark.parametrize(

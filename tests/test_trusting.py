@@ -157,10 +157,10 @@ def _waiting(lab: Lab) -> Client:
 
 def test_a_person_trusts_a_source_at_the_terminal_and_each_approval_can_be_undone(lab: Lab) -> None:
     client = _waiting(lab)
-    assert "no source is trusted yet" in lab.mem("trust").stderr
+    assert "no trusted sources yet" in lab.mem("trust").stderr
     code, shown = terminal(lab, "trust", "add", "docs.example.org", cwd=lab.project)
     assert code == 0, shown
-    assert "docs.example.org is trusted in shop; 1 held memory approved" in shown
+    assert "docs.example.org is now trusted in shop; approved 1 pending memory" in shown
     (listed,) = [json.loads(line) for line in lab.mem("trust", "list", "--json").stdout.splitlines()]
     assert (listed["project"], listed["source"]) == ("shop", "docs.example.org")
     (left,) = client.get("/api/quarantine")["items"]

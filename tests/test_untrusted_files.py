@@ -280,7 +280,10 @@ def test_a_hostile_folder_stops_nobody(lab: Lab, tmp_path: Path, kind: str) -> N
 def test_doctor_names_what_is_wrong(lab: Lab) -> None:
     (lab.project / ".claude-mem.toml").symlink_to("/dev/zero")
     said = forks.run(["doctor"], lab.env(), cwd=lab.project).stdout
-    assert f"{lab.project}/.claude-mem.toml is a symbolic link, which is not followed; so nothing is captured here" in said
+    assert (
+        f"{lab.project}/.claude-mem.toml is a symbolic link, which is not followed; nothing is captured in this directory"
+        in said
+    )
 
 
 def test_a_slow_disk_does_not_keep_the_worker_from_answering(

@@ -482,7 +482,7 @@ def test_the_terminal_says_that_someone_else_used_the_link(lab: Lab) -> None:
     lab.start()
     done, _ = _browse(lab, times=2)
     assert done.returncode == 1
-    assert "someone else has used the link" in done.stderr
+    assert "the link was used more than once" in done.stderr
     assert "used twice" in lab.mem("status").stdout
 
 
@@ -542,7 +542,7 @@ def test_a_page_that_does_not_exist_is_not_opened(lab: Lab) -> None:
     for number in (99999, 0):
         done = lab.mem("open", str(number), "--print", ok=False)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"there is no observation {number}" in done.stderr
+        assert f"no observation {number}" in done.stderr
     assert "http://" in lab.mem("open", str(kept), "--print").stdout
     lab.mem("forget", str(kept), "--yes")
     assert "http://" in lab.mem("open", f"#{kept}", "--print").stdout  # its page can bring it back

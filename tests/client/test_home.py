@@ -61,7 +61,7 @@ def test_nothing_is_left_in_the_home(tmp_path: Path) -> None:
         use(lab)
         lab.wait_digested()
         said = lab.mem("uninstall", "--yes", "--delete-data").stdout
-        assert "agents that still run claude-mem: none" in said
+        assert "agents still connected: none" in said
         assert "worker running: no" in said
         assert changed(lab) <= alone
         assert lab.settings.read_text() == SETTINGS

@@ -205,7 +205,7 @@ def test_a_file_of_an_unknown_shape_is_left_alone(lab: Lab, odd: str) -> None:
 
 
 def test_it_is_said_that_it_was_not_tried(lab: Lab) -> None:
-    assert "not tried with the program itself" in lab.mem("install", "--dry-run", "--host", "cursor").stderr
+    assert "not tested" in lab.mem("install", "--dry-run", "--host", "cursor").stderr
 
 
 def test_its_files_are_where_its_documents_say(lab: Lab) -> None:

@@ -219,10 +219,10 @@ def _outdated(config: Config, worker: process.Worker | None) -> str:
     """Describe that the worker's version differs from this program's, and what happens next; "" if it does not."""
     if worker is None or worker.version == __version__:
         return ""
-    text = f"worker is {worker.version or 'an unknown version'}, installed is {__version__}"
+    text = f"worker version {worker.version or 'unknown'}, installed version {__version__}"
     if process.is_outdated(config.data_dir, worker):
         return f"{text}; it restarts at the next event"
-    return f"{text} in another location; run `claude-mem start` to replace the worker"
+    return f"{text} (in another location); run `claude-mem start` to replace the worker"
 
 
 def database(config: Config) -> Path:
