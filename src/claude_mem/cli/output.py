@@ -132,10 +132,9 @@ def when(milliseconds: int | None) -> str:
     if not milliseconds:
         return "never"
     seconds = int(datetime.now().timestamp() - milliseconds / 1000)
-    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= size:
-            count = seconds // size
-            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    for unit_seconds, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= unit_seconds:
+            return f"{plural(seconds // unit_seconds, unit)} ago"
     return "just now"
 
 
