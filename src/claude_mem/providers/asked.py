@@ -61,7 +61,7 @@ class Asked:
 
 def asked(turn: Turn) -> Asked:
     """Return the wish of a turn's prompt, or the one that a short prompt points back at."""
-    return replace(_asked(turn), review=_review(turn))
+    return replace(_find_request(turn), review=_review(turn))
 
 
 def _review(turn: Turn) -> str:
@@ -74,7 +74,7 @@ def _review(turn: Turn) -> str:
     return ""
 
 
-def _asked(turn: Turn) -> Asked:
+def _find_request(turn: Turn) -> Asked:
     wish = _wish(turn.prompt)
     if wish.text and not _is_pick(turn.prompt, turn.previous):
         return wish
@@ -89,8 +89,8 @@ def _asked(turn: Turn) -> Asked:
 def plain(prompt: str) -> str:
     """Return the person's own words of a prompt: no pasted code, logs, quotations, tags or addresses."""
     bare = _ADDRESS.sub("", _TAG.sub(" ", _FENCE.sub("", prompt)))
-    kept = _PASTED.sub("", bare)
-    return " ".join((kept if kept.strip() else bare).split())
+    own_text = _PASTED.sub("", bare)
+    return " ".join((own_text if own_text.strip() else bare).split())
 
 
 def _wish(prompt: str) -> Asked:

@@ -100,9 +100,9 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
         yield from _of_plan(plan, story)
-    for made in evidence.made:
-        if ":" in made.text:
-            yield Candidate(prose.as_title(made.text), "made")
+    for creation in evidence.made:
+        if ":" in creation.text:
+            yield Candidate(prose.as_title(creation.text), "made")
     if evidence.moves:
         yield Candidate(moved_title(evidence), "moved")
     if evidence.edits:
@@ -126,11 +126,11 @@ def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
 def _carried_out(plan: str) -> str:
     """Return a plan's heading as something that was done; one without a verb was implemented."""
     line = prose.as_title(plan)
-    done = prose.past(line)
+    past_line = prose.past(line)
     if _FEATURE.match(line) and len(line) <= 110:
         return f"Implemented: {line}"
-    bare = done == line and not _DONE_START.match(line) and len(line) <= 110
-    return f"Implemented: {line}" if bare else done
+    bare = past_line == line and not _DONE_START.match(line) and len(line) <= 110
+    return f"Implemented: {line}" if bare else past_line
 
 
 # What people will be able to do with it, not what was done to it.
@@ -212,14 +212,14 @@ def edited_title(evidence: Evidence) -> str:
 
 
 def _from_wish(story: Story) -> Iterator[Candidate]:
-    asked = story.asked
-    wish = prose.as_wish(asked.text)
-    done = prose.past(wish)
-    if len(content_words(asked.text) - content_words(wish)) > 2:
+    request = story.asked
+    wish = prose.as_wish(request.text)
+    past_wish = prose.past(wish)
+    if len(content_words(request.text) - content_words(wish)) > 2:
         return
     telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
-    if story.worked and not asked.plan and done != wish and telling:
-        yield Candidate(done, "wish")
+    if story.worked and not request.plan and past_wish != wish and telling:
+        yield Candidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].done:
         yield Candidate(prose.past(prose.as_title(story.evidence.tasks[0].subject)), "task")
 
@@ -266,10 +266,10 @@ _OPTION = re.compile(
 
 def is_option(one: Statement) -> bool:
     """Is it one of several that the agent offers to choose from?"""
-    listed = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
-    asked = one.depth > 0 and one.lead.endswith("?")
-    named = bool(re.match(r"(?i)(?:(?:option|approach|alternative) \w|pros|cons)\b", one.label or one.text))
-    return listed or asked or named or one.text.endswith("?")
+    in_option_list = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
+    after_question = one.depth > 0 and one.lead.endswith("?")
+    has_option_label = bool(re.match(r"(?i)(?:(?:option|approach|alternative) \w|pros|cons)\b", one.label or one.text))
+    return in_option_list or after_question or has_option_label or one.text.endswith("?")
 
 
 _VERB = re.compile(
@@ -302,7 +302,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
     statements = story.statements[:MOST_STATEMENTS]
     yield from _cause_and_fix(story)
     yield from _choice(story)
-    yield from _told(story)
+    yield from _from_answer(story)
     under_option = False
     for index, one in enumerate(statements):
         bare = prose.without_chat(one.text)
@@ -364,9 +364,9 @@ def _showing(one: Statement) -> Iterator[Candidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
     start = prose.as_title(one.text.rstrip(":： "), 90)
     if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown):
-        shown = prose.fit(one.shown, 145 - len(start))
-        if len(shown) >= 0.6 * min(len(one.shown), 60):
-            yield Candidate(f"{start}: `{shown}`", "shown", one)
+        shown_line = prose.fit(one.shown, 145 - len(start))
+        if len(shown_line) >= 0.6 * min(len(one.shown), 60):
+            yield Candidate(f"{start}: `{shown_line}`", "shown", one)
 
 
 _TOLD_CHARS = 185
@@ -375,7 +375,7 @@ _TELLING = re.compile(
 )
 
 
-def _told(story: Story) -> Iterator[Candidate]:
+def _from_answer(story: Story) -> Iterator[Candidate]:
     """Return the beginning of an answer: its question, its first claim, and the next or the most telling one."""
     claims = [] if story.worked else list(_answer_claims(story))
     if not claims:
@@ -525,14 +525,14 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candida
     start = prose.as_title(lead.text.rstrip(": "), 80)
     if len(content_words(start)) < 3 and not names(start):
         return
-    title, kept = start, 0
+    title, item_count = start, 0
     for brief in briefs:
-        longer = f"{title}{', ' if kept else ': '}{brief}"
+        longer = f"{title}{', ' if item_count else ': '}{brief}"
         if not brief or len(longer) > prose.TITLE_CHARS:
             break
-        title, kept = longer, kept + 1
-    if kept and (kept > 1 or len(briefs) == 1):
-        more = f" and {len(briefs) - kept} more" if len(briefs) > kept else ""
+        title, item_count = longer, item_count + 1
+    if item_count and (item_count > 1 or len(briefs) == 1):
+        more = f" and {len(briefs) - item_count} more" if len(briefs) > item_count else ""
         yield Candidate(f"{title}{more}", "list", lead)
 
 
@@ -578,8 +578,8 @@ def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Can
     """Return a plan's heading with the cause or the effect that a statement adds, or the statement alone if it says all
     that the heading says and more. A heading with a step, a side fix or its own words again is worse than the heading."""
     title = candidate.title
-    planned, said = content_words(heading), content_words(title)
-    shared, new = planned & said, said - planned
+    plan_words, title_words = content_words(heading), content_words(title)
+    shared, new = plan_words & title_words, title_words - plan_words
     if (
         candidate.source == "list"
         or candidate.is_cut
@@ -588,16 +588,16 @@ def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Can
         or _BACK.match(title)
     ):
         return
-    if len(shared) >= max(3, SAYS_THE_SAME * len(planned)):
+    if len(shared) >= max(3, SAYS_THE_SAME * len(plan_words)):
         if len(new) >= 2 and candidate.source == "prose":
             yield Candidate(title, "planned", candidate.statement)
         return
     whole = f"{heading}: {title}"
-    adds = len(new) >= 3 and 2 * len(shared) <= len(said)
-    effect = len(planned) <= SHORT_PLAN + 1 and re.search(r"\bnow\b", title)
+    adds = len(new) >= 3 and 2 * len(shared) <= len(title_words)
+    effect = len(plan_words) <= SHORT_PLAN + 1 and re.search(r"\bnow\b", title)
     explains = bool(shared and (_EXPLAINS.search(title) or effect))
     first = candidate.statement is not None and candidate.statement.position == story.first_claim
-    vague = len(planned) <= SHORT_PLAN and bool(_IMPROVED.match(heading)) and first
+    vague = len(plan_words) <= SHORT_PLAN and bool(_IMPROVED.match(heading)) and first
     if adds and len(whole) <= 170 and (explains or (vague and len(shared) >= 2 and is_change(title))):
         yield Candidate(whole, "planned", candidate.statement)
 
@@ -605,18 +605,18 @@ def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Can
 def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     """Return the line after what it is about: the question or wish, a topic, or its heading."""
     title, one = candidate.title, candidate.statement
-    said = content_words(title)
+    title_words = content_words(title)
     answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
     points = bool(re.match(r"(?i)(?:this|that|these|those) (?!is\b|are\b)", title)) and not answers
     if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
-        whole, wanted = f"{story.subject} {title}", content_words(story.subject)
-        if len(whole) <= 175 and len(said - wanted) >= 2 and len(wanted - said) >= 2:
+        whole, subject_words = f"{story.subject} {title}", content_words(story.subject)
+        if len(whole) <= 175 and len(title_words - subject_words) >= 2 and len(subject_words - title_words) >= 2:
             yield replace(candidate, title=whole, asked=True)
     bare = _BACK.sub("", title)
     for topic in story.topics if bare == title or answers else ():
         whole = f"{topic}: {bare}"
-        if not content_words(topic) & said and len(whole) <= 150:
+        if not content_words(topic) & title_words and len(whole) <= 150:
             yield replace(candidate, title=whole, topical=True)
     section = subjects.section_of(one) if one and one.kind != "heading" else ""
-    if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - said) >= 2:
+    if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - title_words) >= 2:
         yield replace(candidate, title=f"{section}: {bare}", sectioned=True)

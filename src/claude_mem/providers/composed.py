@@ -46,8 +46,8 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
     if swap.kind == "name":
         if 2 * 2 * times < lines:  # most of the lines have to be this replacement
             return ""
-        gone = {name for edit in edits for name in edit.change.removed}
-        renamed = swap.new not in gone and any(
+        removed_names = {name for edit in edits for name in edit.change.removed}
+        renamed = swap.new not in removed_names and any(
             swap.new in edit.change.added and swap.old in edit.change.removed for edit in own
         )
         if renamed:
@@ -91,9 +91,9 @@ def _where(paths: Sequence[str]) -> str:
 def documented_titles(evidence: Evidence) -> Iterator[str]:
     """Return the added definitions with what their own comments say they are for."""
     titles = 0
-    gone = {name for edit in evidence.edits for name in edit.change.removed}  # moved, or written anew
+    removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved, or written anew
     for edit in evidence.edits:
-        for name, comment in [pair for pair in edit.change.documented if pair[0] not in gone][:3]:
+        for name, comment in [pair for pair in edit.change.documented if pair[0] not in removed_names][:3]:
             own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
             bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
             if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:

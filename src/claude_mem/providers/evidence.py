@@ -187,7 +187,7 @@ class Evidence:
     @property
     def read(self) -> tuple[Found, ...]:
         """Each file the first time."""
-        return _found((found.seq, found.text) for found in self.opened)
+        return _first_occurrences((item.seq, item.text) for item in self.opened)
 
     @property
     def edited(self) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class Evidence:
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        return unique(found.text for found in self.read)
+        return unique(item.text for item in self.read)
 
     @property
     def checks(self) -> tuple[Command, ...]:
@@ -208,7 +208,7 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
     events = list(zip(turn.seqs, turn.bodies, strict=True))
     tools = [(seq, body) for seq, body in events if isinstance(body, ToolUsed)]
     tools, rejected = _without_rejected(tools)
-    done = [(seq, body) for seq, body in tools if not body.failed]
+    successes = [(seq, body) for seq, body in tools if not body.failed]
     commands = tuple(_commands(tools))
     fixes = tuple(_fixes(commands))
     message = closing_message(turn.bodies)
@@ -218,20 +218,22 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
     return Evidence(
         message=message,
         message_seq=message_seq if message else 0,
-        opened=tuple(Found(path, seq) for seq, body in done if body.name in _READS and (path := _path(body, turn))),
+        opened=tuple(
+            Found(path, seq) for seq, body in successes if body.name in _READS and (path := _path(body, turn))
+        ),
         edits=tuple(
             sorted(
                 [
-                    *(edit for seq, body in done for edit in _edits(seq, body, turn, symbols)),
+                    *(edit for seq, body in successes for edit in _edits(seq, body, turn, symbols)),
                     *(edit for command in commands if not command.failed for edit in _shell_edits(command, turn)),
                 ],
                 key=lambda edit: edit.seq,
             )
         ),
-        searched=_found((seq, _wanted(body)) for seq, body in done if body.name in _SEARCHES),
-        looked_up=_found(
-            (seq, _wanted(body))
-            for seq, body in done
+        searched=_first_occurrences((seq, _query_text(body)) for seq, body in successes if body.name in _SEARCHES),
+        looked_up=_first_occurrences(
+            (seq, _query_text(body))
+            for seq, body in successes
             if body.name in _LOOKUPS or (body.name.startswith("mcp__") and not _CHANGES.search(_tool(body)))
         ),
         reported=tuple(_reports(events)),
@@ -239,19 +241,19 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
         commits=tuple(commit for command in commands if not command.failed for commit in _commits(command)),
         fixes=fixes,
         unsolved=_unsolved(commands, fixes),
-        moves=tuple(_moves(done, commands, turn)),
-        made=tuple(_made(done)),
-        tasks=tuple(_tasks(done)),
-        plan=next((plan for _, body in reversed(done) if (plan := _plan(body))), ""),
-        answers=tuple(_answers(done)),
+        moves=tuple(_moves(successes, commands, turn)),
+        made=tuple(_created_things(successes)),
+        tasks=tuple(_tasks(successes)),
+        plan=next((plan for _, body in reversed(successes) if (plan := _plan(body))), ""),
+        answers=tuple(_answers(successes)),
         rejected=rejected,
     )
 
 
 def closing_message(bodies: Sequence[Body]) -> str:
     """Return the agent's last words in a turn."""
-    said = (body.message.strip() for body in reversed(bodies) if isinstance(body, Stopped))
-    return next((message for message in said if message), "")
+    messages = (body.message.strip() for body in reversed(bodies) if isinstance(body, Stopped))
+    return next((message for message in messages if message), "")
 
 
 def _without_rejected(tools: list[tuple[int, ToolUsed]]) -> tuple[list[tuple[int, ToolUsed]], tuple[Found, ...]]:
@@ -261,19 +263,19 @@ def _without_rejected(tools: list[tuple[int, ToolUsed]]) -> tuple[list[tuple[int
     return ran, tuple(Found(words, seq) for seq, words in rejected.items() if words is not None)
 
 
-def _moves(done: list[tuple[int, ToolUsed]], commands: Iterable[Command], turn: Turn) -> Iterator[Move]:
+def _moves(successes: list[tuple[int, ToolUsed]], commands: Iterable[Command], turn: Turn) -> Iterator[Move]:
     """Return the files of the project that were deleted or moved, by patches and by `rm` and `mv`."""
-    for seq, body in done:
+    for seq, body in successes:
         if body.name == patches.TOOL:
             for patch in patches.changes(body.input):
                 if patch.kind == "delete":
                     yield Move(_inside(patch.paths[0], turn), "", seq)
     for command in commands:
         if not command.failed and re.search(r"\b(?:rm|mv)\b", command.text):
-            yield from _moved(command, turn)
+            yield from _shell_moves(command, turn)
 
 
-def _moved(command: Command, turn: Turn) -> Iterator[Move]:
+def _shell_moves(command: Command, turn: Turn) -> Iterator[Move]:
     for call in shell.calls(command.text[:4_000]):
         words = [word for word in call.words if not word.startswith("-")]
         program = f"{call.program} {words.pop(0)}" if call.program == "git" and words else call.program
@@ -303,16 +305,16 @@ def _tool(body: ToolUsed) -> str:
     return body.name.rpartition("__")[2]
 
 
-def _made(done: list[tuple[int, ToolUsed]]) -> Iterator[Found]:
-    for seq, body in done:
+def _created_things(successes: list[tuple[int, ToolUsed]]) -> Iterator[Found]:
+    for seq, body in successes:
         if body.name.startswith("mcp__") and (match := _CHANGES.search(_tool(body))):
             title = next((str(body.input[name]) for name in ("title", "name", "subject") if body.input.get(name)), "")
             yield Found(_line_about(match[1].lower(), _tool(body), title), seq)
         command = body.input.get("command") if body.name == "Bash" else None
         if isinstance(command, str) and re.search(r"\bgh (?:pr|issue|release) create\b", command):
-            given = re.search(r"--title[ =](?P<quote>[\"'])(?P<title>.{3,200}?)(?P=quote)", command)
+            title_match = re.search(r"--title[ =](?P<quote>[\"'])(?P<title>.{3,200}?)(?P=quote)", command)
             kind = "pull request" if "gh pr" in command else "issue" if "gh issue" in command else "release"
-            yield Found(f"Created {kind}: {given['title']}" if given else f"Created {kind}", seq)
+            yield Found(f"Created {kind}: {title_match['title']}" if title_match else f"Created {kind}", seq)
 
 
 def _line_about(verb: str, tool: str, title: str) -> str:
@@ -322,20 +324,20 @@ def _line_about(verb: str, tool: str, title: str) -> str:
     return f"{past.capitalize()} {thing}{f': {shorten(title, 120)}' if title else ''}".strip()
 
 
-def _tasks(done: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
+def _tasks(successes: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
     """Return the agent's task list as the turn left it, whichever of its tools keeps it."""
-    listed: list[Any] = []
+    todos: list[Any] = []
     tasks: dict[str, Task] = {}
-    for _, body in done:
+    for _, body in successes:
         if body.name == "TodoWrite" and isinstance(body.input.get("todos"), list):
-            listed = body.input["todos"]
+            todos = body.input["todos"]
         elif body.name == "TaskCreate" and isinstance(subject := body.input.get("subject"), str):
             created = body.output.get("task") if isinstance(body.output, dict) else None
             number = str(created.get("id")) if isinstance(created, dict) else str(len(tasks) + 1)
             tasks[number] = Task(subject, False)
         elif body.name == "TaskUpdate" and (number := str(body.input.get("taskId"))) in tasks:
             tasks[number] = Task(tasks[number].subject, body.input.get("status") in ("completed", "deleted"))
-    for item in listed:
+    for item in todos:
         if isinstance(item, dict) and isinstance(subject := item.get("content"), str):
             yield Task(subject, item.get("status") == "completed")
     yield from tasks.values()
@@ -365,8 +367,8 @@ def plan_heading(text: str) -> str:
     )
 
 
-def _answers(done: list[tuple[int, ToolUsed]]) -> Iterator[Found]:
-    for seq, body in done:
+def _answers(successes: list[tuple[int, ToolUsed]]) -> Iterator[Found]:
+    for seq, body in successes:
         if body.name != "AskUserQuestion" or not isinstance(body.output, dict):
             continue
         answers = body.output.get("answers")
@@ -392,8 +394,8 @@ def _commands(tools: Iterable[tuple[int, ToolUsed]]) -> Iterator[Command]:
 def output_text(output: Any) -> str:
     """What a tool printed, in whatever shape the host tells it."""
     if isinstance(output, dict):
-        said = [output[name] for name in ("stdout", "stderr", "content", "result") if output.get(name)]
-        return "\n".join(item if isinstance(item, str) else output_text(item) for item in said)
+        parts = [output[name] for name in ("stdout", "stderr", "content", "result") if output.get(name)]
+        return "\n".join(item if isinstance(item, str) else output_text(item) for item in parts)
     if isinstance(output, list):
         return "\n".join(str(part.get("text", "")) for part in output if isinstance(part, dict))
     return str(output or "")
@@ -402,23 +404,23 @@ def output_text(output: Any) -> str:
 def _commits(command: Command) -> Iterator[Commit]:
     if "commit" not in command.text:
         return
-    told = list(_COMMITTED.finditer(command.output))
+    matches = list(_COMMITTED.finditer(command.output))
     scratch = _in_scratch(command.text) or bool(re.search(r"mktemp|TMPDIR", command.text))
-    for match in told:
+    for match in matches:
         stat = _STAT.search(command.output, match.end())
         subject = match["subject"].strip()
         body = _commit_body(command.text, subject)
         lines = stat[1] if stat else ""
         yield Commit(match["id"], subject, lines, command.seq, match["branch"], body, scratch)
-    if not told and (quiet := _QUIET_COMMIT.search(command.text)):
+    if not matches and (quiet := _QUIET_COMMIT.search(command.text)):
         subject = quiet["subject"].strip()
         yield Commit("", subject, "", command.seq, "", _commit_body(command.text, subject), scratch)
 
 
 def _commit_body(command: str, subject: str) -> str:
     """Return the message's paragraphs below the subject, as the command gave them, without its trailers."""
-    _, there, rest = command.partition(subject)
-    if not there:
+    _, separator, rest = command.partition(subject)
+    if not separator:
         return ""
     text = re.split(r"^EOF\b|\"\s*$|\n\)\"", rest, maxsplit=1, flags=re.M)[0]
     lines = [line for line in text.splitlines() if not re.match(r"[A-Z][\w-]+-[Bb]y: |🤖|Generated with", line.strip())]
@@ -455,17 +457,17 @@ def _reports(events: list[tuple[int, Any]]) -> Iterator[Found]:
             yield Found(text, seq)
 
 
-def _edits(seq: int, body: ToolUsed, turn: Turn, closely: bool) -> Iterator[Edit]:
+def _edits(seq: int, body: ToolUsed, turn: Turn, with_symbols: bool) -> Iterator[Edit]:
     """One a file; a file that was moved is known by both its names."""
     if body.name == patches.TOOL:
         for patch in patches.changes(body.input):
             where, *before = patch.paths
-            change = symbols.of_lines(patch.lines) if closely else Change()
+            change = symbols.of_lines(patch.lines) if with_symbols else Change()
             yield Edit(_inside(where, turn), change, seq, created=patch.kind == "add")
             yield from (Edit(_inside(path, turn), Change(), seq) for path in before)
     elif body.name in _EDITS and (path := _path(body, turn)):
         created = isinstance(body.output, dict) and body.output.get("type") == "create"
-        yield Edit(path, symbols.of(body) if closely else Change(), seq, created)
+        yield Edit(path, symbols.of(body) if with_symbols else Change(), seq, created)
 
 
 _SHELL_EDIT = re.compile(r"\bsed\b[^\n|;&]{0,40}\s-[a-zA-Z]{0,3}i|\bcat\b[^\n|;&]{0,200}<<|\btee\b")
@@ -504,17 +506,17 @@ def _inside(path: str, turn: Turn) -> str:
     return suspicion.neutral(next((path[len(base) :] for base in bases if path.startswith(base)), path))
 
 
-def _wanted(body: ToolUsed) -> str:
+def _query_text(body: ToolUsed) -> str:
     for name in ("pattern", "query", "url", "prompt", "question", "q"):
-        if isinstance(found := body.input.get(name), str) and found.strip():
-            what = shorten(found, 80)
-            return f"{body.name.removeprefix('mcp__')}: {what}" if body.name.startswith("mcp__") else what
+        if isinstance(value := body.input.get(name), str) and value.strip():
+            query = shorten(value, 80)
+            return f"{body.name.removeprefix('mcp__')}: {query}" if body.name.startswith("mcp__") else query
     return body.name.removeprefix("mcp__") if body.name.startswith("mcp__") else ""
 
 
-def _found(items: Iterable[tuple[int, str]]) -> tuple[Found, ...]:
+def _first_occurrences(items: Iterable[tuple[int, str]]) -> tuple[Found, ...]:
     first = {text: seq for seq, text in reversed(list(items)) if text}
-    return tuple(sorted((Found(text, seq) for text, seq in first.items()), key=lambda found: found.seq))
+    return tuple(sorted((Found(text, seq) for text, seq in first.items()), key=lambda item: item.seq))
 
 
 def unique(items: Iterable[str]) -> tuple[str, ...]:
@@ -525,13 +527,13 @@ def error_line(output: str) -> str:
     """Return what went wrong: a named exception, else the test that failed, else a place in a file, else what sounds like
     an error. A line of a log is none of these."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not _NOISE.match(line.strip())]
-    if named := [line for line in lines if _NAMED_ERROR.match(line)]:
-        return shorten(named[-1], 160)
+    if exceptions := [line for line in lines if _NAMED_ERROR.match(line)]:
+        return shorten(exceptions[-1], 160)
     if test := _FAILED_TEST.search(output):
         return shorten(next(name for name in test.groups() if name), 160)
-    for fits in (_AT_LINE.search, _ERROR.search):
-        if telling := [line for line in lines if fits(line)]:
-            return shorten(telling[0], 160)
+    for search in (_AT_LINE.search, _ERROR.search):
+        if candidates := [line for line in lines if search(line)]:
+            return shorten(candidates[0], 160)
     return shorten((lines or [""])[-1], 160)
 
 

@@ -74,7 +74,7 @@ def features(story: Story, title: str) -> dict[str, float]:
     created = [edit.path for edit in evidence.edits if edit.created]
     commit = next((match["type"] for one in evidence.commits if (match := _COMMIT_TYPE.match(one.subject))), "")
     worked = story.worked
-    found = {
+    values = {
         "work" if worked else "no work": 1.0,
         "asked a question": float(story.asked.is_question),
         "only documents": float(bool(paths) and all(_DOCS.search(path) for path in paths)),
@@ -99,22 +99,22 @@ def features(story: Story, title: str) -> dict[str, float]:
     claims = [one.text for one in story.statements if one.kind != "heading"][:40]
     added = sum(edit.change.added_lines for edit in evidence.edits)
     removed = sum(edit.change.removed_lines for edit in evidence.edits)
-    found["more lines gone than new"] = float(removed > added)
-    found["mostly new lines"] = float(added > 3 * removed + 5)
-    found["small"] = float(worked and added + removed < 12)
-    found["asked about something broken"] = float(bool(_BROKEN.search(story.prompt[:2_000])))
+    values["more lines gone than new"] = float(removed > added)
+    values["mostly new lines"] = float(added > 3 * removed + 5)
+    values["small"] = float(worked and added + removed < 12)
+    values["asked about something broken"] = float(bool(_BROKEN.search(story.prompt[:2_000])))
     for name, pattern in _WORDS.items():
         kind = "work" if worked else "answer"
-        found[f"asked: {name} ({kind})"] = float(bool(pattern.search(story.asked.text)))
-        found[f"title: {name} ({kind})"] = float(bool(pattern.search(title)))
+        values[f"asked: {name} ({kind})"] = float(bool(pattern.search(story.asked.text)))
+        values[f"title: {name} ({kind})"] = float(bool(pattern.search(title)))
     if worked:
         for name, pattern in _VERBS.items():
-            found[f"wish begins: {name}"] = float(bool(pattern.match(story.asked.text)))
-            found[f"title begins: {name}"] = float(bool(pattern.match(re.sub(r"^[\w./`-]{2,40}: ", "", title))))
-            found[f"claims begin: {name}"] = (
+            values[f"wish begins: {name}"] = float(bool(pattern.match(story.asked.text)))
+            values[f"title begins: {name}"] = float(bool(pattern.match(re.sub(r"^[\w./`-]{2,40}: ", "", title))))
+            values[f"claims begin: {name}"] = (
                 sum(bool(pattern.match(claim)) for claim in claims) / max(3, len(claims)) * 3
             )
-    return found
+    return values
 
 
 def kind(story: Story, title: str) -> str:
@@ -131,7 +131,7 @@ def kind(story: Story, title: str) -> str:
 def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
     """Return what decides whether a record is kept at all, by name."""
     evidence = story.evidence
-    said = [one for one in story.statements if not prose.is_chat(one.text) and not prose.is_status(one.text)]
+    claims = [one for one in story.statements if not prose.is_chat(one.text) and not prose.is_status(one.text)]
     prompt = story.asked.text
     return {
         "bias": 1.0,
@@ -139,10 +139,10 @@ def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
         "commits": float(bool(evidence.commits)),
         "made or moved": float(bool(evidence.made or evidence.moves)),
         "routine": float(is_routine(story)),
-        "nothing said": float(not said),
+        "nothing said": float(not claims),
         "little said": float(len(evidence.message) < 200),
         "much said": float(len(evidence.message) > 700),
-        "statements": min(len(said), 12) / 8,
+        "statements": min(len(claims), 12) / 8,
         "names in the title": min(len(names(title)), 3) / 2,
         "title words": min(len(content_words(title)), 12) / 8,
         "looked": float(bool(evidence.opened or evidence.searched or evidence.reported)),

@@ -52,10 +52,10 @@ def digest(turn: Turn) -> Digest:
     turn = replace(turn, prompt=pasted.own_words(turn.prompt))
     closing_trust = "agent"
     if taint := trust.of(turn):
-        own = story_of(turn, replace(_own(evidence, taint), message=trust.grounded(evidence, turn, taint)))
+        own = story_of(turn, replace(_without_claims(evidence, taint), message=trust.grounded(evidence, turn, taint)))
         drafts, closing_trust = write(turn, own), taint.trust
         if not _tells_enough(own, evidence, drafts):
-            drafts += _held(turn, evidence, taint)
+            drafts += _pending_records(turn, evidence, taint)
     elif foreign:
         own = story_of(turn, _unrepeated(evidence, foreign))
         drafts = write(turn, own)
@@ -74,7 +74,7 @@ def digest(turn: Turn) -> Digest:
 # --- what may be said of it ------------------------------------------------------------------------------------------
 
 
-def _own(evidence: Evidence, taint: Taint) -> Evidence:
+def _without_claims(evidence: Evidence, taint: Taint) -> Evidence:
     """Return the evidence without what came from outside or spoke to whoever read it, and without what anyone says of it:
     subagents, and the agent itself in a commit's message, in what it searched for, planned and quotes in a command."""
     return replace(
@@ -86,16 +86,16 @@ def _own(evidence: Evidence, taint: Taint) -> Evidence:
         tasks=(),
         plan="",
         answers=(),
-        commands=tuple(_bare(command) for command in evidence.commands if command.seq not in taint.seqs),
+        commands=tuple(_without_quotes(command) for command in evidence.commands if command.seq not in taint.seqs),
         commits=tuple(
             replace(commit, subject="", body="") for commit in evidence.commits if commit.seq not in taint.seqs
         ),
         fixes=tuple(
-            Fix(_bare(fix.failed), _bare(fix.passed))
+            Fix(_without_quotes(fix.failed), _without_quotes(fix.passed))
             for fix in evidence.fixes
             if not taint.seqs & {fix.failed.seq, fix.passed.seq}
         ),
-        unsolved=tuple(_bare(command) for command in evidence.unsolved if command.seq not in taint.seqs),
+        unsolved=tuple(_without_quotes(command) for command in evidence.unsolved if command.seq not in taint.seqs),
         moves=tuple(move for move in evidence.moves if move.seq not in taint.seqs),
     )
 
@@ -111,7 +111,7 @@ def _without_split_words(evidence: Evidence) -> Evidence:
 
 def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
     """Return the evidence without what repeats strangers' text, and without what was read from the team's own sources."""
-    bare = _own(evidence, Taint(EXTERNAL, foreign.why, foreign.seqs)) if foreign.seqs else evidence
+    bare = _without_claims(evidence, Taint(EXTERNAL, foreign.why, foreign.seqs)) if foreign.seqs else evidence
     repeats = foreign.source.is_repeated_in
     commits = [commit for commit in evidence.commits if commit.seq not in foreign.seqs]
     split = len(commits) > 1 and foreign.source.is_split_over([commit.subject for commit in commits])
@@ -133,14 +133,14 @@ def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
     )
 
 
-def _bare(command: Command) -> Command:
+def _without_quotes(command: Command) -> Command:
     """Return the command without what it quotes or is handed as a text, where that is more than a word."""
     return replace(
         command, text=_QUOTED.sub(lambda match: "…" if re.search(r"\s", match[0]) else match[0], command.text)
     )
 
 
-def _held(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
+def _pending_records(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
     """Return the record with all that was said: it can be found, and is shown unasked once a person approves it."""
     for draft in write(turn, story_of(turn, evidence), always=True):
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
@@ -153,23 +153,23 @@ def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft
         return []
     if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
         return []
-    shown = {draft.title for draft in drafts}
-    whole = [draft for draft in write(turn, story_of(turn, evidence)) if draft.title not in shown]
+    visible_titles = {draft.title for draft in drafts}
+    whole = [draft for draft in write(turn, story_of(turn, evidence)) if draft.title not in visible_titles]
     return [replace(draft, key="said", trust=EXTERNAL, why=foreign.why) for draft in whole]
 
 
 def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bool:
     """Return whether at least a quarter of the agent's words is left in the record that is shown."""
-    left = len(own.evidence.message.split())
-    return bool(drafts) and left >= LEAST_LEFT * len(evidence.message.split()) > 0
+    remaining = len(own.evidence.message.split())
+    return bool(drafts) and remaining >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
-def _without_repeats(drafts: Iterable[Draft], known: frozenset[str]) -> Iterator[Draft]:
+def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str]) -> Iterator[Draft]:
     """Leave out what an earlier turn of the session is remembered for already."""
-    seen = set(known)
+    seen_titles = set(known_titles)
     for draft in drafts:
-        if (title := normal_title(draft.title)) not in seen:
-            seen.add(title)
+        if (title := normal_title(draft.title)) not in seen_titles:
+            seen_titles.add(title)
             yield draft
 
 
@@ -188,19 +188,24 @@ def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
 
 def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
     """Return the first candidate that stands alone; else the first that is whole; else the first that can be shown."""
-    shown = whole = None
+    presentable_pair = uncut_pair = None
     for pair in ranked:
-        alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
-        alone = alone and not _is_echo(pair[1])
-        if pair[1].source == "edited" and whole and whole[1].statement and names(whole[1].statement.text):
+        stands_alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
+        stands_alone = stands_alone and not _is_echo(pair[1])
+        if (
+            pair[1].source == "edited"
+            and uncut_pair
+            and uncut_pair[1].statement
+            and names(uncut_pair[1].statement.text)
+        ):
             continue  # where it was done says less than what
-        if (not alone and whole) or not presentable(pair[1]):
+        if (not stands_alone and uncut_pair) or not presentable(pair[1]):
             continue
-        if alone:
+        if stands_alone:
             return pair
-        shown = shown or pair
-        whole = whole or (None if pair[1].is_cut else pair)
-    return whole or shown
+        presentable_pair = presentable_pair or pair
+        uncut_pair = uncut_pair or (None if pair[1].is_cut else pair)
+    return uncut_pair or presentable_pair
 
 
 def _is_piece(candidate: Candidate) -> bool:
@@ -228,7 +233,7 @@ def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Can
     """Return the title with the next best statement of the message, if both fit: one sentence seldom says it all."""
     if best.source not in _SINGLE or best.title.endswith("?") or len(best.title) > WHOLE_CHARS - 35:
         return best
-    said = content_words(best.title)
+    best_words = content_words(best.title)
     for score, other in ranked:
         if score < rank - _CLOSE:
             break
@@ -240,7 +245,7 @@ def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Can
             and not (other.placed or other.topical or other.asked or other.sectioned or other.is_cut)
             and len(best.title) + len(other.title) + 2 <= WHOLE_CHARS
             and len(words) >= 3
-            and 2 * len(words & said) <= min(len(words), len(said))
+            and 2 * len(words & best_words) <= min(len(words), len(best_words))
             and presentable(other)
             and not prose.is_pointing(other.title)
             and not prose.lacks_subject(other.title)
@@ -283,8 +288,8 @@ def _names_its_subject(title: str) -> bool:
     """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
     if prose.lacks_subject(title):
         return False
-    named = bool(names(title[:50]))
-    return named or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
+    has_name = bool(names(title[:50]))
+    return has_name or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
 
 
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
@@ -328,7 +333,7 @@ def presentable(candidate: Candidate) -> bool:
 def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
     evidence = story.evidence
     claims = [fact for fact in _claims(story) if normal_title(fact.text) != normal_title(candidate.title)]
-    facts = [*claims[:MOST_CLAIMS], *_shown(story)]
+    facts = [*claims[:MOST_CLAIMS], *_tool_facts(story)]
     commit = candidates.main_commit(evidence.commits)
     return Draft(
         key="work" if story.worked else "answer",
@@ -367,8 +372,8 @@ def _whole(one: Statement, bare: str) -> str:
 
 def _narrative(message: str) -> str:
     """Return the beginning of the closing message, whole blocks, without chat, offers and what is left open."""
-    kept = [block for block in markdown.blocks(message) if not _is_talk(block) and not _is_next(block)]
-    return _joined(kept, 900)
+    blocks = [block for block in markdown.blocks(message) if not _is_talk(block) and not _is_next(block)]
+    return _joined(blocks, 900)
 
 
 def _is_next(block: Block) -> bool:
@@ -382,10 +387,10 @@ def _is_talk(block: Block) -> bool:
     )
 
 
-def _joined(found: Sequence[Block], limit: int) -> str:
+def _joined(blocks: Sequence[Block], limit: int) -> str:
     """Return as many blocks as there is room for; a heading or a lead-in only with what follows it."""
     parts: list[str] = []
-    for block in found:
+    for block in blocks:
         if parts and sum(map(len, parts)) + len(block.source) > limit:
             break
         parts.append(block.source)
@@ -395,31 +400,31 @@ def _joined(found: Sequence[Block], limit: int) -> str:
 
 
 def _concepts(story: Story) -> tuple[str, ...]:
-    found = ["what-changed" if story.worked else "how-it-works"]
+    concepts = ["what-changed" if story.worked else "how-it-works"]
     if any(ranking.names_a_cause(one.labelled) for one in story.statements):
-        found.append("why-it-exists")
+        concepts.append("why-it-exists")
     if any(_broken_before(story.evidence)):
-        found.append("problem-solution")
+        concepts.append("problem-solution")
     if openings.unsolved_check(story):
-        found.append("gotcha")
-    return tuple(found)
+        concepts.append("gotcha")
+    return tuple(concepts)
 
 
 # --- what tools show -------------------------------------------------------------------------------------------------
 
 
-def _shown(story: Story) -> Iterator[Fact]:
+def _tool_facts(story: Story) -> Iterator[Fact]:
     """Return what was committed, changed and run, from the tools' own results."""
     evidence = story.evidence
     for commit in evidence.commits:
         if not commit.scratch:
-            named = ": ".join(part for part in (f"Commit {commit.id[:9]}".strip(), commit.subject) if part)
-            yield Fact(f"{named} ({commit.stat})" if commit.stat else named, (commit.seq,))
+            label = ": ".join(part for part in (f"Commit {commit.id[:9]}".strip(), commit.subject) if part)
+            yield Fact(f"{label} ({commit.stat})" if commit.stat else label, (commit.seq,))
     for move in evidence.moves:
         yield Fact(f"Moved {move.old} to {move.new}" if move.new else f"Deleted {move.old}", (move.seq,))
-    gone = {move.old for move in evidence.moves if not move.new}
+    deleted_paths = {move.old for move in evidence.moves if not move.new}
     for path in evidence.edited:
-        if path not in gone:
+        if path not in deleted_paths:
             yield _file_fact(path, [edit for edit in evidence.edits if edit.path == path])
     yield from (Fact(item.text, (item.seq,)) for item in evidence.made[:3])
     yield from (Fact(f"Answered: {item.text}", (item.seq,)) for item in evidence.answers[:3])
@@ -444,8 +449,8 @@ def _checked(evidence: Evidence) -> Iterator[Fact]:
         yield Fact(failed.rstrip(": "), (fix.failed.seq, fix.passed.seq))
     for check in evidence.checks[-4:]:
         if check.passed:
-            counted = count(check)
-            yield Fact(f"`{shorten(check.key, 80)}` passes{f': {counted}' if counted else ''}", (check.seq,))
+            test_count = count(check)
+            yield Fact(f"`{shorten(check.key, 80)}` passes{f': {test_count}' if test_count else ''}", (check.seq,))
         elif check.failed:
             yield Fact(f"`{shorten(check.key, 80)}` fails: {error_line(check.output)}".rstrip(": "), (check.seq,))
 
@@ -468,8 +473,10 @@ def _file_fact(path: str, edits: list[Edit]) -> Fact:
         symbols = tuple(dict.fromkeys(name for edit in edits for name in getattr(edit.change, verb)))
         if symbols:
             parts.append(f"{verb} {_names(symbols, 5)}")
-    done = "Created" if edits[0].created else "Edited"
-    return Fact(f"{done} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits))
+    action = "Created" if edits[0].created else "Edited"
+    return Fact(
+        f"{action} {path}{lines}" + (f": {'; '.join(parts)}" if parts else ""), tuple(edit.seq for edit in edits)
+    )
 
 
 # --- the summary -----------------------------------------------------------------------------------------------------
@@ -488,13 +495,13 @@ def summarize(turn: Turn, story: Story) -> Summary:
     evidence = story.evidence
     steps = openings.open_steps(story)
     outcome = openings.outcome(story, steps)
-    done, learned = _parts(evidence.message, worked=story.worked)
+    completed, learned = _parts(evidence.message, worked=story.worked)
     wish = story.asked.text if story.asked.pointed and story.asked.text else ""
     return Summary(
         request=clip(f"{wish} (“{turn.prompt.strip()}”)" if wish else turn.prompt.strip(), 600),
         investigated=_investigated(evidence),
         learned=_joined(learned, FIELD_CHARS),
-        completed=_with_commits(_joined(done, FIELD_CHARS), evidence) or _seen(evidence),
+        completed=_with_commits(_joined(completed, FIELD_CHARS), evidence) or _completed_from_tools(evidence),
         next_steps="\n".join(f"- {step}" for step in steps) if len(steps) > 1 else "".join(steps),
         files_read=evidence.files_read[:50],
         files_edited=evidence.edited[:50],
@@ -504,14 +511,14 @@ def summarize(turn: Turn, story: Story) -> Summary:
 
 def _parts(message: str, *, worked: bool) -> tuple[list[Block], list[Block]]:
     """Deal the message's blocks out to what was done and what was learned; nothing is done where nothing was worked on."""
-    done: list[Block] = []
+    completed: list[Block] = []
     learned: list[Block] = []
     for block in markdown.blocks(message):
         if _is_talk(block) or _is_next(block):
             continue
         explains = _LEARNED_BLOCK.search(block.section or block.lead or block.source[:200])
-        (learned if explains or not worked else done).append(block)
-    return done, learned
+        (learned if explains or not worked else completed).append(block)
+    return completed, learned
 
 
 def _investigated(evidence: Evidence) -> str:
@@ -533,7 +540,7 @@ def _with_commits(text: str, evidence: Evidence) -> str:
     return "\n\n".join([text, *lines]) if text else ""
 
 
-def _seen(evidence: Evidence) -> str:
+def _completed_from_tools(evidence: Evidence) -> str:
     """Return what the tools show was done, when nobody said it."""
     parts = [" ".join(f"Committed {one.id[:9]} {one.subject}".split()) for one in evidence.commits if not one.scratch]
     if evidence.edited:
@@ -551,6 +558,6 @@ def _paths(paths: Sequence[str], most: int) -> str:
 
 
 def _names(items: Iterable[str], most: int) -> str:
-    listed = list(items)
-    more = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+    all_items = list(items)
+    more = len(all_items) - most
+    return ", ".join(all_items[:most]) + (f" and {more} more" if more > 0 else "")

@@ -78,7 +78,7 @@ def blocks(message: str) -> list[Block]:
     """Return the message's blocks in order, each as it was written; code blocks, quotations and rules are left out."""
     text = _bounded(message)
     lines = text.splitlines()
-    found: list[Block] = []
+    result: list[Block] = []
     section = lead = ""
     tokens = _parsed(text)
     for index, token in enumerate(tokens):
@@ -93,9 +93,9 @@ def blocks(message: str) -> list[Block]:
         bold = _bold_start(tokens[index + 1]) if words else ""
         if token.type == "heading_open" or (words and bold == words and not _is_sentence(words)):
             section = words.rstrip(":： ")
-        found.append(Block(source, section, lead))
+        result.append(Block(source, section, lead))
         lead = words if words.endswith((":", "：")) else ""
-    return found
+    return result
 
 
 def _bounded(message: str) -> str:
@@ -145,7 +145,7 @@ class _Reader:
                 case "inline" if self.tokens[index - 1].type in ("th_open", "td_open"):
                     cells.append(_plain(token))
                 case "inline" if not self.quoted:
-                    self.shown = _shown(self.tokens, index)
+                    self.shown = _first_shown_line(self.tokens, index)
                     yield from self._inline(token, self.tokens[index - 1].type == "heading_open")
 
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
@@ -162,32 +162,34 @@ class _Reader:
             self.last = text if text.endswith(":") else ""
             yield self._made(self.section, "heading")
             return
-        done = None
+        is_done = None
         if self.leads and (task := _TASK.match(text)):
-            done, text = task[1] != " ", text[task.end() :]
+            is_done, text = task[1] != " ", text[task.end() :]
         label, rest = _split_label(text, bold)
         sentences = [part for part in _SENTENCE_END.split(rest) if part and part.strip()]
         kind: Kind = "item" if self.leads else "prose"
         for number, sentence in enumerate(sentences):
-            made = self._made(sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, done=done)
-            leads_on = self.shown and number == len(sentences) - 1 and made.text.endswith((":", "："))
-            yield replace(made, shown=self.shown) if leads_on else made
+            statement = self._made(
+                sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, is_done=is_done
+            )
+            leads_on = self.shown and number == len(sentences) - 1 and statement.text.endswith((":", "："))
+            yield replace(statement, shown=self.shown) if leads_on else statement
         self.last = sentences[-1].strip() if sentences else f"{label}:"
 
     def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
-        named = [cell for cell in cells if cell.strip("-–— ")]
-        if len(named) > 1:
-            pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads[1:], named[1:], strict=False)]
-            text = named[1] if len(named) == 2 else "; ".join(pairs or named[1:])
-            yield self._made(text, "row", label=named[0], first=True)
+        filled = [cell for cell in cells if cell.strip("-–— ")]
+        if len(filled) > 1:
+            pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads[1:], filled[1:], strict=False)]
+            text = filled[1] if len(filled) == 2 else "; ".join(pairs or filled[1:])
+            yield self._made(text, "row", label=filled[0], first=True)
 
     def _made(
-        self, text: str, kind: Kind, *, label: str = "", first: bool = False, done: bool | None = None
+        self, text: str, kind: Kind, *, label: str = "", first: bool = False, is_done: bool | None = None
     ) -> Statement:
         self.position += 1
         lead = next((lead for lead in reversed(self.leads) if lead), "")
         number = self.number or _numbered(label)
-        return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, done, number)
+        return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, is_done, number)
 
 
 _PROGRAM = re.compile(
@@ -195,7 +197,7 @@ _PROGRAM = re.compile(
 )
 
 
-def _shown(tokens: Sequence[Token], index: int) -> str:
+def _first_shown_line(tokens: Sequence[Token], index: int) -> str:
     """Return the first telling line of what follows a paragraph: a quotation, or a block that is no program."""
     after = tokens[index + 2] if index + 2 < len(tokens) else None
     if after is None or tokens[index - 1].type != "paragraph_open":

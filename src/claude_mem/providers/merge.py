@@ -36,115 +36,126 @@ _COMMON = frozenset(
 )
 
 
-def merge(turn: Turn, draft: Digest, said: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
+def merge(turn: Turn, draft: Digest, reply: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
     """The digest as it should stand. `settled` are the keys a person has corrected or forgotten: what the model says of
     those is not kept."""
-    found = gather(turn)
-    made = trust.weigh_all(_observations(turn, draft, said, found, settled), turn)
+    evidence = gather(turn)
+    observations = trust.weigh_all(_observations(turn, draft, reply, evidence, settled), turn)
     return Digest(
-        summary=trust.weigh_summary(_summary(draft.summary, said.summary, found), turn, made),
-        observations=tuple(made),
+        summary=trust.weigh_summary(_summary(draft.summary, reply.summary, evidence), turn, observations),
+        observations=tuple(observations),
         author=author,
-        title=said.title,
-        subtitle=said.subtitle,
+        title=reply.title,
+        subtitle=reply.subtitle,
     )
 
 
 def beside(
-    turn: Turn, draft: Digest, said: Read, author: Author, taint: Taint, *, settled: frozenset[str] = frozenset()
+    turn: Turn, draft: Digest, reply: Read, author: Author, taint: Taint, *, settled: frozenset[str] = frozenset()
 ) -> Digest:
     """The same for words that can't be trusted: the evidence stands as it is, and the model's words are held beside it."""
-    found = gather(turn)
-    told = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(said.observations)]
-    held = [_hold(item, taint.trust, taint.why, turn) for item in told]
-    stands = [item for item in draft.observations if item.key != "said" or not held]
-    return Digest(draft.summary, (*stands, *(item for item in held if item.key not in settled)), author)
+    evidence = gather(turn)
+    joined = [_join(item, (), evidence, turn, number, alone=False) for number, item in enumerate(reply.observations)]
+    pending = [_hold(item, taint.trust, taint.why, turn) for item in joined]
+    draft_items = [item for item in draft.observations if item.key != "said" or not pending]
+    return Digest(draft.summary, (*draft_items, *(item for item in pending if item.key not in settled)), author)
 
 
 def with_repeats(
-    turn: Turn, made: Digest, repeats: Sequence[Said], foreign: Foreign, *, settled: frozenset[str] = frozenset()
+    turn: Turn, digest: Digest, repeats: Sequence[Said], foreign: Foreign, *, settled: frozenset[str] = frozenset()
 ) -> Digest:
     """The digest, and held beside it what a model only repeats of what was read from the team's own sources."""
-    found = gather(turn)
-    joined = [_join(item, (), found, turn, number, alone=False) for number, item in enumerate(repeats)]
-    held = [_hold(replace(item, key=f"repeats:{item.key}"), EXTERNAL, foreign.why, turn) for item in joined]
-    return replace(made, observations=(*made.observations, *(item for item in held if item.key not in settled)))
+    evidence = gather(turn)
+    joined = [_join(item, (), evidence, turn, number, alone=False) for number, item in enumerate(repeats)]
+    pending = [_hold(replace(item, key=f"repeats:{item.key}"), EXTERNAL, foreign.why, turn) for item in joined]
+    return replace(digest, observations=(*digest.observations, *(item for item in pending if item.key not in settled)))
 
 
 def _hold(item: Draft, level: str, why: str, turn: Turn) -> Draft:
     return trust.weigh(replace(item, trust=level, why=why), turn)
 
 
-def _summary(draft: Summary | None, said: Summary | None, found: Evidence) -> Summary | None:
+def _summary(draft: Summary | None, reply: Summary | None, evidence: Evidence) -> Summary | None:
     """Field by field: what the model left empty, the draft has. A model that says how the turn ended also says by an
     empty field that nothing was completed or is open. The files are the tools' own, and the closing message is the
     agent's."""
-    if said is None or draft is None:
+    if reply is None or draft is None:
         return draft
     names = ("investigated", "learned", "completed", "next_steps", "notes")
-    words = {name: getattr(said, name) or getattr(draft, name) for name in names}
-    if said.outcome:
-        words |= {"completed": said.completed, "next_steps": _with_failures(said.next_steps, draft.next_steps)}
-    outcome = _outcome(draft.outcome, said.outcome, found)
-    return replace(draft, **words, request=said.request or draft.request, outcome=outcome)
+    words = {name: getattr(reply, name) or getattr(draft, name) for name in names}
+    if reply.outcome:
+        words |= {"completed": reply.completed, "next_steps": _with_failures(reply.next_steps, draft.next_steps)}
+    outcome = _outcome(draft.outcome, reply.outcome, evidence)
+    return replace(draft, **words, request=reply.request or draft.request, outcome=outcome)
 
 
 _FAILS = re.compile(r"`(?P<command>[^`\n]{1,200})` fails: ")
 
 
-def _with_failures(said: str, draft: str) -> str:
+def _with_failures(reply_steps: str, draft_steps: str) -> str:
     """Return a model's open steps, and the checks that were seen to fail at the end and that it does not speak of."""
-    seen = [line for line in draft.splitlines() if (fails := _FAILS.search(line)) and fails["command"] not in said]
-    return "\n".join([*said.splitlines(), *seen])
+    failing_lines = [
+        line
+        for line in draft_steps.splitlines()
+        if (fails := _FAILS.search(line)) and fails["command"] not in reply_steps
+    ]
+    return "\n".join([*reply_steps.splitlines(), *failing_lines])
 
 
-def _outcome(draft: str, said: str, found: Evidence) -> str:
+def _outcome(draft: str, claimed: str, evidence: Evidence) -> str:
     """Return how the turn ended: as the model says, unless it calls done what the evidence shows to be otherwise."""
-    if said != "done":
-        return said or draft
+    if claimed != "done":
+        return claimed or draft
     if draft in _UNDONE:
         return draft
-    return said if found.edits or found.commits or found.commands else draft or "answered"
+    return claimed if evidence.edits or evidence.commits or evidence.commands else draft or "answered"
 
 
-def _observations(turn: Turn, draft: Digest, said: Read, found: Evidence, settled: frozenset[str]) -> Iterator[Draft]:
-    fresh = [item for item in said.observations if normal_title(item.title) not in turn.known]
+def _observations(
+    turn: Turn, draft: Digest, reply: Read, evidence: Evidence, settled: frozenset[str]
+) -> Iterator[Draft]:
+    fresh = [item for item in reply.observations if normal_title(item.title) not in turn.known]
     rules = _rules(turn, draft, fresh)
-    told = [item for item in fresh if not _repeats_rule(item, rules)]
-    if not told:
-        kept = [rest for rest in draft.observations if said.observations or not is_mere_answer(rest)]
-        yield from {rest.key: rest for rest in (*rules, *kept)}.values()
+    items = [item for item in fresh if not _repeats_rule(item, rules)]
+    if not items:
+        results = [rest for rest in draft.observations if reply.observations or not is_mere_answer(rest)]
+        yield from {rest.key: rest for rest in (*rules, *results)}.values()
         return
     yield from rules
     mine = [rest for rest in draft.observations if rest.trust != EXTERNAL and rest.type != Type.RULE]
-    left_out = {rest.key: left for rest in mine if (left := _left_out(rest, told))}
-    partners = [(rest, _partner(rest, told)) for rest in mine if rest.key not in left_out]
+    unrepeated = {rest.key: remainder for rest in mine if (remainder := _unrepeated_decision(rest, items))}
+    partners = [(rest, _partner(rest, items)) for rest in mine if rest.key not in unrepeated]
     files: set[str] = set()
-    for number, item in enumerate(told):
+    for number, item in enumerate(items):
         own = [rest for rest, partner in partners if partner == number]
-        kept = [_join(item, own, found, turn, number, alone=len(told) == 1)]
+        results = [_join(item, own, evidence, turn, number, alone=len(items) == 1)]
         if number == 0:
-            kept = [replace(kept[0], facts=(*kept[0].facts, *_decided(mine, told))[:MOST_FACTS])]
+            results = [replace(results[0], facts=(*results[0].facts, *_decided(mine, items))[:MOST_FACTS])]
         if any(rest.key in settled for rest in own):
-            kept = own
-        files |= {path for each in kept for path in each.files_modified}
-        yield from kept
+            results = own
+        files |= {path for each in results for path in each.files_modified}
+        yield from results
     yield from (rest for rest, partner in partners if partner is None and _was_seen(rest, files))
-    yield from left_out.values()
-    held = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
-    yield from held  # no part of what is told
+    yield from unrepeated.values()
+    pending = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
+    yield from pending  # no part of what is told
 
 
 def is_mere_answer(draft: Draft) -> bool:
     """Return whether a draft rests on the agent's words alone: a model that read them and found nothing knows better."""
-    seen = draft.commit or draft.files_modified
-    return draft.key == ANSWER and draft.type == Type.DISCOVERY and not seen and draft.trust not in ("user", EXTERNAL)
+    has_evidence = draft.commit or draft.files_modified
+    return (
+        draft.key == ANSWER
+        and draft.type == Type.DISCOVERY
+        and not has_evidence
+        and draft.trust not in ("user", EXTERNAL)
+    )
 
 
-def _rules(turn: Turn, draft: Digest, told: Sequence[Said]) -> list[Draft]:
+def _rules(turn: Turn, draft: Digest, items: Sequence[Said]) -> list[Draft]:
     """Return the rules of the draft, and those that a model has found in the user's own words."""
     stated = [rest for rest in draft.observations if rest.type == Type.RULE]
-    quoted = [rules_.quoted(turn, item.title) for item in told if item.type == Type.RULE]
+    quoted = [rules_.quoted(turn, item.title) for item in items if item.type == Type.RULE]
     new = [rule for rule in quoted if rule and not any(_repeats(rule.title, _roots([own.narrative])) for own in stated)]
     return list({rule.key: rule for rule in (*stated, *new)}.values())
 
@@ -158,9 +169,9 @@ def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
     return item.type == Type.RULE and bool(stated)
 
 
-def _decided(mine: Sequence[Draft], told: Sequence[Said]) -> Iterator[Fact]:
+def _decided(mine: Sequence[Draft], items: Sequence[Said]) -> Iterator[Fact]:
     """Return the decisions among the facts of the draft that no answer repeats."""
-    answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in told]
+    answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in items]
     for fact in (fact for draft in mine if draft.type != Type.DECISION for fact in draft.facts):
         if is_decision(fact.text) and not any(_repeats(fact.text, words) for words in answers):
             yield fact
@@ -171,17 +182,17 @@ def _was_seen(draft: Draft, files: set[str]) -> bool:
     return draft.key == "work" and (bool(draft.commit) or files.isdisjoint(draft.files_modified))
 
 
-def _left_out(draft: Draft, told: Sequence[Said]) -> Draft | None:
+def _unrepeated_decision(draft: Draft, items: Sequence[Said]) -> Draft | None:
     """Return a decision, the user's or the agent's, as far as no answer repeats it. Its file alone is no repetition."""
     if draft.type != Type.DECISION and draft.trust != "user":
         return None
-    answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in told]
+    answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in items]
     facts = draft.facts or (Fact(draft.title),)
-    left = [fact for fact in facts if not any(_repeats(fact.text, words) for words in answers)]
-    if not left or len(left) == len(facts):
-        return draft if left else None
-    narrative = " ".join(fact.text for fact in left)
-    return replace(draft, title=as_title(left[0].text), narrative=narrative, facts=tuple(left))
+    unrepeated_facts = [fact for fact in facts if not any(_repeats(fact.text, words) for words in answers)]
+    if not unrepeated_facts or len(unrepeated_facts) == len(facts):
+        return draft if unrepeated_facts else None
+    narrative = " ".join(fact.text for fact in unrepeated_facts)
+    return replace(draft, title=as_title(unrepeated_facts[0].text), narrative=narrative, facts=tuple(unrepeated_facts))
 
 
 def _repeats(text: str, answer: set[str]) -> bool:
@@ -195,9 +206,9 @@ def _roots(texts: Iterable[str]) -> set[str]:
     return {re.sub(r"(?:ing|ed|es|s)$", "", word) if len(word) > 4 else word for word in _words(texts)}
 
 
-def _partner(draft: Draft, told: Sequence[Said]) -> int | None:
+def _partner(draft: Draft, items: Sequence[Said]) -> int | None:
     """Which of the told ones speaks of the same, if any does."""
-    best, number = max((_alike(draft, item), -number) for number, item in enumerate(told))
+    best, number = max((_alike(draft, item), -number) for number, item in enumerate(items))
     return -number if best > 0.12 else None
 
 
@@ -212,49 +223,53 @@ def _words(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in re.findall(r"[^\W_]{3,}", text.lower())}
 
 
-def _join(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn, number: int, *, alone: bool) -> Draft:
-    changed = _touched(item.files_modified, found.edited)
+def _join(item: Said, own: Sequence[Draft], evidence: Evidence, turn: Turn, number: int, *, alone: bool) -> Draft:
+    changed = _real_paths(item.files_modified, evidence.edited)
     changed += tuple(path for draft in own for path in draft.files_modified if path not in changed)
     if alone and not changed:
-        changed = found.edited
+        changed = evidence.edited
     return Draft(
         key=own[0].key if own else f"model:{number}",
         type=Type.DECISION if item.type == Type.RULE else item.type,  # nobody but the user states a rule
         title=item.title,
         subtitle=item.subtitle,
         narrative=item.narrative,
-        facts=_facts(item, own, found, turn),
+        facts=_facts(item, own, evidence, turn),
         concepts=item.concepts or (own[0].concepts if own else ()),
-        files_read=_touched(item.files_read, found.files_read)[:20],
+        files_read=_real_paths(item.files_read, evidence.files_read)[:20],
         files_modified=changed[:20],
         commit=next((draft.commit for draft in own if draft.commit), ""),
     )
 
 
-def _touched(claimed: Iterable[str], real: Sequence[str]) -> tuple[str, ...]:
+def _real_paths(claimed: Iterable[str], real: Sequence[str]) -> tuple[str, ...]:
     """Of the files a model names, those that a tool touched, under their real names."""
     names = [path for claim in claimed for path in real if path == claim or path.endswith("/" + claim.lstrip("./"))]
     names += [path for claim in claimed for path in real if claim.endswith("/" + path)]
     return tuple(dict.fromkeys(names))
 
 
-def _facts(item: Said, own: Sequence[Draft], found: Evidence, turn: Turn) -> tuple[Fact, ...]:
-    shown = [
-        fact for draft in own for fact in draft.facts if fact.events and tuple(fact.events) != (found.message_seq,)
+def _facts(item: Said, own: Sequence[Draft], evidence: Evidence, turn: Turn) -> tuple[Fact, ...]:
+    tool_facts = [
+        fact for draft in own for fact in draft.facts if fact.events and tuple(fact.events) != (evidence.message_seq,)
     ]
-    shown = list({fact.text: fact for fact in shown}.values())[:MOST_EVIDENCE]
-    told = [Fact(text, _sources(text, found, turn)) for text in item.facts if text not in {fact.text for fact in shown}]
-    return (*told[: MOST_FACTS - len(shown)], *shown)
+    tool_facts = list({fact.text: fact for fact in tool_facts}.values())[:MOST_EVIDENCE]
+    model_facts = [
+        Fact(text, _sources(text, evidence, turn))
+        for text in item.facts
+        if text not in {fact.text for fact in tool_facts}
+    ]
+    return (*model_facts[: MOST_FACTS - len(tool_facts)], *tool_facts)
 
 
-def _sources(text: str, found: Evidence, turn: Turn) -> tuple[int, ...]:
+def _sources(text: str, evidence: Evidence, turn: Turn) -> tuple[int, ...]:
     """The events a fact may be checked against: those of the files and commands it names, else the last words."""
-    named = [edit.seq for edit in found.edits if _mentions(text, edit.path)]
-    named += [item.seq for item in found.read if _mentions(text, item.text)]
-    named += [command.seq for command in found.commands if command.key and command.key in text]
-    if found.message_seq:
-        named = named or [found.message_seq]
-    return tuple(sorted(set(named or turn.seqs[-1:])))
+    seqs = [edit.seq for edit in evidence.edits if _mentions(text, edit.path)]
+    seqs += [item.seq for item in evidence.read if _mentions(text, item.text)]
+    seqs += [command.seq for command in evidence.commands if command.key and command.key in text]
+    if evidence.message_seq:
+        seqs = seqs or [evidence.message_seq]
+    return tuple(sorted(set(seqs or turn.seqs[-1:])))
 
 
 def _mentions(text: str, path: str) -> bool:

@@ -48,14 +48,15 @@ def open_steps(story: Story) -> list[str]:
         *_unchecked(story),
         *_undone(story),
     ]
-    kept: list[str] = []
+    distinct_steps: list[str] = []
     for step in steps:
         words = content_words(step)
         if words and not any(
-            len(words & content_words(other)) > 0.6 * min(len(words), len(content_words(other))) for other in kept
+            len(words & content_words(other)) > 0.6 * min(len(words), len(content_words(other)))
+            for other in distinct_steps
         ):
-            kept.append(step)
-    return kept[:MOST_STEPS]
+            distinct_steps.append(step)
+    return distinct_steps[:MOST_STEPS]
 
 
 def _unfinished(story: Story) -> Iterator[str]:
@@ -192,17 +193,17 @@ def _is_question(sentence: str) -> bool:
 
 def _options(statements: Sequence[Statement]) -> list[str]:
     """Return the options of the last list that the agent asks the person to choose from."""
-    chosen: list[Statement] = []
+    options: list[Statement] = []
     for one in statements:
         if one.depth != 1 or not one.first:
             continue
         asks = _ASKS.search(one.lead) or (one.text.endswith("?") and not one.lead.endswith("."))
         if asks or re.match(r"(?i)option \w", one.label):
-            chosen = [*chosen, one] if chosen and chosen[-1].lead == one.lead else [one]
-    asked = any(one.text.endswith("?") or _ASKS.search(one.text) for one in statements[-6:])
+            options = [*options, one] if options and options[-1].lead == one.lead else [one]
+    is_asking = any(one.text.endswith("?") or _ASKS.search(one.text) for one in statements[-6:])
     return (
-        [prose.as_title(one.label if len(one.label) > 8 else one.labelled, 90).rstrip("?") for one in chosen][:4]
-        if asked and len(chosen) > 1
+        [prose.as_title(one.label if len(one.label) > 8 else one.labelled, 90).rstrip("?") for one in options][:4]
+        if is_asking and len(options) > 1
         else []
     )
 
@@ -237,12 +238,12 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
             one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
         ]
         before = [one for one in proposed if one.position < asking.position]
-        named = (
+        naming = (
             [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
         )
-        if named:
-            return f"{offer}: {prose.as_title(named[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
-    listed = [
+        if naming:
+            return f"{offer}: {prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+    labelled_items = [
         one
         for one in story.statements
         if one.label and one.first and one.position < asking.position and len(content_words(one.label)) >= 2
@@ -250,9 +251,9 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     if (
         not re.match(r"(?i)(?:commit|push|merge)\b", offer)
         and re.search(r"(?i)\b(?:all|any|some|these|those|them|which|both)\b", offer)
-        and len(listed) > 1
+        and len(labelled_items) > 1
     ):
-        return f"{offer}: {'; '.join(prose.as_title(one.labelled, 60) for one in listed[:3])}"
+        return f"{offer}: {'; '.join(prose.as_title(one.labelled, 60) for one in labelled_items[:3])}"
     return offer
 
 
@@ -313,10 +314,10 @@ def _left_to_person(story: Story) -> Iterator[str]:
 def _with_listed(text: str, later: Sequence[Statement]) -> str:
     """Return a lead-in with the first few names of its list."""
     items = [one for one in later if one.first and one.depth and one.lead.rstrip(": ") in text]
-    listed = [one.label or one.text for one in items][:8]
-    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    item_names = [one.label or one.text for one in items][:8]
+    more = f" and {len(item_names) - 3} more" if len(item_names) > 3 else ""
     start = prose.as_title(text.rstrip(": "), 110)
-    return f"{start}: {', '.join(prose.fit(item, 30) for item in listed[:3])}{more}" if listed else start
+    return f"{start}: {', '.join(prose.fit(item, 30) for item in item_names[:3])}{more}" if item_names else start
 
 
 def outcome(story: Story, steps: Sequence[str]) -> str:

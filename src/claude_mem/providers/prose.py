@@ -208,22 +208,22 @@ def past(line: str) -> str:
     """Return a line that begins with a verb in the imperative as something that was done: `add X` → `Added X`. Further
     verbs of the same sentence go along: `remove X and make sure …` → `Removed X and made sure …`."""
     label = _FIX_LABEL.match(line)
-    if label and (done := past(line[label.end() :])) != line[label.end() :]:
-        return done
+    if label and (past_tense := past(line[label.end() :])) != line[label.end() :]:
+        return past_tense
     line = _FIX_LABEL.sub("Fixed: ", line)
     match = re.match(r"(?P<verb>[A-Za-z-]+)(?P<rest>\s.+)", line, re.S)
-    done = _past_tense(match["verb"].lower()) if match else ""
-    if not match or not done:
+    past_tense = _past_tense(match["verb"].lower()) if match else ""
+    if not match or not past_tense:
         return line
     rest = match["rest"]
     subordinate = _SUBORDINATE.search(rest)
     end = subordinate.start() if subordinate else len(rest)
 
-    def told(further: re.Match[str]) -> str:
+    def to_past(further: re.Match[str]) -> str:
         tense = _past_tense(further["verb"]) if further.start() < end else ""
         return f"{further['join']}{tense or further['verb']}"
 
-    return f"{done.capitalize()}{_FURTHER.sub(told, rest)}"
+    return f"{past_tense.capitalize()}{_FURTHER.sub(to_past, rest)}"
 
 
 def _past_tense(verb: str) -> str:
@@ -275,16 +275,22 @@ def _told_as_done(sentence: str) -> str:
     verb = match["verb"].lower()
     stem = verb.removesuffix("ing")
     stems = (verb, stem, f"{stem}e", stem[:-1]) if verb.endswith("ing") else (verb,)
-    done = next((tense for one in stems if (tense := _past_tense(one))), "")
-    return f"{done.capitalize()}{match['rest']}".replace(" - that's what was ", ", which was ") if done else sentence
+    past_tense = next((tense for one in stems if (tense := _past_tense(one))), "")
+    return (
+        f"{past_tense.capitalize()}{match['rest']}".replace(" - that's what was ", ", which was ")
+        if past_tense
+        else sentence
+    )
 
 
 def fit(text: str, limit: int) -> str:
     """Cut a line to whole clauses: first its folders, then its parentheses, then its last clauses go."""
     if len(text) > limit:
         text = _LONG_PATH.sub("", text)
-    while len(text) > limit and (found := [match for match in _PARENTHESES.finditer(text) if match[0][-1] == ")"]):
-        text = text[: found[-1].start()] + text[found[-1].end() :]
+    while len(text) > limit and (
+        parentheses := [match for match in _PARENTHESES.finditer(text) if match[0][-1] == ")"]
+    ):
+        text = text[: parentheses[-1].start()] + text[parentheses[-1].end() :]
     if len(text) <= limit:
         return text
     ends = [

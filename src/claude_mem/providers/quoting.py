@@ -47,18 +47,18 @@ def plain_error(line: str, own: Set[str]) -> str:
     """Return the line of an error with `…` in place of words that are neither those of error messages nor our own."""
     kind = _KIND.match(line)
     begin = kind[0] if kind else ""
-    kept: list[str] = []
+    chunks: list[str] = []
 
     def is_known(word: str) -> bool:
         return word in _ERROR_WORDS or word in own or (word.isdigit() and len(word) <= MOST_FIGURES)
 
     for chunk in line[len(begin) :].split():
         plain = _PLAIN.fullmatch(chunk) or all(map(is_known, phrases.words(chunk)))
-        kept.append(chunk if plain else LEFT_OUT)
-    if kept.count(LEFT_OUT) * 2 > len(kept):
-        kept = []  # what is left says nothing
-    kept = [chunk for chunk, before in zip(kept, ["", *kept], strict=False) if not chunk == before == LEFT_OUT]
-    return " ".join([*([begin] if begin else []), *kept]).rstrip(": ")
+        chunks.append(chunk if plain else LEFT_OUT)
+    if chunks.count(LEFT_OUT) * 2 > len(chunks):
+        chunks = []  # what is left says nothing
+    chunks = [chunk for chunk, before in zip(chunks, ["", *chunks], strict=False) if not chunk == before == LEFT_OUT]
+    return " ".join([*([begin] if begin else []), *chunks]).rstrip(": ")
 
 
 def _own_words(turn: Turn) -> frozenset[str]:
@@ -73,9 +73,9 @@ def _own_words(turn: Turn) -> frozenset[str]:
 
 
 def _bounded(texts: Iterable[str]) -> Iterable[str]:
-    left = MOST_OWN
+    remaining = MOST_OWN
     for text in texts:
-        if left <= 0:
+        if remaining <= 0:
             return
-        yield text[:left]
-        left -= len(text)
+        yield text[:remaining]
+        remaining -= len(text)

@@ -72,17 +72,17 @@ _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 def features(candidate: Candidate, story: Story) -> dict[str, float]:
     """Return what the model looks at, by name. All are between -1 and about 2."""
     place = " after work" if story.worked else " in an answer"
-    found = {
+    values = {
         f"bias of {candidate.source}{place}": 1.0,
         **_of_words(candidate, story),
         **_of_form(candidate, story),
         **_of_names(candidate, story),
     }
     if candidate.source == "wish":
-        found |= _of_wish(candidate, story)
+        values |= _of_wish(candidate, story)
     if candidate.statement:
-        found |= _of_statement(candidate, candidate.statement, story)
-    return found
+        values |= _of_statement(candidate, candidate.statement, story)
+    return values
 
 
 def _of_words(candidate: Candidate, story: Story) -> dict[str, float]:
@@ -235,8 +235,8 @@ def sureness(candidate: Candidate, story: Story) -> int:
     """Return how far evidence alone speaks for a candidate."""
     evidence = story.evidence
     if candidate.source == "moved":
-        gone = {move.old for move in evidence.moves}
-        return int(not evidence.commits and gone.issuperset(evidence.edited))
+        old_paths = {move.old for move in evidence.moves}
+        return int(not evidence.commits and old_paths.issuperset(evidence.edited))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source in ("plan", "planned"):

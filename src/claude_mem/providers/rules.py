@@ -61,8 +61,8 @@ def rejection(body: ToolUsed) -> str | None:
         words = _CLAUDE_WORDS.search(text)
         spoken = _CLAUDE_NOTE.sub("", words[1]).strip() if words else ""
         return "" if spoken.startswith(_CLARIFIES) else spoken
-    if told := _OPENCODE.match(text):
-        return (told[1] or "").strip()
+    if match := _OPENCODE.match(text):
+        return (match[1] or "").strip()
     return "" if _OTHERS.match(text) else None
 
 

@@ -58,11 +58,11 @@ class Story:
     @cached_property
     def message_words(self) -> frozenset[str]:
         """Return the words that the closing message uses more than once: what it is about."""
-        seen: dict[str, int] = {}
+        word_counts: dict[str, int] = {}
         for statement in self.statements:
             for word in content_words(statement.labelled):
-                seen[word] = seen.get(word, 0) + 1
-        return frozenset(word for word, times in seen.items() if times > 1)
+                word_counts[word] = word_counts.get(word, 0) + 1
+        return frozenset(word for word, times in word_counts.items() if times > 1)
 
     @cached_property
     def all_words(self) -> frozenset[str]:
@@ -83,8 +83,8 @@ class Story:
     @cached_property
     def topics(self) -> tuple[str, ...]:
         """Return what a sentence can be said to be about, each in a few words, the surest first."""
-        found = (topic_of(self), talked_about(self))
-        return tuple(dict.fromkeys(topic for topic in found if topic))
+        candidates = (topic_of(self), talked_about(self))
+        return tuple(dict.fromkeys(topic for topic in candidates if topic))
 
     @cached_property
     def subject(self) -> str:
@@ -143,23 +143,23 @@ def is_test(path: str) -> bool:
 
 def asked_subject(story: Story) -> str:
     """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
-    asked = story.asked
-    whole = _TAG.sub("", _ASKING.sub("", asked.text) if asked.is_question else asked.text)
+    request = story.asked
+    whole = _TAG.sub("", _ASKING.sub("", request.text) if request.is_question else request.text)
     whole = re.sub(r"(?i)\b(?:I|we) have (?=an?\b)", "one has ", whole)
     short = prose.fit(whole, 90).strip(" ,.;:-")
-    if asked.plan or len(content_words(short)) < 3 or VAGUE.search(short[:40]) or prose.is_fragment(short):
+    if request.plan or len(content_words(short)) < 3 or VAGUE.search(short[:40]) or prose.is_fragment(short):
         return ""
     if short.count('"') % 2:
         return ""
     if len(content_words(whole)) > 2 * len(content_words(short)) or _PERSON.match(short):
         return ""
     short = short[:1].upper() + short[1:]
-    if asked.is_question:
+    if request.is_question:
         return f"{short}?"
-    done = prose.past(short)
-    if _LOOKED.match(done):
+    past_request = prose.past(short)
+    if _LOOKED.match(past_request):
         return ""
-    return f"{done}:" if story.worked and (done != short or _BROKEN.search(short)) else ""
+    return f"{past_request}:" if story.worked and (past_request != short or _BROKEN.search(short)) else ""
 
 
 _TOPIC = re.compile(
@@ -208,12 +208,12 @@ def topic_of(story: Story) -> str:
     if _REVIEWED.search(story.asked.text) and (branch := _reviewed_branch(story)):
         return f"Review of `{branch}`"
     spoken = story.message_words | story.work_words
-    named = [
+    matching_names = [
         name
         for name in names(story.asked.text)
         if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name) and name not in _COMMON
     ]
-    return next((name for name in named if len(name) <= 45), "")
+    return next((name for name in matching_names if len(name) <= 45), "")
 
 
 _REVIEWED = re.compile(r"(?i)\breview")

@@ -50,7 +50,7 @@ def of_lines(lines: Sequence[str]) -> Change:
     removed = [line[1:] for line in lines if line.startswith("-")]
     new, old = _defined(added), _defined(removed)
     around = _defined(line[1:] for line in lines if line.startswith(" "))
-    changed = [name for name in _touched(lines) if name in around or (name in new and name in old)]
+    changed = [name for name in _changed_definitions(lines) if name in around or (name in new and name in old)]
     return Change(
         added_lines=len(added),
         removed_lines=len(removed),
@@ -64,7 +64,7 @@ def of_lines(lines: Sequence[str]) -> Change:
     )
 
 
-def _touched(lines: Sequence[str]) -> Iterator[str]:
+def _changed_definitions(lines: Sequence[str]) -> Iterator[str]:
     """Return the definitions that lines were added to or removed from: those deeper than the definition above them.
 
     A neighbour that only stands in the diff's context is not touched.
@@ -90,11 +90,11 @@ def _patch_lines(output: Any) -> Iterator[str]:
         yield from (line for line in lines[:_MOST_LINES] if isinstance(line, str)) if isinstance(lines, list) else ()
 
 
-def _input_lines(given: dict[str, Any]) -> Iterator[str]:
-    if isinstance(content := given.get("content"), str):
+def _input_lines(tool_input: dict[str, Any]) -> Iterator[str]:
+    if isinstance(content := tool_input.get("content"), str):
         yield from (f"+{line}" for line in content.splitlines()[:_MOST_LINES])
-    edits = given.get("edits")
-    for edit in edits if isinstance(edits, list) else [given]:
+    edits = tool_input.get("edits")
+    for edit in edits if isinstance(edits, list) else [tool_input]:
         if not isinstance(edit, dict):
             continue
         old, new = edit.get("old_string"), edit.get("new_string")
@@ -108,5 +108,5 @@ def _input_lines(given: dict[str, Any]) -> Iterator[str]:
 
 
 def _defined(lines: Iterable[str]) -> list[str]:
-    found = (_DEFINITION.match(line) or _ARROW.match(line) for line in lines)
-    return list(dict.fromkeys(match["name"] for match in found if match))
+    matches = (_DEFINITION.match(line) or _ARROW.match(line) for line in lines)
+    return list(dict.fromkeys(match["name"] for match in matches if match))

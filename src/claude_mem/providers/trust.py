@@ -61,7 +61,7 @@ def of(turn: Turn) -> Taint | None:
     seqs = frozenset({*outside, *speaking})
     if speaking:
         return Taint(SUSPECT, next(iter(speaking.values())), seqs)
-    return Taint(origins.lowest(_origins(turn)), _named(turn, outside.values()), seqs)
+    return Taint(origins.lowest(_origins(turn)), _source_names(turn, outside.values()), seqs)
 
 
 def of_foreign(turn: Turn) -> Foreign | None:
@@ -77,8 +77,8 @@ def of_foreign(turn: Turn) -> Foreign | None:
     read = {**team, **{seq: body for seq, (body, _) in local.items()}}
     built = {seq for seq, (_, name) in local.items() if name == foreign.BUILD}
     source = _source(turn, read, carried, team=team.keys(), built=built)
-    named = [*([_named(turn, team.values())] if team else []), *(name for _, name in local.values())]
-    return Foreign(frozenset(team), origins.reason(named or ["an earlier turn"]), source)
+    source_names = [*([_source_names(turn, team.values())] if team else []), *(name for _, name in local.values())]
+    return Foreign(frozenset(team), origins.reason(source_names or ["an earlier turn"]), source)
 
 
 def _sentence(body: Body) -> str:
@@ -105,9 +105,9 @@ def _source(
     ]
     names = [text for _, body in own for text in _texts(body)]
     names += [text for body in read.values() if isinstance(body, ToolUsed) for text in strings(body.input)]
-    shown = [seq for seq in read if seq not in built]
+    direct_seqs = [seq for seq in read if seq not in built]
     return phrases.Source(
-        [*carried.foreign, *(text for seq in shown for text in foreign.texts(read[seq], whole=seq in team))],
+        [*carried.foreign, *(text for seq in direct_seqs for text in foreign.texts(read[seq], whole=seq in team))],
         weak=[*carried.built, *(text for seq in built for text in foreign.texts(read[seq]))],
         known_texts=_bounded(before),
         known_names=_bounded(names),
@@ -118,8 +118,8 @@ def _source(
 def _local(turn: Turn) -> dict[int, tuple[Body, str]]:
     """The events of the turn by which a local tool showed what strangers wrote, each with what it was."""
     here = foreign.Here(turn.root, turn.cwd, turn.carried.fetched | foreign.fetched(turn.bodies))
-    found = ((seq, body, foreign.name(body, here)) for seq, body, origin in _events(turn) if origin in TRUSTED)
-    return {seq: (body, name) for seq, body, name in found if name and name not in turn.trusted}
+    named_events = ((seq, body, foreign.name(body, here)) for seq, body, origin in _events(turn) if origin in TRUSTED)
+    return {seq: (body, name) for seq, body, name in named_events if name and name not in turn.trusted}
 
 
 def grounded(evidence: Evidence, turn: Turn, taint: Taint) -> str:
@@ -128,16 +128,18 @@ def grounded(evidence: Evidence, turn: Turn, taint: Taint) -> str:
     if taint.trust != EXTERNAL or turn.foreign_text == STRICT or not evidence.edits:
         return ""
     read = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
-    shown = "\n".join(text for body in read.values() for text in foreign.texts(body, whole=True))
-    if not shown.strip() or _LEFT_OUT.search(shown):
+    page_text = "\n".join(text for body in read.values() for text in foreign.texts(body, whole=True))
+    if not page_text.strip() or _LEFT_OUT.search(page_text):
         return ""
     read |= {seq: body for seq, (body, _) in _local(turn).items()}
     source = _source(turn, read, turn.carried, team=read.keys(), built=())
     files = {PurePosixPath(path).name for path in evidence.edited}
-    files = {name for name in files if name not in shown}
+    files = {name for name in files if name not in page_text}
     lines = phrases.without_repeats(evidence.message, source).split("\n")
-    kept = ("".join(part for part in phrases.sentences(line) if any(name in part for name in files)) for line in lines)
-    return "\n".join(line for line in kept if line.strip())
+    grounded_lines = (
+        "".join(part for part in phrases.sentences(line) if any(name in part for name in files)) for line in lines
+    )
+    return "\n".join(line for line in grounded_lines if line.strip())
 
 
 _LEFT_OUT = re.compile(r"… [\d,]{1,12} characters left out …|<persisted-output>")
@@ -145,9 +147,9 @@ _LEFT_OUT = re.compile(r"… [\d,]{1,12} characters left out …|<persisted-outp
 
 def _is_team(turn: Turn, body: Body) -> bool:
     """Was it read from the team's own sources, and is all of it here to be compared with?"""
-    if not isinstance(body, ToolUsed) or not body.whole or not (shown := "".join(phrases.shown(body.output)).strip()):
+    if not isinstance(body, ToolUsed) or not body.whole or not (text := "".join(phrases.shown(body.output)).strip()):
         return False
-    if body.failed and body.name != "Bash" and len(shown) <= _ERROR:
+    if body.failed and body.name != "Bash" and len(text) <= _ERROR:
         return True  # nothing was shown but why
     return sources.is_team(body, _place(turn))
 
@@ -156,15 +158,17 @@ def _place(turn: Turn) -> sources.Place:
     return sources.Place(turn.remotes, PurePosixPath(turn.root).name)
 
 
-def _named(turn: Turn, bodies: Iterable[Body]) -> str:
+def _source_names(turn: Turn, bodies: Iterable[Body]) -> str:
     """The sources by name; a forge that was asked about another repository is another source."""
-    found = []
+    all_names = []
     for body in bodies:
         if isinstance(body, ToolUsed):
             ours = sources.is_team(body, _place(turn))
-            named = origins.all_named(body)
-            found += [name if ours or name not in sources.FORGES else f"{name} {origins.ELSEWHERE}" for name in named]
-    return origins.reason(found)
+            body_names = origins.all_named(body)
+            all_names += [
+                name if ours or name not in sources.FORGES else f"{name} {origins.ELSEWHERE}" for name in body_names
+            ]
+    return origins.reason(all_names)
 
 
 def _texts(body: ToolUsed) -> Iterator[str]:
@@ -173,17 +177,17 @@ def _texts(body: ToolUsed) -> Iterator[str]:
 
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:
-    left = _MOST_KNOWN
+    remaining = _MOST_KNOWN
     for text in texts:
-        if left <= 0:
+        if remaining <= 0:
             return
-        yield text[:left]
-        left -= len(text)
+        yield text[:remaining]
+        remaining -= len(text)
 
 
-def of_reply(said: Read, raw: str, *, outside: bool) -> Taint | None:
+def of_reply(reply: Read, raw: str, *, outside: bool) -> Taint | None:
     """Of a model's words: all of them or none. `outside`: its conversation had read something from outside before."""
-    if rule := suspicion.imitates(raw) or suspicion.rule("\n".join(_told(said))):
+    if rule := suspicion.imitates(raw) or suspicion.rule("\n".join(_reply_texts(reply))):
         return Taint(SUSPECT, rule)
     return Taint(EXTERNAL, "an earlier turn of the session") if outside else None
 
@@ -206,18 +210,18 @@ def speaks(body: Body) -> str:
     return suspicion.addresses("\n".join(strings(body.output)))
 
 
-def unrepeated(said: Read, team: Foreign) -> tuple[Read, tuple[Said, ...]]:
+def unrepeated(reply: Read, team: Foreign) -> tuple[Read, tuple[Said, ...]]:
     """A model's words without those that repeat what was read; and the observations that do."""
-    fresh = [item for item in said.observations if not _is_repeated(item, team)]
-    kept = [replace(item, facts=tuple(fact for fact in item.facts if not _repeats(fact, team))) for item in fresh]
-    summary = said.summary
+    fresh = [item for item in reply.observations if not _is_repeated(item, team)]
+    kept_items = [replace(item, facts=tuple(fact for fact in item.facts if not _repeats(fact, team))) for item in fresh]
+    summary = reply.summary
     if summary:
         repeating = [name for name in ("request", *_FIELDS) if _repeats(getattr(summary, name), team)]
         changes: dict[str, Any] = dict.fromkeys(repeating, "")
         summary = replace(summary, **changes)
-    title, subtitle = ("" if _repeats(text, team) else text for text in (said.title, said.subtitle))
-    told = replace(said, observations=tuple(kept), summary=summary, title=title, subtitle=subtitle)
-    return told, tuple(item for item in said.observations if item not in fresh)
+    title, subtitle = ("" if _repeats(text, team) else text for text in (reply.title, reply.subtitle))
+    cleaned_reply = replace(reply, observations=tuple(kept_items), summary=summary, title=title, subtitle=subtitle)
+    return cleaned_reply, tuple(item for item in reply.observations if item not in fresh)
 
 
 def _is_repeated(item: Said, team: Foreign) -> bool:
@@ -228,12 +232,12 @@ def _repeats(text: str, team: Foreign) -> bool:
     return team.source.is_repeated_in(text)
 
 
-def _told(said: Read) -> Iterable[str]:
-    yield from (said.title, said.subtitle)
-    for item in said.observations:
+def _reply_texts(reply: Read) -> Iterable[str]:
+    yield from (reply.title, reply.subtitle)
+    for item in reply.observations:
         yield from (item.title, item.subtitle, item.narrative, *item.facts, *item.concepts)
-    if said.summary:
-        yield from (getattr(said.summary, name) for name in ("request", *_FIELDS))
+    if reply.summary:
+        yield from (getattr(reply.summary, name) for name in ("request", *_FIELDS))
 
 
 # --- weighing what was made ------------------------------------------------------------------------------------------
@@ -252,8 +256,8 @@ def weigh(draft: Draft, turn: Turn) -> Draft:
     """With the lowest trust of the events it cites; and held if its own words are suspicious."""
     if draft.trust not in (*TRUSTED, EXTERNAL):
         return draft
-    known = {seq: TOOL if _is_team(turn, body) else origin for seq, body, origin in _events(turn)}
-    cited = [known[seq] for fact in draft.facts for seq in fact.events if seq in known]
+    origin_by_seq = {seq: TOOL if _is_team(turn, body) else origin for seq, body, origin in _events(turn)}
+    cited = [origin_by_seq[seq] for fact in draft.facts for seq in fact.events if seq in origin_by_seq]
     words = [
         draft.title,
         draft.narrative,
@@ -280,8 +284,8 @@ def weigh_summary(summary: Summary | None, turn: Turn, beside: Iterable[Draft]) 
 
 def suspicious(words: Iterable[str], *, prompt: str) -> str:
     """What the user asked for is the user's: it may wish, but not pretend."""
-    asked = " ".join(prompt.split()).casefold()
+    prompt_text = " ".join(prompt.split()).casefold()
     texts = [" ".join(text.split()) for text in words if text]
-    own = [text for text in texts if text.casefold().removeprefix("the user: ").rstrip("….:;, ") in asked]
+    own = [text for text in texts if text.casefold().removeprefix("the user: ").rstrip("….:;, ") in prompt_text]
     others = [text for text in texts if text not in own]
     return suspicion.rule("\n".join(others)) or suspicion.rule("\n".join(own), by_user=True)

@@ -39,4 +39,4 @@ def _stem(word: str) -> str:
 @lru_cache(maxsize=4_096)
 def names(text: str) -> tuple[str, ...]:
     """Return the identifiers, paths, options and other names in a text, each once, without backticks."""
-    return tuple(dict.fromkeys(found.strip("`") for found in NAME.findall(text)))
+    return tuple(dict.fromkeys(match.strip("`") for match in NAME.findall(text)))
