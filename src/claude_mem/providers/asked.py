@@ -1,7 +1,7 @@
-"""What a turn was asked to do: the prompt in plain words, or what a short prompt points back at.
+"""Find what a turn was asked to do: the prompt in plain words, or what a short prompt refers to.
 
-"yes" accepts the offer at the end of the previous answer, "2" picks an option of its list, "continue" goes on with what
-was asked before. A pasted plan is about its heading. Pasted code and logs say nothing about the wish.
+"yes" accepts the offer at the end of the previous answer, "2" picks an option of its list, "continue" continues the
+previous request. The subject of a pasted plan is its heading. Pasted code and logs are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROMPT_CHARS = 6_000
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1[^\n]*$|\Z)", re.M | re.S)
 _PASTED = re.compile(r"^(?:[>│|+@$#❯%]|[-+]\s{2,}|\s{4,}|\t|at \S+\(|\[[\w:.-]+\]|\d{2,4}[-:/]\d{2}).*$", re.M)
 _TAG = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,400}>.*?(?:</\1>|\Z)", re.S)
-# A plan to carry out, not just any text with headings.
+# A plan to carry out, not any text with headings.
 _PLAN = re.compile(r"(?i)\bplan\b[^\n]{0,60}\n+#{1,3} |\A\s*#{1,3} |\bimplement\b[^\n]{0,80}\n+#{1,3} ")
 _ADDRESS = re.compile(r"['\"(<]?https?://\S+")
 _POLITE = re.compile(
@@ -46,12 +46,12 @@ _GO_AHEAD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The wish behind a turn."""
+    """The request behind a turn."""
 
-    text: str  # in plain words, one line, perhaps empty
+    text: str  # in plain words, one line, may be empty
     plan: str = ""  # the heading of a plan in the prompt
     is_question: bool = False
-    pointed: bool = False  # the prompt itself says nothing; the text was found in an earlier turn
+    pointed: bool = False  # the prompt only refers to an earlier turn, where the text was found
     review: str = ""  # `Review of PR #88`, if one was asked for
 
     @property
@@ -60,12 +60,12 @@ class Asked:
 
 
 def asked(turn: Turn) -> Asked:
-    """Return the wish of a turn's prompt, or the one that a short prompt points back at."""
+    """Return the request of a turn's prompt, or the request that a short prompt refers to."""
     return replace(_find_request(turn), review=_review(turn))
 
 
 def _review(turn: Turn) -> str:
-    """Return which pull request or branch is under review, by its number in this prompt or a recent one."""
+    """Return the pull request or branch under review, by its number in this prompt or a recent one."""
     if not re.search(r"(?i)\breview|\bpr\b|\bpull request|\bcomments?\b|\bfeedback\b|\bbugbot\b", turn.prompt[:600]):
         return ""
     for prompt in (turn.prompt, *(exchange.prompt for exchange in reversed(turn.previous))):
@@ -87,14 +87,14 @@ def _find_request(turn: Turn) -> Asked:
 
 
 def plain(prompt: str) -> str:
-    """Return the person's own words of a prompt: no pasted code, logs, quotations, tags or addresses."""
+    """Return the user's own words of a prompt: no pasted code, logs, quotations, tags or URLs."""
     bare = _ADDRESS.sub("", _TAG.sub(" ", _FENCE.sub("", prompt)))
     own_text = _PASTED.sub("", bare)
     return " ".join((own_text if own_text.strip() else bare).split())
 
 
 def _wish(prompt: str) -> Asked:
-    """Return what a prompt asks for by itself; a mere go-ahead asks for nothing."""
+    """Return what a prompt requests by itself; a mere go-ahead requests nothing."""
     prompt = prompt[:PROMPT_CHARS]
     if plan := plan_heading(prompt) if _PLAN.search(prompt[:300]) else "":
         return Asked(plan, plan=plan)
@@ -111,19 +111,19 @@ MOST_SENTENCES = 6
 _LABEL = re.compile(
     r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|my point is|fyi)\b[\s,:–-]{1,4}"
 )
-# "Can you check?", "what do you think?": what it is about stands in another sentence.
+# "Can you check?", "what do you think?": the subject is in another sentence.
 _VAGUE_ASK = re.compile(
     r"(?i)^\W*(?:(?:can|could|would|will) (?:you|we) )?(?:please )?(?:(?:double )?check|fix|look|have a look|take a look|help|investigate|explain|see|try|verify|address|confirm|what do you think|thoughts|any ideas?|right|correct|ok|why|how|what happened|what's (?:up|wrong|going on))"
     r"(?: (?:it|this|that|these|those|them|into|at|again|why|me|with|please|here|for|fixing|all|the (?:issue|problem|error|comments?)))*\W*$"
 )
-# Said about oneself: a wish only if another sentence is none.
+# Statements of users about themselves: a request only if no other sentence is one.
 _REMARK = re.compile(
     r"(?i)^\W*(?:i|i'm|i've|i'd|my|we|we're|you|it|it's|this|that|that's|there|they|sorry|thanks|ok|yes|no|hmm|so)\b"
 )
 
 
 def _telling(text: str) -> str:
-    """Return the sentence of a prompt that says what is wanted: the first that asks for something by its name."""
+    """Return the sentence of a prompt that states the request: the first that asks for something by name."""
     sentences = re.split(r"(?<=[.!?])\s+", text[:2_000], maxsplit=MOST_SENTENCES)[:MOST_SENTENCES]
     whole = [one for one in sentences if len(one) >= 15 and len(one.split()) >= 3 and not _VAGUE_ASK.match(one)]
     if not whole:
@@ -141,13 +141,13 @@ def _is_pick(prompt: str, previous: tuple[Exchange, ...]) -> bool:
 
 
 def _accepted(prompt: str, exchange: Exchange) -> str:
-    """Return what a short prompt accepts of the answer before it: an option of its list, or its offer."""
+    """Return what a short prompt accepts of the previous answer: an option of its list, or its offer."""
     if not exchange.closing:
         return ""
     statements = markdown.read(exchange.closing)
     if (match := _PICK.match(prompt[:80])) and (picks := re.findall(r"\d{1,2}|\b[a-e]\b", match["picks"], re.I)):
         options = [one for one in statements if one.number in {pick.lower() for pick in picks} and one.first]
-        last = {option.number: option for option in options}  # the list nearest the end of the answer
+        last = {option.number: option for option in options}  # the list closest to the end of the answer
         if last:
             options_text = " and ".join((option.label or option.text).rstrip("?") for option in last.values())
             more = match["rest"].strip(" ,.;:!").split("\n")[0][:80]

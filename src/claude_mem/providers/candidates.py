@@ -1,7 +1,7 @@
-"""Lines that could title a record: from commits, the plan, the wish, and every statement of the closing message.
+"""Propose titles for a record: from commits, the plan, the request, and every statement of the closing message.
 
-Each is repaired before it is ranked: the chat before it goes, a lead-in takes its first items along, and what it does
-not name (the file, the thing that was asked about) is added. `ranking.py` picks the best by learned weights.
+Each candidate is repaired before it is ranked: leading chat is removed, a lead-in is joined with its first items, and
+a missing subject (the file, the thing that was asked about) is added. `ranking.py` picks the best by learned weights.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from claude_mem.providers.words import content_words, names
 
 MOST_STATEMENTS = 60
 MOST_LABELS = 6
-SHORT_PLAN = 5  # content words of a plan's heading that does not say much by itself
+SHORT_PLAN = 5  # a plan's heading with at most this many content words is vague
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A line that could be the title, and where it comes from."""
+    """A possible title, and its source."""
 
     title: str
     source: str  # commit | plan | wish | task | heading | prose | item | row | list | made | moved | edited
     statement: Statement | None = None
     placed: bool = False  # the file was added
     topical: bool = False  # what was asked about was added
-    asked: bool = False  # the question or the wish was added
+    asked: bool = False  # the question or the request was added
     sectioned: bool = False  # the heading above it was added
-    worked: bool = False  # of a turn that changed something
+    worked: bool = False  # the turn changed something
     commit: Commit | None = None
 
     @property
     def is_fragment(self) -> bool:
-        """Does it end in the middle? What ends in a full stop may end in any word."""
+        """Return whether the title ends in the middle of a sentence. After a full stop any word may be the last."""
         ended = self.statement is not None and self.statement.text.endswith((".", "!", "。")) and not self.is_cut
         return self.title.count("`") % 2 == 1 if ended else prose.is_fragment(self.title)
 
     @property
     def is_cut(self) -> bool:
-        """Does it lack the end of the sentence it was made of?"""
+        """Return whether the title lacks the end of the sentence it was made from."""
         if self.statement is None:
             return False
         whole, last = content_words(self.statement.text), content_words(self.title)
@@ -52,13 +52,13 @@ class Candidate:
 
 
 def candidates(story: Story) -> list[Candidate]:
-    """Return every line that could title the turn's record, repaired, each once."""
+    """Return every possible title of the turn's record, repaired and without duplicates."""
     plain = [*_from_evidence(story), *_from_wish(story), *_from_message(story)]
     unique: dict[str, Candidate] = {}
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
-                if variant.source == "planned":  # it was the plan, in the agent's words
+                if variant.source == "planned":  # the plan, in the agent's words
                     unique.pop(variant.title, None)
                 unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
@@ -70,14 +70,15 @@ _GENERIC_COMMIT = re.compile(
 
 
 def main_commit(commits: Sequence[Commit]) -> Commit | None:
-    """Return the commit that changed most, of those that say something; none of a scratch repository."""
+    """Return the commit with the most changed lines, among those with a meaningful subject; none of a scratch
+    repository."""
     real = [commit for commit in commits if not commit.scratch and commit.subject]
     telling = [commit for commit in real if not _GENERIC_COMMIT.match(commit.subject)]
     return max(telling, key=lambda commit: (commit.lines, len(commit.subject)), default=None)
 
 
 def commit_title(commit: Commit) -> str:
-    """Return a commit's subject without its type; the scope stays."""
+    """Return a commit's subject without its type; the scope is kept."""
     match = re.match(r"^(?P<type>\w+)(?:\((?P<scope>[^)]{1,40})\))?!?: (?P<rest>.+)$", commit.subject)
     if not match:
         return prose.past(prose.as_title(commit.subject))
@@ -114,7 +115,7 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
 
 
 def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
-    """Return a plan's heading, told as done if it was; a short one with the labels of what was done."""
+    """Yield a plan's heading, in the past tense if it was carried out; a short heading with the labels of the work."""
     if not story.worked:
         yield Candidate(prose.as_title(plan), "plan")
         return
@@ -124,7 +125,7 @@ def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
 
 
 def _carried_out(plan: str) -> str:
-    """Return a plan's heading as something that was done; one without a verb was implemented."""
+    """Return a plan's heading in the past tense; a heading without a verb is "Implemented: …"."""
     line = prose.as_title(plan)
     past_line = prose.past(line)
     if _FEATURE.match(line) and len(line) <= 110:
@@ -133,17 +134,17 @@ def _carried_out(plan: str) -> str:
     return f"Implemented: {line}" if bare else past_line
 
 
-# What people will be able to do with it, not what was done to it.
+# Headings that name a feature for users rather than a change.
 _FEATURE = re.compile(r"(?:Upload|Download|Import|Compare|Search|Browse|Select|View|Evaluate|Analyze) ")
 
 
 def _is_telling_label(label: str) -> bool:
-    """Does it say what was done, in words: not "`cart.py`", "Line 733"?"""
+    """Return whether a label describes the work in words, unlike "`cart.py`" or "Line 733"."""
     return len(content_words(label)) >= 2 and not names(label) and not re.search(r"\d", label)
 
 
 def _with_labels(heading: str, story: Story) -> str:
-    """Return a plan's short heading with the labels of what was done: "Improved the prompt: deduplication, role line"."""
+    """Return a plan's short heading with the labels of the work: "Improved the prompt: deduplication, role line"."""
     items = [one for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"]
     telling = [one.label for one in items if _is_telling_label(one.label)]
     if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(items) <= MOST_LABELS:
@@ -181,7 +182,7 @@ def moved_title(evidence: Evidence) -> str:
 
 
 def added_title(evidence: Evidence) -> str:
-    """Return which definitions were added where, if few were and in one file."""
+    """Return a title that lists the added definitions, if they are few and in one file."""
     added = {
         edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added]
         for edit in evidence.edits
@@ -200,7 +201,7 @@ def added_title(evidence: Evidence) -> str:
 
 
 def edited_title(evidence: Evidence) -> str:
-    """Return the plainest of titles: which symbols of which files were changed."""
+    """Return the plainest title: the changed symbols and files."""
     symbols = list(
         dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
     )
@@ -236,7 +237,7 @@ _FIX_LABEL = re.compile(
 
 
 def _cause_and_fix(story: Story) -> Iterator[Candidate]:
-    """Join the sentence that is labelled as the cause with the one labelled as the fix."""
+    """Join the sentence labelled as the cause with the sentence labelled as the fix."""
     labelled = [one for one in story.statements if one.first and (one.label or one.section)]
     cause = next((one for one in labelled if _CAUSE_LABEL.match(one.label or one.section)), None)
     fix = next(
@@ -248,14 +249,14 @@ def _cause_and_fix(story: Story) -> Iterator[Candidate]:
             yield Candidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
 
 
-# Sentences that lead somewhere, or speak to the person: never a title by themselves.
+# Sentences that introduce something or address the user: never a title by themselves.
 _POOR_START = re.compile(
     r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
 )
 
 
 def is_change(title: str) -> bool:
-    """Does it begin with what was done: "Added …", "Removed …"?"""
+    """Return whether the title begins with a change: "Added …", "Removed …"."""
     return bool(CHANGE_START.match(title))
 
 
@@ -265,7 +266,7 @@ _OPTION = re.compile(
 
 
 def is_option(one: Statement) -> bool:
-    """Is it one of several that the agent offers to choose from?"""
+    """Return whether the statement is one of several options that the agent offers."""
     in_option_list = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
     after_question = one.depth > 0 and one.lead.endswith("?")
     has_option_label = bool(re.match(r"(?i)(?:(?:option|approach|alternative) \w|pros|cons)\b", one.label or one.text))
@@ -278,7 +279,8 @@ _VERB = re.compile(
 
 
 def is_telling_lead(lead: str) -> bool:
-    """Could a lead-in stand without its list? Not "To test it locally:", "If two calls run at once:"."""
+    """Return whether a lead-in is meaningful without its list, unlike "To test it locally:" or "If two calls run at
+    once:"."""
     lead = prose.as_title(lead.rstrip(":： "))
     if not _VERB.search(lead):
         return False
@@ -287,13 +289,13 @@ def is_telling_lead(lead: str) -> bool:
 
 
 def says_something(one: Statement) -> bool:
-    """Has it enough words to be a claim: more than "Plan opened", "Two options"?"""
+    """Return whether the title has enough words to be a claim: more than "Plan opened" or "Two options"."""
     whole = f"{one.label} {prose.without_chat(one.text)}"
     return len(content_words(whole)) >= (3 if names(whole) else 4)
 
 
 def is_generic_lead(lead: str) -> bool:
-    """Does a lead-in say nothing by itself: "Changes made:", "Files modified:"?"""
+    """Return whether a lead-in is meaningless by itself: "Changes made:", "Files modified:"."""
     bare = prose.without_chat(lead).rstrip(": ")
     return prose.is_chat(bare) or bool(_GENERIC_LEAD.match(bare) or _POOR_START.match(bare))
 
@@ -349,7 +351,8 @@ _CURRENT = re.compile(r"(?i)^\W*(?:the )?current(?:ly)? (?:behaviou?r|flow)\b")
 
 
 def is_past_state(one: Statement, story: Story) -> bool:
-    """Does it tell how things were before the change? Where nothing was changed, the current behaviour is the answer."""
+    """Return whether the statement describes the state before the change. If nothing was changed, the current behaviour
+    is the answer."""
     if not story.worked and story.asked.is_question and (_CURRENT.match(one.label) or _CURRENT.match(one.section)):
         return False
     return bool(
@@ -376,7 +379,7 @@ _TELLING = re.compile(
 
 
 def _from_answer(story: Story) -> Iterator[Candidate]:
-    """Return the beginning of an answer: its question, its first claim, and the next or the most telling one."""
+    """Yield the beginning of an answer: its question, its first claim, and the next or the most informative one."""
     claims = [] if story.worked else list(_answer_claims(story))
     if not claims:
         return
@@ -398,12 +401,12 @@ def _from_answer(story: Story) -> Iterator[Candidate]:
                     yield replace(start, title=whole)
 
 
-# It was numbered in this conversation.
+# The number refers to a list in this conversation.
 _BY_NUMBER = re.compile(r"(?i)\b(?:option|approach|step|test|scenario|problem|issue)s? #?(?:\d{1,2}|[A-E])\b")
 
 
 def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
-    """Return the sentences of an answer that claim something, as titles: no chat, offers, questions or options."""
+    """Yield the claims of an answer as titles: no chat, offers, questions or options."""
     for one in story.statements[:MOST_STATEMENTS]:
         bare = prose.without_chat(one.text)
         if (
@@ -424,7 +427,7 @@ def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
 
 
 def _choice(story: Story) -> Iterator[Candidate]:
-    """Return the question that the answer ends with, and the options it gives: what is to be decided."""
+    """Return the question that the answer ends with, and its options."""
     options: dict[str, list[Statement]] = {}
     for one in story.statements:
         if one.depth == 1 and one.first and is_option(one):
@@ -456,7 +459,7 @@ def _lowered(text: str) -> str:
 
 
 def _proposed(one: Statement, story: Story) -> Iterator[Candidate]:
-    """Return what an answer recommends, as a proposal: nobody has agreed to it yet."""
+    """Return the recommendation of an answer as a proposal: the user has not agreed to it yet."""
     match = (
         None
         if story.worked or one.kind == "heading" or one.text.endswith(("?", ":"))
@@ -467,7 +470,7 @@ def _proposed(one: Statement, story: Story) -> Iterator[Candidate]:
 
 
 def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
-    """Join two labelled statements in a row whose labels are alike: `Auto-commit: …; Manual-commit: …`."""
+    """Join two consecutive labelled statements with similar labels: `Auto-commit: …; Manual-commit: …`."""
     pair = statements[index : index + 2]
     if len(pair) < 2 or not all(one.label and one.first and not prose.is_lead_in(one.text) for one in pair):
         pair = [one for one in statements[index : index + 6] if one.label and one.first][:2]
@@ -487,7 +490,7 @@ def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate
 
 
 def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
-    """Join two sentences of one paragraph that follow each other: what is so, and what follows from it."""
+    """Join two consecutive sentences of one paragraph: a finding and its consequence."""
     pair = statements[index : index + 2]
     if len(pair) < 2 or pair[1].first or pair[0].kind != pair[1].kind or pair[0].kind not in ("prose", "item"):
         return
@@ -511,7 +514,7 @@ def _followed_by_list(statements: Sequence[Statement], index: int) -> bool:
 
 
 def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
-    """Join a lead-in, or a heading, with the labels or the beginnings of the items it introduces."""
+    """Join a lead-in or a heading with the labels or beginnings of the items it introduces."""
     lead = statements[index]
     items = []
     for one in statements[index + 1 :]:
@@ -537,7 +540,7 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candida
 
 
 def _brief(item: Statement) -> str:
-    """Return a list's item in a few words: its label, itself if it is short, or its first clause; never a piece."""
+    """Return a list item in a few words: its label, the whole item if short, or its first clause; never a fragment."""
     text = prose.without_parentheses(item.label or item.text).rstrip(".:; ")
     if len(text) <= 60:
         return text
@@ -547,12 +550,12 @@ def _brief(item: Statement) -> str:
 
 _STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair", "shown", "proposed", "contrast")
 _BACK = re.compile(r"(?i)^(?:it|this|they|these|that)(?:'s| is| are)? ")
-_OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # they name what they are about
+_OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # these name their subject
 VARIED_STATEMENTS = 25
 
 
 def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
-    """Return the line with what it does not name: the file, what was asked about, the heading above it."""
+    """Yield the title with the subject it lacks: the file, the topic of the request, the heading above it."""
     title, source, one = candidate.title, candidate.source, candidate.statement
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
@@ -571,12 +574,13 @@ _EXPLAINS = re.compile(
     r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
 )
 _IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|Optimized|Fixed)\b")
-SAYS_THE_SAME = 0.7  # of the plan's words in a sentence that can take the plan's place
+SAYS_THE_SAME = 0.7  # share of the plan's words in a sentence that can replace the plan's heading
 
 
 def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Candidate]:
-    """Return a plan's heading with the cause or the effect that a statement adds, or the statement alone if it says all
-    that the heading says and more. A heading with a step, a side fix or its own words again is worse than the heading."""
+    """Yield a plan's heading joined with the cause or effect that a statement adds, or the statement alone if it says
+    everything the heading says and more. A heading with a step, a side fix or its own words again is worse than the
+    heading alone."""
     title = candidate.title
     plan_words, title_words = content_words(heading), content_words(title)
     shared, new = plan_words & title_words, title_words - plan_words
@@ -603,10 +607,10 @@ def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Can
 
 
 def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
-    """Return the line after what it is about: the question or wish, a topic, or its heading."""
+    """Yield the title after its subject: the question or request, a topic, or its heading."""
     title, one = candidate.title, candidate.statement
     title_words = content_words(title)
-    answers = one is not None and one.position == story.first_claim  # later, "it" may be anything
+    answers = one is not None and one.position == story.first_claim  # in later statements "it" is ambiguous
     points = bool(re.match(r"(?i)(?:this|that|these|those) (?!is\b|are\b)", title)) and not answers
     if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
         whole, subject_words = f"{story.subject} {title}", content_words(story.subject)

@@ -1,4 +1,4 @@
-"""Titles composed from evidence: small replacements, documented definitions, headings and tasks that tell what was done."""
+"""Compose titles from evidence: small replacements, documented definitions, headings and tasks that state the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from claude_mem.providers.words import content_words, names
 
 QUOTED_CHARS = 60
 MOST_DOCUMENTED = 4
-SMALL_LINES = 24  # of an edit that a replacement can speak for
+SMALL_LINES = 24  # maximum size of an edit that a replacement can describe
 
 _DONE = re.compile(
     r"(?i)^(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|drop|enabl|disabl|clean|rewr|rework|migrat|convert|merg|hid|show)\w*\s+\S"
@@ -27,13 +27,13 @@ _EMPTY = re.compile(
 
 
 def listed(items: Sequence[str], most: int = 3) -> str:
-    """Return the first few items, and how many more there are."""
+    """Return the first few items, and the number of the others."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
 
 
 def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
-    """Return what took the place of what, where that is most of what was done."""
+    """Return a title for a replacement, if it is most of the work."""
     own = [edit for edit, test in zip(edits, is_test, strict=True) if not test] or list(edits)
     lines = sum(edit.change.added_lines + edit.change.removed_lines for edit in own)
     counts = Counter(swap for edit in own for swap in edit.change.swaps)
@@ -44,7 +44,7 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
     if swap.kind == "value":
         return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
     if swap.kind == "name":
-        if 2 * 2 * times < lines:  # most of the lines have to be this replacement
+        if 2 * 2 * times < lines:  # the replacement must be most of the changed lines
             return ""
         removed_names = {name for edit in edits for name in edit.change.removed}
         renamed = swap.new not in removed_names and any(
@@ -57,9 +57,9 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
 
 
 def _reworded(old: str, new: str, where: str) -> str:
-    """Return the change of a text; where both are long, only the part that differs."""
+    """Return a title for a changed text; if both versions are long, only with the part that differs."""
     old, new = old.strip(), new.strip()
-    worded = " " in old + new or not (old + new).islower()  # not the name of a package or a key
+    worded = " " in old + new or not (old + new).islower()  # excludes names of packages and keys
     if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS or any(mark in old + new for mark in _MARKS):
         old, new = _difference(old, new)
     if any(mark in old + new for mark in _MARKS) or max(len(old), len(new)) > 100:
@@ -73,7 +73,7 @@ def _reworded(old: str, new: str, where: str) -> str:
 
 
 def _difference(old: str, new: str) -> tuple[str, str]:
-    """Return the words in which two texts differ, without those they begin and end with alike."""
+    """Return the words in which two texts differ, without their common beginning and end."""
     before, after = old.split(), new.split()
     start = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
     start = min(len(before), len(after)) if start is None else start
@@ -89,9 +89,9 @@ def _where(paths: Sequence[str]) -> str:
 
 
 def documented_titles(evidence: Evidence) -> Iterator[str]:
-    """Return the added definitions with what their own comments say they are for."""
+    """Yield the added definitions with the purpose stated in their own comments."""
     titles = 0
-    removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved, or written anew
+    removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved or rewritten
     for edit in evidence.edits:
         for name, comment in [pair for pair in edit.change.documented if pair[0] not in removed_names][:3]:
             own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
@@ -104,7 +104,7 @@ def documented_titles(evidence: Evidence) -> Iterator[str]:
 
 
 def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterator[str]:
-    """Return what several headings, labels or tasks in a row say was done, as one line."""
+    """Yield the work stated by several consecutive headings, labels or tasks, as one line."""
     for texts in (
         [one.text for one in statements if one.kind == "heading"],
         [one.label for one in statements if one.label and one.first and one.depth <= 1],
@@ -118,7 +118,7 @@ def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterat
 
 
 def _fitting(lines: Sequence[str]) -> str:
-    """Return as many whole lines as a title holds."""
+    """Return as many whole lines as fit into a title."""
     title = lines[0]
     for line in lines[1:]:
         longer = f"{title}; {line[:1].lower()}{line[1:]}"

@@ -1,6 +1,6 @@
-"""What a turn shows, apart from what anyone says about it: files, commands, commits, tests, lookups.
+"""The observable facts of a turn, independent of what anyone says about it: files, commands, commits, tests, lookups.
 
-Every piece knows the events it comes from, so that whatever is made of it can be traced back.
+Each piece of evidence names the events it comes from, so that every record made of it can be traced back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _READS = ("Read", "NotebookRead")
 _SEARCHES = ("Grep", "Glob")
 _LOOKUPS = ("WebSearch", "WebFetch")
 _AGENTS = ("Task", "Agent")
-# A tool of an MCP server that changes something is no look-up.
+# An MCP tool that changes something is not a lookup.
 _CHANGES = re.compile(
     r"(?:^|_)(create|update|add|post|send|save|delete|remove|close|merge|set|write|publish)(?:_|$)", re.I
 )
@@ -33,7 +33,7 @@ _SCRATCH = (
 )
 
 _COMMITTED = re.compile(r"^\[(?P<branch>\S+)(?: \(root-commit\))? (?P<id>[0-9a-f]{7,40})\] (?P<subject>.+)$", re.M)
-# `git commit -q -m "…"` says nothing; then the command itself tells what was committed.
+# `git commit -q -m "…"` prints nothing, so the subject is taken from the command itself.
 _QUIET_COMMIT = re.compile(
     r"git commit\b[^\n]{0,400}?(?:-\w*m|--message)[ =]?(?P<quote>[\"'])(?:\$\(cat <<[\"'\\]*EOF[\"']?\s*\n)?(?P<subject>[^\n\"']{3,200})"
 )
@@ -45,7 +45,7 @@ _NOISE = re.compile(
     r"^(?:.{0,200}\b(?:INFO|DEBUG|TRACE)\b|Exit code|\[[\w:.-]+\] (?:ERROR|\$)|make: \*\*\*|npm ERR!|error Command failed|FAIL\s|exit status)"
 )
 
-# A command is tried again when these are all that differs.
+# Two commands are attempts at the same thing if they differ only in these parts.
 _WRAPPING = (
     re.compile(r"^(?:cd \S+ *(?:&&|;) *|[A-Z_][A-Z0-9_]*=\S* +|timeout \d+\w? +|time +)+"),
     re.compile(
@@ -64,7 +64,7 @@ _PASSING = re.compile(
     re.M | re.I,
 )
 _PIPED = re.compile(r"(?<!\|)\|(?!\|)|\|\| *(?:true|echo|:)")
-# How the usual runners name a test that failed.
+# How common test runners name a failed test.
 _FAILED_TEST = re.compile(
     r"^[ \t]*+--- FAIL: (\S+)|^FAILED (\S+::\S+)|^[ \t]*+(?:●|✕|✗|×) (.{3,160})$|^test (\S+) \.\.\. FAILED|^not ok \d+ -? ?(.{3,160})$|"
     r"^(?:FAIL|ERROR): (\w+ \([\w.]+\))",
@@ -85,7 +85,7 @@ class Command:
 
     @property
     def key(self) -> str:
-        """The same attempt again, whatever was wrapped around it."""
+        """The command without its wrapping, so that a repeated attempt has the same key."""
         bare = " ".join(self.text.split())
         for wrapping in _WRAPPING:
             bare = wrapping.sub("", bare)
@@ -93,7 +93,8 @@ class Command:
 
     @property
     def passed(self) -> bool:
-        """Did it certainly succeed? Behind a pipe the exit status is another program's: only the output tells."""
+        """Return whether the command certainly succeeded. In a pipe the exit status is another program's, so the output
+        decides."""
         if self.failed or _FAILING.search(self.output):
             return False
         return not _PIPED.search(self.text) or bool(_PASSING.search(self.output))
@@ -122,18 +123,18 @@ class Commit:
     stat: str
     seq: int
     branch: str = ""
-    body: str = ""  # of its message
-    scratch: bool = False  # in a repository under a temporary folder
+    body: str = ""  # of the commit message
+    scratch: bool = False  # made in a repository in a temporary directory
 
     @property
     def lines(self) -> int:
-        """How many lines it changed, as far as git said so."""
+        """Number of changed lines, as far as git reported them."""
         return sum(int(number) for number in re.findall(r"(?<!\d)(\d{1,9}) (?:insertion|deletion)", self.stat))
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A file that was moved, or deleted: then `new` is empty."""
+    """A file that was moved or, if `new` is empty, deleted."""
 
     old: str
     new: str
@@ -158,7 +159,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something looked up or reported: what, and where it came from."""
+    """A text that was looked up or reported, and the event it comes from."""
 
     text: str
     seq: int
@@ -168,7 +169,7 @@ class Found:
 class Evidence:
     message: str
     message_seq: int
-    opened: tuple[Found, ...]  # every time that a file was read
+    opened: tuple[Found, ...]  # one entry per read of a file
     edits: tuple[Edit, ...]
     searched: tuple[Found, ...]
     looked_up: tuple[Found, ...]
@@ -181,12 +182,12 @@ class Evidence:
     made: tuple[Found, ...] = ()  # issues, pull requests, comments and documents that a tool created or changed
     tasks: tuple[Task, ...] = ()
     plan: str = ""  # the heading of the plan that was presented or written
-    answers: tuple[Found, ...] = ()  # what the person chose when asked: "question: answer"
-    rejected: tuple[Found, ...] = ()  # tool calls that the person did not let run, with their words
+    answers: tuple[Found, ...] = ()  # the user's answers to questions: "question: answer"
+    rejected: tuple[Found, ...] = ()  # tool calls that the user rejected, with the user's words
 
     @property
     def read(self) -> tuple[Found, ...]:
-        """Each file the first time."""
+        """Each file that was read, at its first occurrence."""
         return _first_occurrences((item.seq, item.text) for item in self.opened)
 
     @property
@@ -204,7 +205,8 @@ class Evidence:
 
 
 def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
-    """Without `symbols`, which definitions an edit touched is left out: finding that takes half of the time."""
+    """Collect the evidence of a turn. `symbols=False` skips finding the definitions that edits touch, which takes half
+    of the time."""
     events = list(zip(turn.seqs, turn.bodies, strict=True))
     tools = [(seq, body) for seq, body in events if isinstance(body, ToolUsed)]
     tools, rejected = _without_rejected(tools)
@@ -251,20 +253,20 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
 
 
 def closing_message(bodies: Sequence[Body]) -> str:
-    """Return the agent's last words in a turn."""
+    """Return the agent's last message in a turn."""
     messages = (body.message.strip() for body in reversed(bodies) if isinstance(body, Stopped))
     return next((message for message in messages if message), "")
 
 
 def _without_rejected(tools: list[tuple[int, ToolUsed]]) -> tuple[list[tuple[int, ToolUsed]], tuple[Found, ...]]:
-    """Split off the calls that the person did not let run: they did nothing, and they did not fail."""
+    """Split off the calls that the user rejected: they did not run, so they neither did anything nor failed."""
     rejected = {seq: rules.rejection(body) for seq, body in tools}
     ran = [(seq, body) for seq, body in tools if rejected[seq] is None]
     return ran, tuple(Found(words, seq) for seq, words in rejected.items() if words is not None)
 
 
 def _moves(successes: list[tuple[int, ToolUsed]], commands: Iterable[Command], turn: Turn) -> Iterator[Move]:
-    """Return the files of the project that were deleted or moved, by patches and by `rm` and `mv`."""
+    """Yield the project's files that were deleted or moved, by patches or by `rm` and `mv`."""
     for seq, body in successes:
         if body.name == patches.TOOL:
             for patch in patches.changes(body.input):
@@ -292,7 +294,8 @@ _PASSING_PATH = re.compile(r"^(?:/|~|\$|\.\.|\.git(?:/|$)|tmp/|build/|dist/|node
 
 
 def _is_project_path(path: str) -> bool:
-    """Return whether it is a file that people keep: inside the project, with an ending, and no lock or build product."""
+    """Return whether a path is a file that people keep: inside the project, with an extension, not a lock file or build
+    product."""
     return bool(path) and not _PASSING_PATH.search(path) and ("/" in path or "." in path[1:])
 
 
@@ -301,7 +304,7 @@ def _in_scratch(text: str) -> bool:
 
 
 def _tool(body: ToolUsed) -> str:
-    """Return the tool's own name, without its server's."""
+    """Return the tool's own name, without the name of its server."""
     return body.name.rpartition("__")[2]
 
 
@@ -325,7 +328,7 @@ def _line_about(verb: str, tool: str, title: str) -> str:
 
 
 def _tasks(successes: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
-    """Return the agent's task list as the turn left it, whichever of its tools keeps it."""
+    """Yield the agent's task list as the turn left it, from whichever tool maintains it."""
     todos: list[Any] = []
     tasks: dict[str, Task] = {}
     for _, body in successes:
@@ -351,7 +354,7 @@ def _plan(body: ToolUsed) -> str:
 
 
 def plan_heading(text: str) -> str:
-    """Return what a plan is about: its first heading, without the word."""
+    """Return the subject of a plan: its first heading without the word "plan"."""
     match = re.search(r"^#{1,3} +(?P<heading>\S.{3,200})$", text, re.M)
     if not match:
         return ""
@@ -382,7 +385,7 @@ def _commands(tools: Iterable[tuple[int, ToolUsed]]) -> Iterator[Command]:
         text = body.input.get("command")
         if body.name == "Bash" and isinstance(text, str):
             command = Command(text, output_text(body.output), body.failed, seq)
-            # `pytest | tail` ends well whatever pytest says: believe its words.
+            # `pytest | tail` exits with 0 even if pytest fails, so the output decides.
             yield Command(
                 text,
                 command.output,
@@ -392,7 +395,7 @@ def _commands(tools: Iterable[tuple[int, ToolUsed]]) -> Iterator[Command]:
 
 
 def output_text(output: Any) -> str:
-    """What a tool printed, in whatever shape the host tells it."""
+    """Return the text that a tool printed, whatever shape the agent reports it in."""
     if isinstance(output, dict):
         parts = [output[name] for name in ("stdout", "stderr", "content", "result") if output.get(name)]
         return "\n".join(item if isinstance(item, str) else output_text(item) for item in parts)
@@ -418,7 +421,7 @@ def _commits(command: Command) -> Iterator[Commit]:
 
 
 def _commit_body(command: str, subject: str) -> str:
-    """Return the message's paragraphs below the subject, as the command gave them, without its trailers."""
+    """Return the paragraphs below the subject of the commit message in a command, without trailers."""
     _, separator, rest = command.partition(subject)
     if not separator:
         return ""
@@ -437,7 +440,7 @@ def _fixes(commands: tuple[Command, ...]) -> Iterator[Fix]:
 
 
 def _unsolved(commands: tuple[Command, ...], fixes: tuple[Fix, ...]) -> tuple[Command, ...]:
-    """What failed and was never seen to pass: the last failure of each."""
+    """Return the last failure of each command that failed and was not seen to pass afterwards."""
     passed = {command.key: command.seq for command in commands if not command.failed}
     last = {command.key: command for command in commands if command.failed}
     solved = {fix.failed.key for fix in fixes}
@@ -458,7 +461,7 @@ def _reports(events: list[tuple[int, Any]]) -> Iterator[Found]:
 
 
 def _edits(seq: int, body: ToolUsed, turn: Turn, with_symbols: bool) -> Iterator[Edit]:
-    """One a file; a file that was moved is known by both its names."""
+    """Yield one edit per file. A file that was moved appears under both names."""
     if body.name == patches.TOOL:
         for patch in patches.changes(body.input):
             where, *before = patch.paths
@@ -475,7 +478,7 @@ _ELSEWHERE = re.compile(r"\bcd\s+(?P<path>[/~$]\S*)")
 
 
 def _shell_edits(command: Command, turn: Turn) -> Iterator[Edit]:
-    """Return the files of the project that `sed -i` changed, or that a here-document was written to."""
+    """Yield the project's files that `sed -i` changed or that a here-document was written to."""
     if not _SHELL_EDIT.search(command.text[:4_000]) or _in_scratch(command.text):
         return
     bases = tuple(base for base in (turn.root, turn.cwd) if base)
@@ -501,7 +504,7 @@ def _path(body: ToolUsed, turn: Turn) -> str:
 
 
 def _inside(path: str, turn: Turn) -> str:
-    """Within the project, as people name it."""
+    """Return a path relative to the project."""
     bases = [base.rstrip("/") + "/" for base in (turn.root, turn.cwd) if base]
     return suspicion.neutral(next((path[len(base) :] for base in bases if path.startswith(base)), path))
 
@@ -524,8 +527,8 @@ def unique(items: Iterable[str]) -> tuple[str, ...]:
 
 
 def error_line(output: str) -> str:
-    """Return what went wrong: a named exception, else the test that failed, else a place in a file, else what sounds like
-    an error. A line of a log is none of these."""
+    """Return the line that says what went wrong: a named exception, else the failed test, else a position in a file,
+    else a line that resembles an error. Log lines are ignored."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not _NOISE.match(line.strip())]
     if exceptions := [line for line in lines if _NAMED_ERROR.match(line)]:
         return shorten(exceptions[-1], 160)
@@ -538,11 +541,11 @@ def error_line(output: str) -> str:
 
 
 def is_specific(error: str) -> bool:
-    """Does the line name something that could be met again?"""
+    """Return whether an error line names something that could occur again."""
     return bool(_NAMED_ERROR.match(error) or _AT_LINE.search(error))
 
 
 def count(command: Command) -> str:
-    """`4 passed`, if the output says so."""
+    """Return the number of passed tests as the output states it: `4 passed`."""
     match = _COUNTED.search(command.output)
     return shorten(match[0], 60) if match else ""

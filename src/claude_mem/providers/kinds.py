@@ -1,7 +1,7 @@
-"""What kind of work a turn was, and whether anything of it is worth keeping.
+"""Decide the type of a turn's record, and whether it is worth keeping.
 
 Both are decided from evidence first (what was edited, created, committed; what failed and then passed), then from the
-words of the wish and the title, weighed by learned weights (`data/writer.toml`).
+words of the request and the title, by learned weights (`data/writer.toml`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _COMMIT_ONLY = re.compile(
 
 
 def features(story: Story, title: str) -> dict[str, float]:
-    """Return what decides about the kind, by name."""
+    """Return the features that decide the type, by name."""
     evidence = story.evidence
     paths = evidence.edited
     source = [path for path in paths if not _DOCS.search(path) and not _CONFIG.search(path) and not is_test(path)]
@@ -120,16 +120,16 @@ def features(story: Story, title: str) -> dict[str, float]:
 def kind(story: Story, title: str) -> str:
     """Return the type of the turn's record."""
     if story.planned:
-        return Type.DISCOVERY  # what comes of a plan is a record of its own
+        return Type.DISCOVERY  # the result of a plan is a separate record
     values, weights = features(story, title), ranking.weights()
     possible = [one for one in TYPES if story.worked or one in (Type.DISCOVERY, Type.DECISION)]
     if not _WORDS["decide"].search(f"{title} {story.asked.text}"):
-        possible.remove(Type.DECISION)  # it needs a choice between ways
+        possible.remove(Type.DECISION)  # requires a choice between alternatives
     return max(possible, key=lambda one: ranking.score(values, weights.get(f"type {one}", {})))
 
 
 def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
-    """Return what decides whether a record is kept at all, by name."""
+    """Return the features that decide whether a record is kept, by name."""
     evidence = story.evidence
     claims = [one for one in story.statements if not prose.is_chat(one.text) and not prose.is_status(one.text)]
     prompt = story.asked.text
@@ -156,13 +156,13 @@ def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
 
 
 def is_routine(story: Story) -> bool:
-    """Was nothing done but to commit, push or pass on what was made before?"""
+    """Return whether the turn only committed, pushed or passed on earlier work."""
     return not story.evidence.edits and bool(_COMMIT_ONLY.match(story.prompt) or _ROUTINE.match(story.prompt))
 
 
 def is_worth(story: Story, title: str, rank: float) -> bool:
-    """Is there anything to remember? Edits and commits leave something behind, unless they only record what was made before
-    ("commit and update the changelog"); for the rest, learned weights decide."""
+    """Return whether there is anything to remember. Edits and commits count, unless they only record earlier work
+    ("commit and update the changelog"); otherwise learned weights decide."""
     if (story.evidence.edits or story.evidence.commits) and not _COMMIT_ONLY.match(story.prompt):
         return True
     return ranking.score(worth_features(story, title, rank), ranking.weights().get("worth", {})) > 0

@@ -1,8 +1,8 @@
-"""Memories from evidence alone: no model, no network, the same answer every time.
+"""Compose memories from evidence alone: no model, no network, deterministic.
 
-One record for the work of a turn, composed from what was asked (`asked.py`), what was done (`evidence.py`), what the
-agent claims at its end (`markdown.py`) and how it came out (`openings.py`). `candidates.py` proposes titles,
-`ranking.py` picks one, `kinds.py` decides the type and whether anything is worth keeping.
+The work of a turn becomes one record, composed from the request (`asked.py`), the evidence (`evidence.py`), the claims
+of the closing message (`markdown.py`) and the outcome (`openings.py`). `candidates.py` proposes titles, `ranking.py`
+picks one, `kinds.py` decides the type and whether the record is worth keeping.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from claude_mem.records import Digest, Draft, Fact, Summary, Turn
 from claude_mem.text import clip, clip_closing, normal_title, shorten
 
 MOST_FACTS = 14
-MOST_CLAIMS = 7  # facts from the agent's words
-FIELD_CHARS = 1_500  # of a summary's field
-LEAST_LEFT = 0.25  # of the agent's words; where less is left, they wait as a record of their own
+MOST_CLAIMS = 7  # facts taken from the closing message
+FIELD_CHARS = 1_500  # maximum length of a summary's field
+LEAST_LEFT = 0.25  # share of the agent's words; with less, all of them become a separate record that waits for approval
 
 _QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|<<.*", re.S)
 
 
 class LocalCompressor:
-    """`foreign_text` is the setting of that name."""
+    """The writer: composes records without a model. `foreign_text` is the setting of that name."""
 
     def __init__(self, foreign_text: str = trust.BALANCED) -> None:
         self.foreign_text = foreign_text
 
     async def compress(self, turn: Turn) -> Digest:
         turn = replace(turn, foreign_text=self.foreign_text)
-        return await asyncio.to_thread(digest, turn)  # a long turn takes a while: nobody else waits for it
+        return await asyncio.to_thread(digest, turn)  # a long turn takes time and must not block the event loop
 
 
 def digest(turn: Turn) -> Digest:
-    """Return what the turn did and what is worth keeping of it."""
+    """Return the summary and the observations of a turn."""
     stated = rules.rules(turn)
     evidence = _without_split_words(quoting.with_plain_errors(gather(turn), turn))
     foreign = trust.of_foreign(turn)
@@ -71,12 +71,12 @@ def digest(turn: Turn) -> Digest:
     return Digest(trust.weigh_summary(summary, turn, weighed), tuple(weighed))
 
 
-# --- what may be said of it ------------------------------------------------------------------------------------------
+# --- which evidence may be shown ------------------------------------------------------------------------------------------
 
 
 def _without_claims(evidence: Evidence, taint: Taint) -> Evidence:
-    """Return the evidence without what came from outside or spoke to whoever read it, and without what anyone says of it:
-    subagents, and the agent itself in a commit's message, in what it searched for, planned and quotes in a command."""
+    """Return the evidence without external and suspect events, and without claims by subagents or the agent itself:
+    commit messages, search terms, plans and texts quoted in commands."""
     return replace(
         evidence,
         searched=(),
@@ -101,7 +101,7 @@ def _without_claims(evidence: Evidence, taint: Taint) -> Evidence:
 
 
 def _without_split_words(evidence: Evidence) -> Evidence:
-    """Return the evidence without commit subjects that only together speak to whoever reads them: each alone passes."""
+    """Return the evidence without commit subjects if they read like instructions to an agent only when joined."""
     lines = [commit.subject for commit in evidence.commits if commit.subject]
     orders = (lines, lines[::-1]) if len(lines) > 1 else ()
     if not any(suspicion.addresses(" ".join(order)) for order in orders):
@@ -110,7 +110,8 @@ def _without_split_words(evidence: Evidence) -> Evidence:
 
 
 def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
-    """Return the evidence without what repeats strangers' text, and without what was read from the team's own sources."""
+    """Return the evidence without anything that repeats external text, and without events that read the team's own
+    sources."""
     bare = _without_claims(evidence, Taint(EXTERNAL, foreign.why, foreign.seqs)) if foreign.seqs else evidence
     repeats = foreign.source.is_repeated_in
     commits = [commit for commit in evidence.commits if commit.seq not in foreign.seqs]
@@ -134,21 +135,21 @@ def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
 
 
 def _without_quotes(command: Command) -> Command:
-    """Return the command without what it quotes or is handed as a text, where that is more than a word."""
+    """Return the command without quoted texts and here-documents of more than one word."""
     return replace(
         command, text=_QUOTED.sub(lambda match: "…" if re.search(r"\s", match[0]) else match[0], command.text)
     )
 
 
 def _pending_records(turn: Turn, evidence: Evidence, taint: Taint) -> Iterator[Draft]:
-    """Return the record with all that was said: it can be found, and is shown unasked once a person approves it."""
+    """Yield the record with all claims. It can be found by search, and is injected only after a person approves it."""
     for draft in write(turn, story_of(turn, evidence), always=True):
         yield replace(draft, key="said", trust=taint.trust, why=taint.why)
 
 
 def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft], foreign: Foreign) -> list[Draft]:
-    """Return the record with what repeats strangers' text, where little else was said: else the record without it
-    tells enough, and whoever asks for the turn finds the closing message whole."""
+    """Return the record that includes repeated external text, if little else was said. Otherwise the record without it
+    is sufficient, and the complete closing message is available with the turn."""
     if _tells_enough(own, evidence, drafts):
         return []
     if own.evidence.message == evidence.message and own.evidence.commits == evidence.commits:
@@ -159,13 +160,13 @@ def _repeated(turn: Turn, evidence: Evidence, own: Story, drafts: Sequence[Draft
 
 
 def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bool:
-    """Return whether at least a quarter of the agent's words is left in the record that is shown."""
+    """Return whether at least a quarter of the agent's words remains in the visible record."""
     remaining = len(own.evidence.message.split())
     return bool(drafts) and remaining >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
 def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str]) -> Iterator[Draft]:
-    """Leave out what an earlier turn of the session is remembered for already."""
+    """Drop drafts whose title an earlier turn of the session already has."""
     seen_titles = set(known_titles)
     for draft in drafts:
         if (title := normal_title(draft.title)) not in seen_titles:
@@ -177,9 +178,10 @@ def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str]) -> I
 
 
 def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
-    """Return the record of the turn's work, or nothing if it leaves nothing behind. `always`: a person will decide."""
+    """Return the record of the turn's work, or nothing if there is nothing worth keeping. `always` keeps it anyway: a
+    person will decide."""
     ranked = ranking.ranked(candidates.candidates(story), story)
-    ranked.sort(key=lambda pair: pair[1].source == "edited")  # where, but not what: only if nothing else is there
+    ranked.sort(key=lambda pair: pair[1].source == "edited")  # names only the place, so it is the last resort
     best = _best(ranked)
     if best is None or not (always or kinds.is_worth(story, best[1].title, best[0])):
         return []
@@ -187,7 +189,8 @@ def write(turn: Turn, story: Story, *, always: bool = False) -> list[Draft]:
 
 
 def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
-    """Return the first candidate that stands alone; else the first that is whole; else the first that can be shown."""
+    """Return the first candidate that stands alone; else the first that is not cut; else the first that is
+    presentable."""
     presentable_pair = uncut_pair = None
     for pair in ranked:
         stands_alone = not pair[1].is_cut and _names_its_subject(pair[1].title) and not _is_piece(pair[1])
@@ -198,7 +201,7 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
             and uncut_pair[1].statement
             and names(uncut_pair[1].statement.text)
         ):
-            continue  # where it was done says less than what
+            continue  # the place says less than the change itself
         if (not stands_alone and uncut_pair) or not presentable(pair[1]):
             continue
         if stands_alone:
@@ -209,7 +212,7 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
 
 
 def _is_piece(candidate: Candidate) -> bool:
-    """Is it one item of an answer's list, without what the list is about?"""
+    """Return whether the candidate is a single list item without the subject of its list."""
     bare = not (candidate.asked or candidate.topical or candidate.sectioned or candidate.worked)
     if candidate.source == "row" and not candidate.worked:
         return "; " in candidate.title or bare
@@ -220,17 +223,18 @@ _HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed
 
 
 def _is_echo(candidate: Candidate) -> bool:
-    """Does it only repeat what should be so, or what to look at: no one who reads it learns what was done?"""
+    """Return whether the candidate only repeats what should be ensured or checked, and does not say what was done."""
     return candidate.source == "wish" and bool(_HOPED.match(candidate.title))
 
 
-WHOLE_CHARS = 170  # of a title that says two things
+WHOLE_CHARS = 170  # maximum length of a title made of two statements
 _SINGLE = ("prose", "item", "proposed", "row", "shown", "documented")
-_CLOSE = 1.2  # how far behind the best one a second statement may be
+_CLOSE = 1.2  # maximum distance in score between the best and the second statement
 
 
 def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Candidate]]) -> Candidate:
-    """Return the title with the next best statement of the message, if both fit: one sentence seldom says it all."""
+    """Return the title joined with the next best statement of the message, if both fit: one sentence seldom covers
+    everything."""
     if best.source not in _SINGLE or best.title.endswith("?") or len(best.title) > WHOLE_CHARS - 35:
         return best
     best_words = content_words(best.title)
@@ -259,7 +263,7 @@ def _lowered(text: str) -> str:
 
 
 def _finished(candidate: Candidate, story: Story) -> Candidate:
-    """Return the title as it is shown: a plan with its file, and no question before a change that needs none."""
+    """Return the title as it is shown: a plan with its file, and without a question before a change that needs none."""
     title, place = candidate.title, story.place
     if candidate.source in ("plan", "planned") and story.worked and not candidate.placed and place and len(title) < 115:
         return (
@@ -275,7 +279,7 @@ def _finished(candidate: Candidate, story: Story) -> Candidate:
 
 
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
-    """Return the wish in place of "Edited `a.py`": where nobody said what was done, that is what it was done for."""
+    """Return the request instead of "Edited `a.py`" if nothing states what was done."""
     wish = prose.past(prose.as_wish(story.asked.text))
     if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
         return candidate
@@ -285,7 +289,7 @@ def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
 
 
 def _names_its_subject(title: str) -> bool:
-    """Does it begin with a name, or with a subject that needs none: not "The function …", "Both places …"?"""
+    """Return whether the title begins with a name or a clear subject, unlike "The function …" or "Both places …"."""
     if prose.lacks_subject(title):
         return False
     has_name = bool(names(title[:50]))
@@ -293,7 +297,7 @@ def _names_its_subject(title: str) -> bool:
 
 
 def story_of(turn: Turn, evidence: Evidence | None = None) -> Story:
-    """Return what is known of a turn, from all of its evidence or from the part that may be shown."""
+    """Return the story of a turn, from all of its evidence or from the part that may be shown."""
     evidence = evidence or gather(turn)
     earlier = tuple(exchange.prompt[:1_000] for exchange in turn.previous[-3:])
     return Story(asked(turn), evidence, markdown.read(evidence.message), turn.prompt, earlier)
@@ -309,14 +313,14 @@ _ADDRESS = re.compile(r"https?://\S+")
 
 
 def _is_address(title: str) -> bool:
-    """Does it say nothing but where something is: "PR created: https://…"?"""
-    title = re.sub(r" \([^()]*\)$", "", title)  # the file it was placed in
+    """Return whether the title only states a location: "PR created: https://…"."""
+    title = re.sub(r" \([^()]*\)$", "", title)  # the file that was added to the title
     bare = _ADDRESS.sub("", title)
     return bare != title and len(content_words(bare)) < 4 and not names(bare.replace("PR", ""))
 
 
 def presentable(candidate: Candidate) -> bool:
-    """Could this line stand alone at the next session's start?"""
+    """Return whether the title could stand alone at the start of the next session."""
     title = candidate.title
     return not (
         prose.is_chat(title)
@@ -352,7 +356,7 @@ def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
 
 
 def _claims(story: Story) -> Iterator[Fact]:
-    """Return the statements of the closing message that say something, each complete in itself."""
+    """Yield the statements of the closing message that carry information, each complete in itself."""
     for one in story.statements:
         if one.kind == "heading" or prose.is_lead_in(one.text) or one.depth > 2 or openings.is_next(one):
             continue
@@ -363,7 +367,7 @@ def _claims(story: Story) -> Iterator[Fact]:
 
 
 def _whole(one: Statement, bare: str) -> str:
-    """Return a statement with its label, and a short one with what introduces it."""
+    """Return a statement with its label, and a short one also with the sentence that introduces it."""
     text = f"{one.label}: {bare}" if one.label else bare
     if one.depth and one.lead and len(text) < 60 and not candidates.is_generic_lead(one.lead):
         return f"{one.lead.rstrip(':： ')}: {text}"
@@ -371,7 +375,7 @@ def _whole(one: Statement, bare: str) -> str:
 
 
 def _narrative(message: str) -> str:
-    """Return the beginning of the closing message, whole blocks, without chat, offers and what is left open."""
+    """Return the beginning of the closing message in whole blocks, without chat, offers and open steps."""
     blocks = [block for block in markdown.blocks(message) if not _is_talk(block) and not _is_next(block)]
     return _joined(blocks, 900)
 
@@ -388,7 +392,7 @@ def _is_talk(block: Block) -> bool:
 
 
 def _joined(blocks: Sequence[Block], limit: int) -> str:
-    """Return as many blocks as there is room for; a heading or a lead-in only with what follows it."""
+    """Join as many blocks as fit. A heading or lead-in is only kept with the block that follows it."""
     parts: list[str] = []
     for block in blocks:
         if parts and sum(map(len, parts)) + len(block.source) > limit:
@@ -414,7 +418,7 @@ def _concepts(story: Story) -> tuple[str, ...]:
 
 
 def _tool_facts(story: Story) -> Iterator[Fact]:
-    """Return what was committed, changed and run, from the tools' own results."""
+    """Yield what was committed, changed and run, from the results of the tools."""
     evidence = story.evidence
     for commit in evidence.commits:
         if not commit.scratch:
@@ -434,7 +438,7 @@ def _tool_facts(story: Story) -> Iterator[Fact]:
 
 
 def _broken_before(evidence: Evidence) -> Iterator[Fix]:
-    """Return the checks that failed before the turn's first edit and passed in the end."""
+    """Yield the checks that failed before the turn's first edit and passed in the end."""
     first_edit = min((edit.seq for edit in evidence.edits), default=0)
     for fix in evidence.fixes:
         telling = fix.failed.is_check or is_specific(error_line(fix.failed.output))
@@ -443,7 +447,7 @@ def _broken_before(evidence: Evidence) -> Iterator[Fix]:
 
 
 def _checked(evidence: Evidence) -> Iterator[Fact]:
-    """Return how the last checks went, and what was broken before the turn changed anything."""
+    """Yield the results of the last checks, and the failures that existed before the turn changed anything."""
     for fix in _broken_before(evidence):
         failed = f"`{shorten(fix.failed.key, 80)}` failed before: {error_line(fix.failed.output)}"
         yield Fact(failed.rstrip(": "), (fix.failed.seq, fix.passed.seq))
@@ -456,7 +460,7 @@ def _checked(evidence: Evidence) -> Iterator[Fact]:
 
 
 def _lead(item: Found) -> str:
-    """Return the first statement of a subagent's report that says something."""
+    """Return the first statement of a subagent's report that carries information."""
     for one in markdown.read(item.text[:4_000]):
         bare = prose.without_chat(one.labelled)
         if one.kind != "heading" and len(bare) > 30 and not prose.is_chat(bare) and not prose.is_lead_in(bare):
@@ -491,7 +495,7 @@ _NEXT_BLOCK = re.compile(
 
 
 def summarize(turn: Turn, story: Story) -> Summary:
-    """Return the turn's summary. Its fields are parts of the closing message, in order and as they were written."""
+    """Return the summary of the turn. Its fields are parts of the closing message, verbatim and in order."""
     evidence = story.evidence
     steps = openings.open_steps(story)
     outcome = openings.outcome(story, steps)
@@ -510,7 +514,7 @@ def summarize(turn: Turn, story: Story) -> Summary:
 
 
 def _parts(message: str, *, worked: bool) -> tuple[list[Block], list[Block]]:
-    """Deal the message's blocks out to what was done and what was learned; nothing is done where nothing was worked on."""
+    """Divide the blocks of the message into completed and learned. Without any work, nothing counts as completed."""
     completed: list[Block] = []
     learned: list[Block] = []
     for block in markdown.blocks(message):
@@ -534,14 +538,14 @@ def _investigated(evidence: Evidence) -> str:
 
 
 def _with_commits(text: str, evidence: Evidence) -> str:
-    """Return what the agent says was done, and the commits that it does not name."""
+    """Return the agent's account of the work, followed by the commits it does not mention."""
     own = [one for one in evidence.commits if not one.scratch and one.subject and one.subject not in text]
     lines = [f"Committed {one.id[:9]}: {one.subject}" for one in own]
     return "\n\n".join([text, *lines]) if text else ""
 
 
 def _completed_from_tools(evidence: Evidence) -> str:
-    """Return what the tools show was done, when nobody said it."""
+    """Return what the tools show was done, for a turn without an account of it."""
     parts = [" ".join(f"Committed {one.id[:9]} {one.subject}".split()) for one in evidence.commits if not one.scratch]
     if evidence.edited:
         parts.append("Edited " + _paths(evidence.edited, 8))
@@ -549,7 +553,7 @@ def _completed_from_tools(evidence: Evidence) -> str:
 
 
 def _paths(paths: Sequence[str], most: int) -> str:
-    """Name only those that are called as files are; count the others."""
+    """List the paths that look like file names, and count the others."""
     plain = [path for path in paths if suspicion.is_name(path)][:most]
     more = len(paths) - len(plain)
     return ", ".join(plain) + (

@@ -1,7 +1,7 @@
-"""Reads an agent's closing message as Markdown: its statements in order, each with what it belongs to.
+"""Read an agent's closing message as Markdown: its statements in order, each with its context.
 
-A sentence out of its list or table loses its subject or its sign ("- 2 blob reads per file" stands under *Before*), so
-each statement keeps the heading above it, the sentence that introduces its list, and its bold label.
+A sentence taken out of its list or table loses its subject or its sense ("- 2 blob reads per file" is listed under
+*Before*), so each statement keeps the heading above it, the sentence that introduces its list, and its bold label.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-MOST_CHARS = 20_000  # longer messages are read in part: the beginning and the end
+MOST_CHARS = 20_000  # of longer messages only the beginning and the end are read
 MOST_STATEMENTS = 400
 
 Kind = Literal["heading", "prose", "item", "row"]
@@ -31,19 +31,19 @@ _TASK = re.compile(r"\[([ xX])\]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One sentence, list item, table row or heading. Inline code keeps its backticks; other marks are gone."""
+    """One sentence, list item, table row or heading. Inline code keeps its backticks; other markup is removed."""
 
     text: str
     kind: Kind
     section: str = ""  # the nearest heading above
     lead: str = ""  # the sentence, ending in a colon or a question mark, that introduces the list or table
     label: str = ""  # the bold or code beginning: `**Fix:** …`, `- \`path\` - …`
-    first: bool = False  # of its paragraph or item
-    depth: int = 0  # of the list; 0: not in a list
+    first: bool = False  # first of its paragraph or item
+    depth: int = 0  # nesting depth of the list; 0 outside lists
     position: int = 0
-    done: bool | None = None  # of a task list's item
+    done: bool | None = None  # state of a task list item
     number: str = ""  # of an ordered list's item
-    shown: str = ""  # of a lead-in: the first telling line of the code block or quotation that it introduces
+    shown: str = ""  # for a lead-in: the first meaningful line of the code block or quotation it introduces
 
     @property
     def labelled(self) -> str:
@@ -52,7 +52,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A heading, paragraph, list or table as it was written, and the section it stands in."""
+    """A heading, paragraph, list or table, verbatim, and the section it is in."""
 
     source: str
     section: str
@@ -70,12 +70,12 @@ def read(message: str) -> list[Statement]:
 
 @lru_cache(maxsize=8)
 def _parsed(text: str) -> list[Token]:
-    """Parse a message once: its statements and its blocks are asked for one after the other."""
+    """Parse a message; cached, because statements and blocks are requested one after the other."""
     return _PARSER.parse(text)
 
 
 def blocks(message: str) -> list[Block]:
-    """Return the message's blocks in order, each as it was written; code blocks, quotations and rules are left out."""
+    """Return the blocks of a message in order, verbatim, without code blocks, quotations and horizontal rules."""
     text = _bounded(message)
     lines = text.splitlines()
     result: list[Block] = []
@@ -104,13 +104,13 @@ def _bounded(message: str) -> str:
 
 
 class _Reader:
-    """Walks over the parser's tokens, which come flat: what opens is closed again."""
+    """Walks over the parser's flat list of tokens and keeps track of open elements."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.tokens = tokens
         self.section = ""
         self.leads: list[str] = []
-        self.last = ""  # the last sentence of the paragraph before
+        self.last = ""  # the last sentence of the previous paragraph
         self.quoted = 0
         self.number = ""
         self.position = 0
@@ -149,7 +149,7 @@ class _Reader:
                     yield from self._inline(token, self.tokens[index - 1].type == "heading_open")
 
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
-        """Read a paragraph, item or heading. A line of it that begins in bold is a statement of its own."""
+        """Read a paragraph, item or heading. A line in it that begins in bold is a separate statement."""
         for line in _lines(token):
             yield from self._line(line, is_heading)
 
@@ -198,7 +198,7 @@ _PROGRAM = re.compile(
 
 
 def _first_shown_line(tokens: Sequence[Token], index: int) -> str:
-    """Return the first telling line of what follows a paragraph: a quotation, or a block that is no program."""
+    """Return the first meaningful line after a paragraph, from a quotation or a block that is not source code."""
     after = tokens[index + 2] if index + 2 < len(tokens) else None
     if after is None or tokens[index - 1].type != "paragraph_open":
         return ""
@@ -213,7 +213,7 @@ def _first_shown_line(tokens: Sequence[Token], index: int) -> str:
 
 
 def _lines(token: Token) -> list[Token]:
-    """Split an inline where a new line begins in bold: `**Before:** …`, `**After:** …`."""
+    """Split inline content where a new line begins in bold: `**Before:** …`, `**After:** …`."""
     parts: list[list[Token]] = [[]]
     children = token.children or []
     for child, after in zip_longest(children, children[1:]):
@@ -225,7 +225,7 @@ def _lines(token: Token) -> list[Token]:
 
 
 def _is_sentence(text: str) -> bool:
-    """Is it a claim, with a verb and a full stop, and no heading?"""
+    """Return whether the text is a claim, with a verb and a full stop, rather than a heading."""
     return text.endswith((".", "!")) and len(text.split()) >= 3
 
 
@@ -236,7 +236,7 @@ def _numbered(label: str) -> str:
 
 
 def _plain(token: Token) -> str:
-    """Return the inline's words: code in backticks, links by their text, no other marks."""
+    """Return the words of inline content: code in backticks, links by their text, no other markup."""
     parts = []
     for child in token.children or ():
         if child.type == "code_inline":
@@ -249,7 +249,7 @@ def _plain(token: Token) -> str:
 
 
 def _bold_start(token: Token) -> str:
-    """Return the words in bold, or the code, at the beginning of the inline."""
+    """Return the bold words or the code at the beginning of inline content."""
     children = [child for child in token.children or () if child.type != "text" or child.content.strip()]
     if not children:
         return ""

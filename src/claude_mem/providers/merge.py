@@ -1,8 +1,8 @@
-"""What a model said of a turn, joined with what the turn shows. The words are the model's; the evidence always wins.
+"""Merge a model's reply about a turn with the evidence. The wording is the model's; the evidence always wins.
 
-A refined observation takes the place of the draft it speaks of and keeps its key, so that whoever has seen its ID still
-finds it. Files are named only if a tool touched them. Facts taken from commits, edits and commands stay, with
-their events. A decision that the model does not repeat stays as it was. A rule is the user's own words or it is none.
+A refined observation replaces the draft about the same work and keeps its key, so that its id stays valid. Files are
+listed only if a tool touched them. Facts taken from commits, edits and commands are kept, with their events. A decision
+that the model does not repeat is kept. A rule must be in the user's own words.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from claude_mem.providers.trust import Foreign, Taint
 from claude_mem.records import Author, Digest, Draft, Fact, Summary, Turn, Type
 from claude_mem.text import normal_title
 
-ANSWER = "answer"  # the key of a draft that tells what was said, where nothing was done
+ANSWER = "answer"  # key of a draft about an answer, in a turn without any work
 MOST_FACTS = 14
 MOST_EVIDENCE = 8
-_UNDONE = ("failed", "abandoned", "proposed")  # outcomes that are seen, not said
-REPEATED = 0.6  # of a decision's words are in an answer that repeats it
+_UNDONE = ("failed", "abandoned", "proposed")  # outcomes that evidence shows
+REPEATED = 0.6  # share of a decision's words in a reply that repeats it
 _COMMON = frozenset(
     """
     about after also always and any are because been before but can could decid does don don't for from had has have
@@ -37,8 +37,8 @@ _COMMON = frozenset(
 
 
 def merge(turn: Turn, draft: Digest, reply: Read, author: Author, *, settled: frozenset[str] = frozenset()) -> Digest:
-    """The digest as it should stand. `settled` are the keys a person has corrected or forgotten: what the model says of
-    those is not kept."""
+    """Return the merged digest. `settled` are the keys of observations that a person has corrected or forgotten; the
+    model's version of these is discarded."""
     evidence = gather(turn)
     observations = trust.weigh_all(_observations(turn, draft, reply, evidence, settled), turn)
     return Digest(
@@ -53,7 +53,8 @@ def merge(turn: Turn, draft: Digest, reply: Read, author: Author, *, settled: fr
 def beside(
     turn: Turn, draft: Digest, reply: Read, author: Author, taint: Taint, *, settled: frozenset[str] = frozenset()
 ) -> Digest:
-    """The same for words that can't be trusted: the evidence stands as it is, and the model's words are held beside it."""
+    """Return the draft unchanged, with the model's observations added as pending approval, because the reply can't be
+    trusted."""
     evidence = gather(turn)
     joined = [_join(item, (), evidence, turn, number, alone=False) for number, item in enumerate(reply.observations)]
     pending = [_hold(item, taint.trust, taint.why, turn) for item in joined]
@@ -64,7 +65,8 @@ def beside(
 def with_repeats(
     turn: Turn, digest: Digest, repeats: Sequence[Said], foreign: Foreign, *, settled: frozenset[str] = frozenset()
 ) -> Digest:
-    """The digest, and held beside it what a model only repeats of what was read from the team's own sources."""
+    """Return the digest with the observations in which the model repeats the team's own sources added as pending
+    approval."""
     evidence = gather(turn)
     joined = [_join(item, (), evidence, turn, number, alone=False) for number, item in enumerate(repeats)]
     pending = [_hold(replace(item, key=f"repeats:{item.key}"), EXTERNAL, foreign.why, turn) for item in joined]
@@ -76,9 +78,9 @@ def _hold(item: Draft, level: str, why: str, turn: Turn) -> Draft:
 
 
 def _summary(draft: Summary | None, reply: Summary | None, evidence: Evidence) -> Summary | None:
-    """Field by field: what the model left empty, the draft has. A model that says how the turn ended also says by an
-    empty field that nothing was completed or is open. The files are the tools' own, and the closing message is the
-    agent's."""
+    """Merge the summaries field by field: fields that the model left empty are taken from the draft. If the model
+    states an outcome, its empty fields mean that nothing was completed or is open. Files come from the tools, and the
+    closing message from the agent."""
     if reply is None or draft is None:
         return draft
     names = ("investigated", "learned", "completed", "next_steps", "notes")
@@ -93,7 +95,7 @@ _FAILS = re.compile(r"`(?P<command>[^`\n]{1,200})` fails: ")
 
 
 def _with_failures(reply_steps: str, draft_steps: str) -> str:
-    """Return a model's open steps, and the checks that were seen to fail at the end and that it does not speak of."""
+    """Return the model's open steps, and the checks that failed at the end and that it does not mention."""
     failing_lines = [
         line
         for line in draft_steps.splitlines()
@@ -103,7 +105,7 @@ def _with_failures(reply_steps: str, draft_steps: str) -> str:
 
 
 def _outcome(draft: str, claimed: str, evidence: Evidence) -> str:
-    """Return how the turn ended: as the model says, unless it calls done what the evidence shows to be otherwise."""
+    """Return the model's outcome, unless it claims "done" against the evidence."""
     if claimed != "done":
         return claimed or draft
     if draft in _UNDONE:
@@ -138,11 +140,12 @@ def _observations(
     yield from (rest for rest, partner in partners if partner is None and _was_seen(rest, files))
     yield from unrepeated.values()
     pending = [rest for rest in draft.observations if rest.trust == EXTERNAL and rest.type != Type.RULE]
-    yield from pending  # no part of what is told
+    yield from pending  # not injected
 
 
 def is_mere_answer(draft: Draft) -> bool:
-    """Return whether a draft rests on the agent's words alone: a model that read them and found nothing knows better."""
+    """Return whether a draft is based only on the agent's words. If a model read these and found nothing, the draft is
+    dropped."""
     has_evidence = draft.commit or draft.files_modified
     return (
         draft.key == ANSWER
@@ -153,7 +156,7 @@ def is_mere_answer(draft: Draft) -> bool:
 
 
 def _rules(turn: Turn, draft: Digest, items: Sequence[Said]) -> list[Draft]:
-    """Return the rules of the draft, and those that a model has found in the user's own words."""
+    """Return the rules of the draft, and those that the model found in the user's own words."""
     stated = [rest for rest in draft.observations if rest.type == Type.RULE]
     quoted = [rules_.quoted(turn, item.title) for item in items if item.type == Type.RULE]
     new = [rule for rule in quoted if rule and not any(_repeats(rule.title, _roots([own.narrative])) for own in stated)]
@@ -161,7 +164,8 @@ def _rules(turn: Turn, draft: Digest, items: Sequence[Said]) -> list[Draft]:
 
 
 def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
-    """Return whether a model states again, as a rule or a decision, what the user's own words state and nothing else."""
+    """Return whether an observation of the model only repeats, as a rule or a decision, what the user's own words
+    state."""
     words = _roots([item.title, item.narrative, *item.facts])
     stated = [rule for rule in rules if _repeats(rule.title, words)]
     if item.type == Type.DECISION and not item.files_modified:
@@ -170,7 +174,7 @@ def _repeats_rule(item: Said, rules: Sequence[Draft]) -> bool:
 
 
 def _decided(mine: Sequence[Draft], items: Sequence[Said]) -> Iterator[Fact]:
-    """Return the decisions among the facts of the draft that no answer repeats."""
+    """Yield the decisions among the draft's facts that the reply does not repeat."""
     answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in items]
     for fact in (fact for draft in mine if draft.type != Type.DECISION for fact in draft.facts):
         if is_decision(fact.text) and not any(_repeats(fact.text, words) for words in answers):
@@ -178,12 +182,13 @@ def _decided(mine: Sequence[Draft], items: Sequence[Said]) -> Iterator[Fact]:
 
 
 def _was_seen(draft: Draft, files: set[str]) -> bool:
-    """Return whether a draft that no answer speaks of stays: it rests on something seen, and nothing else tells it."""
+    """Return whether a draft that the reply does not mention is kept: it has evidence, and nothing else covers it."""
     return draft.key == "work" and (bool(draft.commit) or files.isdisjoint(draft.files_modified))
 
 
 def _unrepeated_decision(draft: Draft, items: Sequence[Said]) -> Draft | None:
-    """Return a decision, the user's or the agent's, as far as no answer repeats it. Its file alone is no repetition."""
+    """Return the part of a decision, the user's or the agent's, that the reply does not repeat. Naming the same file is
+    not a repetition."""
     if draft.type != Type.DECISION and draft.trust != "user":
         return None
     answers = [_roots([item.title, item.subtitle, item.narrative, *item.facts]) for item in items]
@@ -196,24 +201,24 @@ def _unrepeated_decision(draft: Draft, items: Sequence[Said]) -> Draft | None:
 
 
 def _repeats(text: str, answer: set[str]) -> bool:
-    """Return whether an answer has most of the words that a sentence is about."""
+    """Return whether the reply contains most of the content words of a sentence."""
     words = _roots([text]) - _COMMON
     return bool(words) and len(words & answer) / len(words) >= REPEATED
 
 
 def _roots(texts: Iterable[str]) -> set[str]:
-    """Return words without the endings in which two tellings of the same differ most."""
+    """Return the words without the endings in which two wordings of the same sentence usually differ."""
     return {re.sub(r"(?:ing|ed|es|s)$", "", word) if len(word) > 4 else word for word in _words(texts)}
 
 
 def _partner(draft: Draft, items: Sequence[Said]) -> int | None:
-    """Which of the told ones speaks of the same, if any does."""
+    """Return the index of the model's observation about the same work as the draft, or None."""
     best, number = max((_alike(draft, item), -number) for number, item in enumerate(items))
     return -number if best > 0.12 else None
 
 
 def _alike(draft: Draft, item: Said) -> float:
-    """Words in common, in proportion; files count like words."""
+    """Return the share of common words; files count as words."""
     ours = _words([draft.title, draft.narrative, *(fact.text for fact in draft.facts), *draft.files_modified])
     theirs = _words([item.title, item.narrative, *item.facts, *item.files_modified])
     return len(ours & theirs) / (min(len(ours), len(theirs)) or 1)
@@ -230,7 +235,7 @@ def _join(item: Said, own: Sequence[Draft], evidence: Evidence, turn: Turn, numb
         changed = evidence.edited
     return Draft(
         key=own[0].key if own else f"model:{number}",
-        type=Type.DECISION if item.type == Type.RULE else item.type,  # nobody but the user states a rule
+        type=Type.DECISION if item.type == Type.RULE else item.type,  # only the user can state a rule
         title=item.title,
         subtitle=item.subtitle,
         narrative=item.narrative,
@@ -243,7 +248,7 @@ def _join(item: Said, own: Sequence[Draft], evidence: Evidence, turn: Turn, numb
 
 
 def _real_paths(claimed: Iterable[str], real: Sequence[str]) -> tuple[str, ...]:
-    """Of the files a model names, those that a tool touched, under their real names."""
+    """Return the files named by the model that a tool touched, under their real paths."""
     names = [path for claim in claimed for path in real if path == claim or path.endswith("/" + claim.lstrip("./"))]
     names += [path for claim in claimed for path in real if claim.endswith("/" + path)]
     return tuple(dict.fromkeys(names))
@@ -263,7 +268,7 @@ def _facts(item: Said, own: Sequence[Draft], evidence: Evidence, turn: Turn) -> 
 
 
 def _sources(text: str, evidence: Evidence, turn: Turn) -> tuple[int, ...]:
-    """The events a fact may be checked against: those of the files and commands it names, else the last words."""
+    """Return the events that support a fact: those of the files and commands it names, else the closing message."""
     seqs = [edit.seq for edit in evidence.edits if _mentions(text, edit.path)]
     seqs += [item.seq for item in evidence.read if _mentions(text, item.text)]
     seqs += [command.seq for command in evidence.commands if command.key and command.key in text]

@@ -1,8 +1,8 @@
-"""What is left open at the end of a turn, and how the turn ended.
+"""Find the open steps at the end of a turn, and the outcome of the turn.
 
-Evidence first: unfinished tasks, a check that fails at the end, a call that was rejected. Then what the closing message
-says is next, asks or offers. A line that is not really open does harm, because it is shown to every later session, so
-what is doubtful is left out.
+Evidence comes first: unfinished tasks, a check that fails at the end, a rejected call. Then the closing message: what
+it announces, asks or offers. A wrong open step does harm, because every later session is shown it, so doubtful ones are
+dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PROPOSES = re.compile(
 
 
 def open_steps(story: Story) -> list[str]:
-    """Return what is left to do, each complete in itself, the surest first."""
+    """Return the open steps, each complete in itself, the most certain first."""
     steps = [
         *_unfinished(story),
         *_failing(story),
@@ -69,7 +69,7 @@ def _unfinished(story: Story) -> Iterator[str]:
 
 
 def unsolved_check(story: Story) -> Command | None:
-    """Return the check that fails at the end of the turn: after the last edit, and not seen to pass since."""
+    """Return the check that fails at the end of the turn: it ran after the last edit and was not seen to pass since."""
     evidence = story.evidence
     last_edit = max((edit.seq for edit in evidence.edits), default=0)
     failing = [command for command in evidence.unsolved if command.is_check and command.seq > last_edit]
@@ -79,7 +79,7 @@ def unsolved_check(story: Story) -> Command | None:
 
 
 def _unchecked(story: Story) -> Iterator[str]:
-    """Return what the plan wants a person to try out by hand or to look at, if nobody says that it was."""
+    """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
     if not story.asked.plan or story.asked.pointed or not story.worked:
         return
     if any(_TRIED.search(one.text) for one in story.statements):
@@ -104,7 +104,7 @@ def _unchecked(story: Story) -> Iterator[str]:
 
 
 def _was_run(line: str, story: Story) -> bool:
-    """Was the command that a line names run in this turn? A browser that a tool drives counts, too."""
+    """Return whether the command named in a line was run in this turn. A browser driven by a tool counts, too."""
     ran = [command.text for command in story.evidence.commands]
     return any(name in text for name in re.findall(r"`([^`]{4,80})`", line) for text in ran if " " in name)
 
@@ -115,7 +115,7 @@ _CHECKING = re.compile(r"(?i)^#{1,4} .{0,40}\b(?:verif\w*|testing|test plan|manu
 _BY_HAND = re.compile(
     r"(?i)\b(?:test|verif|check|confirm|try|open|run)\w*\b.{0,40}\bmanual|\bmanual(?:ly)?\b\W{0,4}(?:test|verif|check|confirm|try|open|run)"
 )
-# Under the heading of the checks: what only eyes can see.
+# Items under the heading of the checks that only a person can see.
 _LOOK = re.compile(
     r"(?i)^\W*manual\b.{0,20}:|\bvisual(?:ly)?\b|\bin (?:the |a )?browser\b|\bopen (?:the )?(?:browser|app|page|dev tools)\b|\bclick(?:ing)?\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
 )
@@ -131,10 +131,12 @@ _STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
 
 
 def _undone(story: Story) -> Iterator[str]:
-    """Return the wish of a turn that ended without an answer and without any work."""
+    """Yield the request of a turn that ended without an answer and without any work."""
     telling = [word for word in story.asked_words - _GENERIC if not word.isdigit() and not _STOPPED.match(story.prompt)]
     wished = story.asked.is_wish and not story.asked.pointed and len(telling) >= 3
-    if wished and not story.evidence.message_seq and not story.worked:  # a message that is held back was an answer, too
+    if (
+        wished and not story.evidence.message_seq and not story.worked
+    ):  # a message that waits for approval was an answer, too
         yield f"{prose.as_wish(story.asked.text, STEP_CHARS)} (asked, not done)"
 
 
@@ -144,12 +146,12 @@ def _failing(story: Story) -> Iterator[str]:
 
 
 def is_next(one: Statement) -> bool:
-    """Does it stand under what is left to do?"""
+    """Return whether the statement is in a section about remaining work."""
     return bool(_NEXT.match(one.lead.rstrip(":： ") or one.section))
 
 
 def _announced(statements: Sequence[Statement]) -> Iterator[str]:
-    """Return the items under what is next, and the sentences that say that something is not done yet."""
+    """Yield the items announced as next, and the sentences that state that something is not done yet."""
     for one in statements:
         if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text) or prose.is_chat(one.text):
             continue
@@ -167,7 +169,7 @@ def _announced(statements: Sequence[Statement]) -> Iterator[str]:
 
 
 def _awaited(story: Story) -> Iterator[str]:
-    """Return what the agent offers or asks at its end, with what it asks about."""
+    """Yield what the agent offers or asks at the end, with its subject."""
     statements = story.statements
     if options := _options(statements):
         yield f"Decide: {shorten('; '.join(options), STEP_CHARS)}"
@@ -186,13 +188,13 @@ _PASSING = re.compile(r"(?i)^\W*(?:or|any|and|but|is there|did you|have you|are 
 
 
 def _is_question(sentence: str) -> bool:
-    """Is it a question that can be understood later?"""
+    """Return whether the question can be understood later."""
     telling = len(content_words(sentence)) >= (3 if names(sentence) else 4) and not _PASSING.match(sentence)
     return sentence.endswith("?") and telling and not _TRIVIAL.search(sentence)
 
 
 def _options(statements: Sequence[Statement]) -> list[str]:
-    """Return the options of the last list that the agent asks the person to choose from."""
+    """Return the options of the last list from which the agent asks the user to choose."""
     options: list[Statement] = []
     for one in statements:
         if one.depth != 1 or not one.first:
@@ -223,8 +225,8 @@ _GENERIC = frozenset(
 
 
 def _resolved(offer: str, asking: Statement, story: Story) -> str:
-    """Return the offer with its subject: "fix it that way" alone says nothing tomorrow."""
-    first = _OTHERWISE.split(offer, maxsplit=1)[0]  # without "or is it fine as it is"
+    """Return the offer with its subject: "fix it that way" alone is meaningless later."""
+    first = _OTHERWISE.split(offer, maxsplit=1)[0]  # drop alternatives such as "or is it fine as it is"
     offer = first if _DO_THAT.match(offer) or len(content_words(first) - _GENERIC) > 2 else offer
     if _DO_THAT.match(offer) and (what := _right_before(asking, story)):
         return what
@@ -263,7 +265,7 @@ _THIS = re.compile(r"(?i)\b(?:this|that|these|those) (?P<what>[a-z]{4,20})\b")
 
 
 def _right_before(asking: Statement, story: Story) -> str:
-    """Return the statement before an offer to "do that", if it names what would be done."""
+    """Return the statement before an offer to "do that", if it names the action."""
     before = [one for one in story.statements if one.position < asking.position][-1:]
     return next((prose.as_title(one.labelled, 150) for one in before if _names_what(one)), "")
 
@@ -272,14 +274,14 @@ _WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to)\b")
 
 
 def _names_what(one: Statement) -> bool:
-    """Does it say what would be done, by its name?"""
+    """Return whether the text names the action."""
     bare = prose.without_chat(one.text)
     proposes = bool(_WOULD.search(bare)) or prose.past(bare) != bare
     return bool(names(bare)) and proposes and not bare.endswith("?") and not prose.is_pointing(bare)
 
 
 def _last_naming(noun: str, asking: Statement, story: Story) -> str:
-    """Return the last statement before an offer that names the thing it speaks of: "this comment"."""
+    """Return the last statement before an offer that names what the offer refers to: "this comment"."""
     words = content_words(noun) - _GENERIC
     for one in reversed(story.statements):
         if one.position < asking.position and words & content_words(one.labelled) and names(one.labelled):
@@ -299,7 +301,7 @@ _ANOTHER_TRY = re.compile(
 
 
 def _left_to_person(story: Story) -> Iterator[str]:
-    """Return what was prepared for the person to set up or to try, and what is a stand-in for now."""
+    """Yield what was prepared for the user to set up or try, and temporary placeholders."""
     for index, one in enumerate(story.statements):
         if prose.is_lead_in(one.text) or one.kind == "heading":
             lead = f"{one.label} {one.text}" if one.label and one.label not in one.text else one.text
@@ -321,7 +323,7 @@ def _with_listed(text: str, later: Sequence[Statement]) -> str:
 
 
 def outcome(story: Story, steps: Sequence[str]) -> str:
-    """Return how the turn ended: done, partly, failed, abandoned, answered or proposed."""
+    """Return the outcome of the turn: done, partly, failed, abandoned, answered or proposed."""
     evidence = story.evidence
     if not story.statements and evidence.rejected:
         return "abandoned"
@@ -340,6 +342,6 @@ def outcome(story: Story, steps: Sequence[str]) -> str:
 
 
 def is_proposal(story: Story, steps: Sequence[str]) -> bool:
-    """Was something proposed that nobody has agreed to yet?"""
+    """Return whether something was proposed that the user has not agreed to yet."""
     proposing = sum(bool(_PROPOSES.search(one.labelled)) for one in story.statements)
     return bool(steps) and proposing >= 2 and not story.worked

@@ -1,7 +1,7 @@
-"""What kind of sentence is this, and how does it become a title?
+"""Classify sentences, and turn them into titles.
 
-Pure functions on single sentences. The patterns know English chat; in other languages a sentence counts as a statement,
-which is the safe side: it is judged by what it names and where it stands.
+Pure functions on single sentences. The patterns recognise English chat; in other languages a sentence counts as a
+statement, which is the safe default: it is judged by what it names and by its position.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _POINTING = re.compile(
 _FIRST_PERSON = re.compile(
     r"(?i)^(?:I|We)(?:'ve| have)?(?: (?:also|now|just|successfully|already|then))* (?=[a-z]+(?:ed|ilt|rote|et|ut|ade|an|lt|ent|ound|ew|ade)\b)"
 )
-# "…, so I added" tells what was done, whoever did it.
+# "…, so I added" states what was done.
 _PERSON_INSIDE = re.compile(
     r"(?i)(?P<before>[,;—–-]|\b(?:so|and|but|then))(?P<space>\s{1,2})(?:I|we)(?:'ve| have)?(?: (?:also|now|just|already|then)){0,2}\s{1,2}(?=[a-z]{2,20}(?:ed|ilt|rote|et|ut|ade|ound)\b)"
 )
@@ -100,9 +100,9 @@ _DANGLING_END = re.compile(
 )
 
 
-@lru_cache(maxsize=1_024)  # a title is weighed in several variants
+@lru_cache(maxsize=1_024)  # a title is scored in several variants
 def without_chat(sentence: str) -> str:
-    """Return the sentence without what is said to the person before it: "Perfect! …", "You're right - …"."""
+    """Return the sentence without the chat before it: "Perfect! …", "You're right - …"."""
     bare = sentence.strip()
     for _ in range(3):
         shorter = _OPENER.sub("", bare, count=1)
@@ -119,18 +119,18 @@ def is_chat(sentence: str) -> bool:
 
 @lru_cache(maxsize=1_024)
 def is_status(sentence: str) -> bool:
-    """Does it only say how things are at the moment: tests pass, ready to commit?"""
+    """Return whether the sentence only states the current state: tests pass, ready to commit."""
     return bool(_STATUS.search(sentence))
 
 
 @lru_cache(maxsize=1_024)
 def is_offer(sentence: str) -> bool:
-    """Does it ask or offer something?"""
+    """Return whether the sentence asks or offers something."""
     return bool(_OFFER.search(sentence))
 
 
 def is_decision(sentence: str) -> bool:
-    """Does it tell of a choice between ways, with its reason, or of a rejection?"""
+    """Return whether the sentence states a choice between alternatives with its reason, or a rejection."""
     return bool(_DECISION.search(sentence))
 
 
@@ -139,23 +139,24 @@ def is_lead_in(sentence: str) -> bool:
 
 
 def is_pointing(sentence: str) -> bool:
-    """Does it begin with a word that points at something said before?"""
+    """Return whether the sentence begins with a word that refers to an earlier sentence."""
     return bool(_POINTING.match(sentence))
 
 
 def is_fragment(text: str) -> bool:
-    """Is it cut off: a row of a table, or ends in a colon, a comma or a word that wants another?"""
+    """Return whether the text is cut off: a table row, or an end with a colon, a comma or a word that needs another."""
     odd = text.count("`") % 2 == 1 or text.count('"') % 2 == 1
     return odd or bool(_DANGLING_END.search(text.strip())) or is_table_row(text)
 
 
 def as_title(sentence: str, limit: int = TITLE_CHARS) -> str:
-    """Return a sentence of the agent as a heading: what was done, not who did it; whole clauses only, no full stop."""
+    """Return a sentence of the agent as a heading: the change rather than the actor, whole clauses only, no full
+    stop."""
     return _heading(sentence, limit, impersonal=True)
 
 
 def as_wish(sentence: str, limit: int = TITLE_CHARS) -> str:
-    """Return a person's own words as a heading."""
+    """Return the user's words as a heading."""
     return _heading(sentence, limit, impersonal=False)
 
 
@@ -194,19 +195,19 @@ _DOUBLED = frozenset(
     ["stop", "drop", "skip", "wrap", "trim", "strip", "pin", "log", "scan", "plan", "ship", "swap", "commit"]
 )
 _FIX_LABEL = re.compile(r"(?i)^(?:bug ?)?fix: *")
-# A further verb is one only before its object: "and test coverage" holds none.
+# A further verb must be followed by its object: "and test coverage" contains none.
 _FURTHER = re.compile(
     r"(?P<join>,? (?:and|but|then|and then|and also) |[,;] )(?P<verb>[a-z-]{3,20})(?= (?:the|a|an|all|any|each|every|its|their|it|them|this|that|these|those|sure)\b| [`\"]| [\w./-]{1,60}\.\w{1,5}\b)"
 )
-# After these a verb is part of what is wished for: "allow users to add X and update the Y".
+# After these words a verb belongs to the request's content: "allow users to add X and update the Y".
 _SUBORDINATE = re.compile(
     r"(?i)\b(?:to|can|could|will|would|should|must|may|when|if|that|which|so|because|where|how|let|lets)\b"
 )
 
 
 def past(line: str) -> str:
-    """Return a line that begins with a verb in the imperative as something that was done: `add X` → `Added X`. Further
-    verbs of the same sentence go along: `remove X and make sure …` → `Removed X and made sure …`."""
+    """Return a line that begins with an imperative verb in the past tense: `add X` → `Added X`. Further verbs of the
+    same sentence are changed, too: `remove X and make sure …` → `Removed X and made sure …`."""
     label = _FIX_LABEL.match(line)
     if label and (past_tense := past(line[label.end() :])) != line[label.end() :]:
         return past_tense
@@ -227,7 +228,7 @@ def past(line: str) -> str:
 
 
 def _past_tense(verb: str) -> str:
-    """Return the past tense of a verb that changes are told with, or nothing."""
+    """Return the past tense of a known verb of change, or ""."""
     if verb in _IRREGULAR:
         return _IRREGULAR[verb]
     if verb not in _REGULAR:
@@ -242,7 +243,7 @@ def _past_tense(verb: str) -> str:
 _ELIDED = re.compile(r"(?P<verb>[A-Z][a-z]{2,14}s) (?:the|a|an|its|all|each|any|every|whether|if)\b")
 
 
-# What follows may name much: what was fixed, or which two, is not said.
+# The rest may name much, but not what was fixed, or which two.
 _NO_SUBJECT = re.compile(
     r"(?i)\W*(?:(?:after|now|result|fix|solution|change|before): )?(?:the (?:\w+ )?(?:fix|solution|change|code|implementation)|both|either|neither|each)"
     r" (?:is|are|was|were|has|have|had|will|would|now|can|does|do|did|should|must|uses?|works?|adds?|makes?|ensures?|correctly|simply|just|of (?:these|those|them))\b"
@@ -250,7 +251,8 @@ _NO_SUBJECT = re.compile(
 
 
 def lacks_subject(sentence: str) -> bool:
-    """Does it lack its subject: "Passes the string to …", or have one that names nothing: "The fix now …", "Both are …"?"""
+    """Return whether the sentence lacks its subject ("Passes the string to …") or has one that names nothing ("The fix
+    now …", "Both are …")."""
     if _NO_SUBJECT.match(sentence):
         return True
     match = _ELIDED.match(sentence)
@@ -284,7 +286,7 @@ def _told_as_done(sentence: str) -> str:
 
 
 def fit(text: str, limit: int) -> str:
-    """Cut a line to whole clauses: first its folders, then its parentheses, then its last clauses go."""
+    """Shorten a line to whole clauses: remove directories, then parentheses, then the last clauses."""
     if len(text) > limit:
         text = _LONG_PATH.sub("", text)
     while len(text) > limit and (
@@ -302,12 +304,12 @@ def fit(text: str, limit: int) -> str:
 
 
 def without_parentheses(text: str) -> str:
-    """Return the text without its remarks in brackets; those in code and quotes stay."""
+    """Return the text without parentheses, except those in code and quotes."""
     return _PARENTHESES.sub(lambda match: "" if match[0][-1] == ")" else match[0], text)
 
 
 def undangled(text: str) -> str:
-    """Return the text without words at its end that want another, and without an open code mark or bracket."""
+    """Return the text without trailing words that need another, and without an unclosed backtick or bracket."""
     if text.count("`") % 2:
         text = text[: text.rfind("`")]
     if text.rfind("(") > text.rfind(")"):

@@ -1,6 +1,7 @@
-"""The line of an error, as it may be told: a package or a server may have written it.
+"""Reduce error lines to what may be shown: a package or a server may have written them.
 
-Only words are told that error messages are made of (`data/foreign.toml`), or that the project's own text has.
+Only words that error messages usually consist of (`data/foreign.toml`), or that the project's own text contains, are
+kept.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from claude_mem.records import ToolUsed, Turn
 from claude_mem.text import strings
 
 LEFT_OUT = "…"
-MOST_FIGURES = 6  # of a number
-MOST_OWN = 100_000  # characters of the project's own text that are looked at
+MOST_FIGURES = 6  # digits of a number
+MOST_OWN = 100_000  # characters of the project's own text that are examined
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "foreign.toml").read_text("utf-8"))
 _ERROR_WORDS = frozenset(_FILE["error_words"].split())
@@ -29,7 +30,7 @@ _PLAIN = re.compile(r"\W*\d[\d.,:]{0,12}\W*|\W+")
 
 
 def with_plain_errors(evidence: Evidence, turn: Turn) -> Evidence:
-    """Return the evidence with each failure's output reduced to what may be told of it."""
+    """Return the evidence with the output of each failure reduced to what may be shown."""
     failed = [command for command in evidence.commands if command.failed]
     if not failed:
         return evidence
@@ -44,7 +45,8 @@ def with_plain_errors(evidence: Evidence, turn: Turn) -> Evidence:
 
 
 def plain_error(line: str, own: Set[str]) -> str:
-    """Return the line of an error with `…` in place of words that are neither those of error messages nor our own."""
+    """Return an error line with `…` in place of words that neither error messages nor the project's own text
+    contain."""
     kind = _KIND.match(line)
     begin = kind[0] if kind else ""
     chunks: list[str] = []
@@ -56,13 +58,13 @@ def plain_error(line: str, own: Set[str]) -> str:
         plain = _PLAIN.fullmatch(chunk) or all(map(is_known, phrases.words(chunk)))
         chunks.append(chunk if plain else LEFT_OUT)
     if chunks.count(LEFT_OUT) * 2 > len(chunks):
-        chunks = []  # what is left says nothing
+        chunks = []  # too little is left to be useful
     chunks = [chunk for chunk, before in zip(chunks, ["", *chunks], strict=False) if not chunk == before == LEFT_OUT]
     return " ".join([*([begin] if begin else []), *chunks]).rstrip(": ")
 
 
 def _own_words(turn: Turn) -> frozenset[str]:
-    """Return the words of the prompt and of what the project's own files and the agent's edits say in the turn."""
+    """Return the words of the prompt, of the project's own files and of the agent's edits in the turn."""
     here = foreign.Here(turn.root, turn.cwd, turn.carried.fetched | foreign.fetched(turn.bodies))
     texts = [pasted.own_words(turn.prompt)]
     for body in turn.bodies:

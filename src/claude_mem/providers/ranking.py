@@ -1,6 +1,6 @@
-"""Which candidate becomes the title: a linear model over features with names.
+"""Choose the title among the candidates: a linear model over named features.
 
-The weights are learned from judged turns by `bench/train_writer.py` and stand, readable, in `data/writer.toml`.
+The weights are learned from judged turns by `bench/train_writer.py` and stored, readable, in `data/writer.toml`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _VAGUE = re.compile(
 )
 _TEST = re.compile(r"(?i)\btests?\b|Test[A-Z_]\w+|test_\w+")
 _ABOUT_FIX = re.compile(r"(?i)^\W*(?:the (?:fix|solution|change|problem|issue|bug)|fixed by|finding)\b")
-# What is called by its number was numbered in this conversation.
+# A number refers to a list in this conversation.
 _POINT = re.compile(
     r"(?i)^\W*(?:the |actual |real |key |main |short |core |\d\. ?)*(?:root cause|cause|issue|problem|bug|bug fix(?:ed)?|finding|verdict|bottom line|conclusion|answer|tl;?dr|insight|takeaway|summary|result|mystery|reason|why|fix|solution|recommendation)s?\b"
 )
@@ -70,7 +70,7 @@ _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 
 
 def features(candidate: Candidate, story: Story) -> dict[str, float]:
-    """Return what the model looks at, by name. All are between -1 and about 2."""
+    """Return the features of a candidate by name. All values are between -1 and about 2."""
     place = " after work" if story.worked else " in an answer"
     values = {
         f"bias of {candidate.source}{place}": 1.0,
@@ -86,7 +86,7 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
 
 
 def _of_words(candidate: Candidate, story: Story) -> dict[str, float]:
-    """Return how much the title names, and how much of it belongs to what was asked, done and said."""
+    """Return how much the title names, and how much of it belongs to the request, the work and the message."""
     title, words = candidate.title, content_words(candidate.title)
     count = max(1, len(words))
     return {
@@ -153,7 +153,7 @@ def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
 
 
 def _of_names(candidate: Candidate, story: Story) -> dict[str, float]:
-    """Return whether the title names what the turn is about: what was edited, asked about, and is spoken of most."""
+    """Return whether the title names the subject of the turn: what was edited, asked about and mentioned most."""
     title, place = candidate.title, " after work" if story.worked else " in an answer"
     own = names(title)
     counts = story.name_counts
@@ -183,7 +183,7 @@ def _of_wish(candidate: Candidate, story: Story) -> dict[str, float]:
 
 
 def _of_statement(candidate: Candidate, one: Statement, story: Story) -> dict[str, float]:
-    """Return where the title's sentence stands in the closing message."""
+    """Return the position of the title's sentence in the closing message."""
     title, worked = candidate.title, story.worked
     return {
         "first claim": float(one.position == story.first_claim),
@@ -227,12 +227,12 @@ def names_a_cause(text: str) -> bool:
     return bool(_CAUSE.search(text))
 
 
-# Evidence before words: a commit or a plan names the whole piece of work, in words chosen for that.
+# Evidence takes precedence: a commit or a plan names the whole piece of work, in words chosen for that.
 _SURE = {"commit": 3, "plan": 2, "task": 1}
 
 
 def sureness(candidate: Candidate, story: Story) -> int:
-    """Return how far evidence alone speaks for a candidate."""
+    """Return how strongly evidence alone supports a candidate."""
     evidence = story.evidence
     if candidate.source == "moved":
         old_paths = {move.old for move in evidence.moves}
@@ -245,7 +245,7 @@ def sureness(candidate: Candidate, story: Story) -> int:
 
 
 def ranked(items: Sequence[Candidate], story: Story) -> list[tuple[float, Candidate]]:
-    """Return the candidates with their scores, the best first."""
+    """Return the candidates with their scores, best first."""
     title = weights().get("title", {})
     scored = [(score(features(item, story), title), item) for item in items]
     return sorted(scored, key=lambda pair: (-sureness(pair[1], story), -pair[0]))

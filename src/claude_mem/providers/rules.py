@@ -1,8 +1,8 @@
-"""The standing rules of a turn: what the user insists on, in the user's own words.
+"""Find the standing rules of a turn: what the user insists on, in the user's own words.
 
-They come from the prompt, and from what the user said when rejecting a tool call. A rejected call arrives as the output
-of a tool, so its words count as the user's only where no tool could have written them, and they are weighed as strictly
-as any output.
+Rules come from the prompt, and from what the user said when rejecting a tool call. A rejected call arrives as the
+output of a tool, so its words count as the user's only if no tool could have written them, and they are checked as
+strictly as any output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from claude_mem import origins, pasted, rule_topics, rule_words
 from claude_mem.records import Draft, Fact, Prompted, ToolUsed, Turn, Type
 
-MOST_RULES = 5  # a turn; more are a document
+MOST_RULES = 5  # per turn; more are a document
 KEY = "rule:"
 
 _CLAUDE = re.compile(
@@ -45,7 +45,7 @@ def rules(turn: Turn) -> list[Draft]:
 
 
 def quoted(turn: Turn, words: str) -> Draft | None:
-    """Return a rule that a model has found, if its words are the user's own in the turn and hold beyond one occasion."""
+    """Return a rule found by a model, if its words are the user's own in the turn and apply beyond one occasion."""
     for seq, text in _texts(turn):
         if rule_words.is_quoted_from(words, text):
             return _draft(rule_words.Statement(words, words), seq)
@@ -67,14 +67,14 @@ def rejection(body: ToolUsed) -> str | None:
 
 
 def key(words: str) -> str:
-    """Return the key of a rule: the same words, in whatever session, have the same key."""
+    """Return the key of a rule. The same words have the same key in every session."""
     return KEY + hashlib.blake2b(rule_topics.normal(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _texts(turn: Turn) -> Iterator[tuple[int, str]]:
-    """Yield each text of the user with the event it stands in."""
+    """Yield each text of the user with its event."""
     if not any(isinstance(body, Prompted) for body in turn.bodies) and turn.seqs:
-        yield turn.seqs[0], pasted.own_words(turn.prompt)  # the events were let go of, the prompt was kept
+        yield turn.seqs[0], pasted.own_words(turn.prompt)  # the events were purged, the prompt was kept
     for seq, body in zip(turn.seqs, turn.bodies, strict=True):
         if isinstance(body, Prompted):
             yield seq, pasted.own_words(body.text)
@@ -83,14 +83,14 @@ def _texts(turn: Turn) -> Iterator[tuple[int, str]]:
 
 
 def _is_users(body: ToolUsed, turn: Turn) -> bool:
-    """Return whether the words of a rejected call can only be the user's. A tool server writes its own errors, a page its
-    own words; and only Claude Code is known to begin what a failed command printed with its exit code."""
+    """Return whether the words of a rejected call can only be the user's. A tool server writes its own errors and a
+    page its own text, and only Claude Code is known to prefix the output of a failed command with its exit code."""
     local = not body.name.startswith("mcp__") and origins.of(body, cwd=turn.cwd or turn.root) in origins.TRUSTED
     return local and turn.host in ("", "claude")
 
 
 def _output(body: ToolUsed) -> str:
-    """Return the output where it is text, as hooks and transcripts tell it."""
+    """Return the output if it is text, as hooks and transcripts report it."""
     blocks = body.output if isinstance(body.output, list) else [{"text": body.output}]
     texts = [block.get("text") for block in blocks if isinstance(block, dict)]
     return "\n".join(text for text in texts if isinstance(text, str)).strip().removeprefix("Error: ")

@@ -1,4 +1,4 @@
-"""What is known of a turn, and what a title is about: the question, the wish, the names and the heading that a sentence out of its place lacks."""
+"""The story of a turn, and the subject of a title: the question, request, names and heading that an isolated sentence lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ASKING = re.compile(
 _BROKEN = re.compile(
     r"(?i)\b(?:bugs?|errors?|fail(?:s|ed|ing|ure|ures)?|broken|wrong|incorrect\w*|doesn't|does not|didn't|isn't|not working|no longer|crash\w*|panic\w*|unexpected\w*|still (?:see|get|have|shows?)|stuck|hang\w*|missing|lacks?|never)\b"
 )
-# "check if …" names a condition, "ensure …" what should be so: neither tells what was done.
+# "check if …" names a condition, "ensure …" a goal: neither states what was done.
 _LOOKED = re.compile(r"(?i)^(?:checked|verified|ensured|made sure|tested|confirmed)\b")
 _PERSON = re.compile(r"(?i)^(?:i|i'm|i've|i'd|you|we|my|our|your|or|option|go with)\b")
 _TAG = re.compile(r"(?i),? ?\b(?:yeah|right|or|no|correct|please|or not|is it|isn't it)$")
@@ -36,7 +36,7 @@ _TEST = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|spec)(?:[/_.-]|$)|_test\.|\.test\
 
 @dataclass(frozen=True)
 class Story:
-    """What is known of a turn when its record is written."""
+    """Everything known about a turn when its record is written."""
 
     asked: Asked
     evidence: Evidence
@@ -50,14 +50,14 @@ class Story:
 
     @cached_property
     def work_words(self) -> frozenset[str]:
-        """Return the words of what was edited and committed: files, symbols, subjects."""
+        """Words of the edited and committed things: files, symbols, subjects."""
         symbols = [name for edit in self.evidence.edits for name in (*edit.change.added, *edit.change.changed)]
         files = [PurePosixPath(edit.path).stem for edit in self.evidence.edits]
         return content_words(" ".join([*files, *symbols, *(commit.subject for commit in self.evidence.commits)]))
 
     @cached_property
     def message_words(self) -> frozenset[str]:
-        """Return the words that the closing message uses more than once: what it is about."""
+        """Words that the closing message uses more than once, and so is about."""
         word_counts: dict[str, int] = {}
         for statement in self.statements:
             for word in content_words(statement.labelled):
@@ -70,19 +70,19 @@ class Story:
 
     @cached_property
     def name_counts(self) -> Counter[str]:
-        """Return how many statements of the closing message speak of each name."""
+        """Number of statements of the closing message that mention each name."""
         return Counter(name for one in self.statements for name in names(f"{one.labelled} {one.section}"))
 
     @cached_property
     def edited_names(self) -> frozenset[str]:
-        """Return the definitions and files that were edited."""
+        """The definitions and files that were edited."""
         edits = self.evidence.edits
         symbols = {name for edit in edits for name in (*edit.change.added, *edit.change.changed, *edit.change.removed)}
         return frozenset(symbols | {PurePosixPath(edit.path).name for edit in edits})
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
-        """Return what a sentence can be said to be about, each in a few words, the surest first."""
+        """Possible topics of a sentence, each in a few words, the most certain first."""
         candidates = (topic_of(self), talked_about(self))
         return tuple(dict.fromkeys(topic for topic in candidates if topic))
 
@@ -92,7 +92,7 @@ class Story:
 
     @cached_property
     def first_claim(self) -> int:
-        """Return the position of the first statement that says something: not chat, a status, a heading or a lead-in."""
+        """Position of the first statement with information: not chat, a status, a heading or a lead-in."""
         for one in self.statements:
             bare = prose.without_chat(one.text)
             if (
@@ -109,19 +109,19 @@ class Story:
         evidence = self.evidence
         if evidence.edits or evidence.commits or evidence.moves or evidence.made:
             return not self.planned
-        # A plan that was carried out where we do not see it, by a subagent for one: then the agent's word counts.
+        # A plan may be carried out where events do not show it, for example by a subagent; then the agent's statement counts.
         claims = [one.text for one in self.statements if one.kind != "heading"]
         return bool(self.asked.plan) and any(CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
 
     @cached_property
     def planned(self) -> bool:
-        """Was nothing written but a plan?"""
+        """Whether nothing but a plan was written."""
         evidence = self.evidence
         return bool(evidence.edits) and not evidence.commits and all(map(is_plan, evidence.edited))
 
     @cached_property
     def place(self) -> str:
-        """Return the file that most was done to, without its folders; nothing if the work is spread out."""
+        """The file with most of the work, without its directories; "" if the work is spread out."""
         lines: dict[str, int] = {}
         for edit in self.evidence.edits:
             lines[edit.path] = lines.get(edit.path, 0) + edit.change.added_lines + edit.change.removed_lines + 1
@@ -133,7 +133,7 @@ class Story:
 
 
 def is_plan(path: str) -> bool:
-    """Is it a file of the agent's own plans?"""
+    """Return whether the path is a file of the agent's own plans."""
     return bool(re.search(r"(?:^|/)(?:\.claude/)?plans?/[^/]+\.md$", path))
 
 
@@ -142,7 +142,7 @@ def is_test(path: str) -> bool:
 
 
 def asked_subject(story: Story) -> str:
-    """Return the question or the wish as the beginning of a title: an answer alone often lacks its subject."""
+    """Return the question or the request as the beginning of a title: an answer alone often lacks its subject."""
     request = story.asked
     whole = _TAG.sub("", _ASKING.sub("", request.text) if request.is_question else request.text)
     whole = re.sub(r"(?i)\b(?:I|we) have (?=an?\b)", "one has ", whole)
@@ -199,8 +199,8 @@ _COMMON = frozenset(
 
 
 def topic_of(story: Story) -> str:
-    """Return what was asked about in a few words: the plan's heading, the pull request under review, else a name in the
-    wish that the answer speaks of."""
+    """Return the topic of the request in a few words: the plan's heading, the pull request under review, else a name in
+    the request that the answer mentions."""
     if story.asked.plan:
         return prose.fit(story.asked.plan, 60)
     if story.asked.review:
@@ -228,7 +228,7 @@ def _reviewed_branch(story: Story) -> str:
 
 
 def talked_about(story: Story) -> str:
-    """Return the name that the message speaks of most, if the prompts before speak of it, too, or it is said often."""
+    """Return the name that the message mentions most, if earlier prompts mention it, too, or it is mentioned often."""
     earlier = " ".join([story.prompt[:2_000], *story.earlier])
     counts = {
         name: count for name, count in story.name_counts.items() if 3 < len(name) <= 45 and _TOPIC.fullmatch(name)

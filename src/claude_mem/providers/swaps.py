@@ -1,4 +1,4 @@
-"""Small replacements of a diff, and the comments of the definitions that it adds: what an edit says about itself."""
+"""Find small replacements in a diff, and the comments of the definitions it adds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MOST_SWAPS = 12
-RUN_LINES = 8  # longer runs were written anew
+RUN_LINES = 8  # longer runs count as rewritten
 LINE_CHARS = 400
 
 _TOKEN = re.compile(
@@ -22,16 +22,16 @@ _COMMENT_END = ("*/", '"""', "'''")
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One piece of a line that another took the place of: a name, a text in quotes, or a value."""
+    """A part of a line that was replaced: a name, a quoted text or a value."""
 
     kind: str  # name | text | value
     old: str
     new: str
-    key: str = ""  # what a value was given to
+    key: str = ""  # the name to which a value was assigned
 
 
 def swaps(lines: Sequence[str]) -> Iterator[Swap]:
-    """Return the small replacements of a diff: lines that were replaced one by one and differ in a single piece."""
+    """Return the small replacements of a diff: lines that were replaced one by one and differ in a single part."""
     count = 0
     for old, new in _replaced(lines):
         if count < MOST_SWAPS and (swap := _swap(old, new)):
@@ -40,7 +40,7 @@ def swaps(lines: Sequence[str]) -> Iterator[Swap]:
 
 
 def _replaced(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Return the pairs of lines where as many were added as were removed right before them."""
+    """Yield the pairs of lines where as many lines were added as were removed directly before."""
     removed: list[str] = []
     added: list[str] = []
     for line in (*lines, " "):
@@ -55,7 +55,7 @@ def _replaced(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _swap(old: str, new: str) -> Swap | None:
-    """Return the one piece in which two lines differ, if there is only one."""
+    """Return the part in which two lines differ, if there is only one."""
     if max(len(old), len(new)) > LINE_CHARS:
         return None
     before, after = _TOKEN.findall(old), _TOKEN.findall(new)
@@ -72,7 +72,7 @@ def _swap(old: str, new: str) -> Swap | None:
 
 
 def documented(lines: Sequence[str], definition: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """Return the added definitions that have a comment right above (or, in Python, right below) them, with its first
+    """Yield the added definitions that have a comment directly above (in Python: below) them, with its first
     sentence."""
     above: list[str] = []
     waiting = ""

@@ -1,4 +1,4 @@
-"""What an edit touched: the definitions it added, removed or changed, read from the lines of its diff."""
+"""Find the definitions that an edit added, removed or changed, from the lines of its diff."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_LINES = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One edit: lines added and removed, and the names it defined or stopped defining."""
+    """The effect of one edit: lines added and removed, and the names it defined or removed."""
 
     added_lines: int = 0
     removed_lines: int = 0
@@ -35,16 +35,17 @@ class Change:
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     swaps: tuple[Swap, ...] = ()  # small replacements
-    documented: tuple[tuple[str, str], ...] = ()  # definitions that were added, each with its comment's first sentence
+    documented: tuple[tuple[str, str], ...] = ()  # added definitions, each with the first sentence of its comment
 
 
 def of(body: ToolUsed) -> Change:
-    """What an Edit, MultiEdit or Write did, from the host's patch if it gave one, else from what it was told to do."""
+    """Return the effect of an Edit, MultiEdit or Write call: from the patch the agent reports, else from the tool's
+    input."""
     return of_lines(list(_patch_lines(body.output)) or list(_input_lines(body.input)))
 
 
 def of_lines(lines: Sequence[str]) -> Change:
-    """Return what a diff did; its lines begin with `+`, `-` or a space."""
+    """Return the effect of a diff; its lines begin with `+`, `-` or a space."""
     lines = lines[:_MOST_LINES]
     added = [line[1:] for line in lines if line.startswith("+")]
     removed = [line[1:] for line in lines if line.startswith("-")]
@@ -65,10 +66,8 @@ def of_lines(lines: Sequence[str]) -> Change:
 
 
 def _changed_definitions(lines: Sequence[str]) -> Iterator[str]:
-    """Return the definitions that lines were added to or removed from: those deeper than the definition above them.
-
-    A neighbour that only stands in the diff's context is not touched.
-    """
+    """Yield the definitions in whose body lines were added or removed. Definitions that only appear in the diff's
+    context do not count."""
     inside: list[tuple[int, str]] = []  # the definitions around the current line, with their indentation
     for line in lines:
         text = line[1:].expandtabs(4)

@@ -1,10 +1,10 @@
-"""How far a turn's words may be trusted: as far as the least trusted text that was read in it.
+"""Determine how far the text of a turn can be trusted: as far as the least trusted text that was read in it.
 
-What tools show (edits, commands and how they ended, commits) is our own evidence and keeps its trust. Words are
-another thing: an agent that has read a page repeats what the page says, and so does a model. So in a turn in which
-something came from the open web, or spoke to whoever read it, the words are held, and the evidence is told without them.
-Where nothing was read from outside but the team's own forge and trackers, words are told unless they repeat what was
-read there.
+Tool results (edits, commands and their exit status, commits) are our own evidence and keep their trust. Prose is
+different: an agent that has read a page repeats what the page says, and so does a model. So in a turn that read
+something from the open web, or text that reads like an instruction to an agent, the prose waits for approval, and
+the evidence is shown without it. If only the team's own forge and trackers were read, prose is shown unless it
+repeats what was read there.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from claude_mem.text import strings
 
 _FIELDS = ("investigated", "learned", "completed", "next_steps", "notes")
 _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", "apply_patch")
-# Pages about agents and their memory are full of such sentences; and words that rest on a page are held anyway.
+# Pages about agents and their memory are full of such sentences, and text based on a page waits for approval anyway.
 _OF_PAGES = ("memory", "trigger")
-_ERROR = 200  # characters that say no more than what went wrong
+_ERROR = 200  # an error of at most this many characters only states the cause
 OPEN, BALANCED, STRICT = "open", "balanced", "strict"  # the choices of the setting `foreign_text`
-_MOST_KNOWN = 200_000  # characters of what was known before that are compared
+_MOST_KNOWN = 200_000  # characters of previously known text that are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Why words can't be told unasked, and the events of the turn that no evidence is taken from either."""
+    """Why prose can't be injected without approval, and the events of the turn that are not used as evidence either."""
 
     trust: str
     why: str
@@ -42,7 +42,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What strangers wrote and the agent has read: which events of the turn give no evidence, from where, what it said."""
+    """External text that the agent has read: the events that are not used as evidence, its sources, its text."""
 
     seqs: frozenset[int]
     why: str
@@ -50,7 +50,7 @@ class Foreign:
 
 
 def of(turn: Turn) -> Taint | None:
-    """Why the turn's words are held, all of them; None if nothing was read but what may be reported."""
+    """Return why all prose of the turn waits for approval; None if nothing was read that requires it."""
     outside = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
     far = {seq for seq, body in outside.items() if not _is_team(turn, body)}
     speaking = {seq: rule for seq, body, _ in _events(turn) if (rule := speaks(body))}
@@ -65,8 +65,8 @@ def of(turn: Turn) -> Taint | None:
 
 
 def of_foreign(turn: Turn) -> Foreign | None:
-    """What was read that strangers wrote, in the turn and before it in the session; None if nothing was. To be asked if
-    `of` has no objection."""
+    """Return the external text that was read in the turn and earlier in the session; None if there was none. Only
+    meaningful if `of` returns None."""
     team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
     local = {} if turn.foreign_text == OPEN else _local(turn)
     carried = Carried() if turn.foreign_text == OPEN else turn.carried
@@ -82,7 +82,7 @@ def of_foreign(turn: Turn) -> Foreign | None:
 
 
 def _sentence(body: Body) -> str:
-    """The path of a file whose name says more than names do: whoever named it may be a stranger."""
+    """Return the path of a file whose name reads like a sentence; a stranger may have named it."""
     path = body.input.get("file_path") if isinstance(body, ToolUsed) else ""
     return path if isinstance(path, str) and path and suspicion.neutral(path) != path else ""
 
@@ -94,7 +94,7 @@ def _sentences(turn: Turn) -> tuple[str, ...]:
 def _source(
     turn: Turn, read: Mapping[int, Body], carried: Carried, *, team: Collection[int], built: Collection[int]
 ) -> phrases.Source:
-    """What these events and the earlier turns show, to be compared with; without what was known before it."""
+    """Return the text of these events and of earlier turns for comparison, without what was known before."""
     place, first = _place(turn), min(read, default=0)
     tools = [(seq, body) for seq, body, _ in _events(turn) if seq not in read and isinstance(body, ToolUsed)]
     own = [(seq, body) for seq, body in tools if not _sentence(body)]
@@ -116,15 +116,15 @@ def _source(
 
 
 def _local(turn: Turn) -> dict[int, tuple[Body, str]]:
-    """The events of the turn by which a local tool showed what strangers wrote, each with what it was."""
+    """Return the events in which a local tool showed external text, each with its source."""
     here = foreign.Here(turn.root, turn.cwd, turn.carried.fetched | foreign.fetched(turn.bodies))
     named_events = ((seq, body, foreign.name(body, here)) for seq, body, origin in _events(turn) if origin in TRUSTED)
     return {seq: (body, name) for seq, body, name in named_events if name and name not in turn.trusted}
 
 
 def grounded(evidence: Evidence, turn: Turn, taint: Taint) -> str:
-    """The sentences of the closing message that may be told although pages were read: those that name a file which the
-    turn edited and no page speaks of, and that repeat none of the pages. All of the pages have to be there."""
+    """Return the sentences of the closing message that may be shown although pages were read: those that name a file
+    which the turn edited and no page mentions, and that repeat none of the pages. All pages must be available."""
     if taint.trust != EXTERNAL or turn.foreign_text == STRICT or not evidence.edits:
         return ""
     read = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED}
@@ -146,11 +146,11 @@ _LEFT_OUT = re.compile(r"… [\d,]{1,12} characters left out …|<persisted-outp
 
 
 def _is_team(turn: Turn, body: Body) -> bool:
-    """Was it read from the team's own sources, and is all of it here to be compared with?"""
+    """Return whether the text was read from the team's own sources and is completely available for comparison."""
     if not isinstance(body, ToolUsed) or not body.whole or not (text := "".join(phrases.shown(body.output)).strip()):
         return False
     if body.failed and body.name != "Bash" and len(text) <= _ERROR:
-        return True  # nothing was shown but why
+        return True  # only the cause of the failure was shown
     return sources.is_team(body, _place(turn))
 
 
@@ -159,7 +159,7 @@ def _place(turn: Turn) -> sources.Place:
 
 
 def _source_names(turn: Turn, bodies: Iterable[Body]) -> str:
-    """The sources by name; a forge that was asked about another repository is another source."""
+    """Return the names of the sources. A forge that was queried about another repository is a separate source."""
     all_names = []
     for body in bodies:
         if isinstance(body, ToolUsed):
@@ -186,7 +186,8 @@ def _bounded(texts: Iterable[str]) -> Iterator[str]:
 
 
 def of_reply(reply: Read, raw: str, *, outside: bool) -> Taint | None:
-    """Of a model's words: all of them or none. `outside`: its conversation had read something from outside before."""
+    """Return why a model's reply, as a whole, waits for approval; None if it does not. `outside`: its conversation has
+    read external text before."""
     if rule := suspicion.imitates(raw) or suspicion.rule("\n".join(_reply_texts(reply))):
         return Taint(SUSPECT, rule)
     return Taint(EXTERNAL, "an earlier turn of the session") if outside else None
@@ -201,8 +202,8 @@ def _origins(turn: Turn) -> Sequence[str]:
 
 
 def speaks(body: Body) -> str:
-    """Does it speak to whoever reads it? What the agent itself said last is judged as what would be told; and what an
-    edit shows is what the agent wrote."""
+    """Return the rule by which the text reads like an instruction to an agent, or "". The agent's closing message is
+    judged as text that would be injected. The output of an edit is the agent's own text."""
     if isinstance(body, Stopped | SubagentStopped):
         return suspicion.rule(body.message) if body.message else ""
     if not isinstance(body, ToolUsed) or not body.output or body.name in _EDITS:
@@ -211,7 +212,7 @@ def speaks(body: Body) -> str:
 
 
 def unrepeated(reply: Read, team: Foreign) -> tuple[Read, tuple[Said, ...]]:
-    """A model's words without those that repeat what was read; and the observations that do."""
+    """Return a model's reply without the parts that repeat external text, and the observations that do."""
     fresh = [item for item in reply.observations if not _is_repeated(item, team)]
     kept_items = [replace(item, facts=tuple(fact for fact in item.facts if not _repeats(fact, team))) for item in fresh]
     summary = reply.summary
@@ -244,7 +245,8 @@ def _reply_texts(reply: Read) -> Iterable[str]:
 
 
 def weigh_all(drafts: Iterable[Draft], turn: Turn) -> list[Draft]:
-    """Each by itself; and those that may be told also together, since what is split over several is read as one."""
+    """Weigh each draft by itself, and the titles of the trusted ones also together, since an instruction may be split
+    over several."""
     weighed = [weigh(draft, turn) for draft in drafts]
     may = [draft for draft in weighed if draft.trust in TRUSTED]
     if len(may) > 1 and suspicious(["\n".join(draft.title for draft in may)], prompt=turn.prompt):
@@ -253,7 +255,7 @@ def weigh_all(drafts: Iterable[Draft], turn: Turn) -> list[Draft]:
 
 
 def weigh(draft: Draft, turn: Turn) -> Draft:
-    """With the lowest trust of the events it cites; and held if its own words are suspicious."""
+    """Return the draft with the lowest trust of the events it cites; suspect if its own text is suspicious."""
     if draft.trust not in (*TRUSTED, EXTERNAL):
         return draft
     origin_by_seq = {seq: TOOL if _is_team(turn, body) else origin for seq, body, origin in _events(turn)}
@@ -272,7 +274,8 @@ def weigh(draft: Draft, turn: Turn) -> Draft:
 
 
 def weigh_summary(summary: Summary | None, turn: Turn, beside: Iterable[Draft]) -> Summary | None:
-    """`beside` are the weighed drafts of the turn: what was split over them, it puts together again."""
+    """Return the summary with its trust. `beside` are the weighed drafts of the turn: the summary joins what was split
+    over them."""
     if summary is None or summary.trust not in TRUSTED:
         return summary
     if any(draft.why == "split" for draft in beside):
@@ -283,7 +286,8 @@ def weigh_summary(summary: Summary | None, turn: Turn, beside: Iterable[Draft]) 
 
 
 def suspicious(words: Iterable[str], *, prompt: str) -> str:
-    """What the user asked for is the user's: it may wish, but not pretend."""
+    """Return the rule by which a text is suspicious, or "". The user's own words may request anything, but must not
+    imitate markup."""
     prompt_text = " ".join(prompt.split()).casefold()
     texts = [" ".join(text.split()) for text in words if text]
     own = [text for text in texts if text.casefold().removeprefix("the user: ").rstrip("….:;, ") in prompt_text]

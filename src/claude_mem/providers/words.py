@@ -1,4 +1,4 @@
-"""Words and names of a text: what two texts share, and what a text speaks of."""
+"""Words and names of a text: what two texts have in common, and what a text mentions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "e")
 
 @lru_cache(maxsize=4_096)
 def content_words(text: str) -> frozenset[str]:
-    """Return the words that carry meaning, identifiers taken apart, roughly stemmed."""
+    """Return the words that carry meaning, with identifiers split, roughly stemmed."""
     words = _WORD.findall(_PART.sub(" ", text).lower())
     return frozenset(_stem(word) for word in words if word not in _STOP)
 
@@ -38,5 +38,5 @@ def _stem(word: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def names(text: str) -> tuple[str, ...]:
-    """Return the identifiers, paths, options and other names in a text, each once, without backticks."""
+    """Return the identifiers, paths, options and other names in a text, without duplicates and backticks."""
     return tuple(dict.fromkeys(match.strip("`") for match in NAME.findall(text)))
