@@ -91,7 +91,7 @@ def test_the_page_tells_where_every_event_is_and_what_is_wrong(http: Http, servi
     assert [(row["reason"], row["size"]) for row in found["aside"]["newest"]] == [("garbage", 7)]
     assert found["aside"]["count"] == 1
     assert [row["level"] for row in found["concerns"]] == ["bad", "warn"]
-    assert "1 job was given up" in found["concerns"][0]["text"]
+    assert "1 job failed three times" in found["concerns"][0]["text"]
     assert found["disk"]["parts"]["database"] == service.db.path.stat().st_size
     assert found["disk"]["all"] == sum(found["disk"]["parts"].values())
     assert found["process"]["memory"] > 10 << 20

@@ -368,9 +368,9 @@ def test_an_agent_that_edits_does_not_vouch_for_it(own: Lab) -> None:
 @pytest.mark.parametrize("deed", ["approve", "wrong", "merge"])
 def test_an_agent_does_not_decide_in_a_persons_place(own: Lab, deed: str) -> None:
     agent = Client(own.client().worker, by="agent")
-    with pytest.raises(CannotDo, match="only a person"):
+    with pytest.raises(CannotDo, match="only the user"):
         agent.post(f"/api/observation/1/{deed}", {"ids": [2]})
-    with pytest.raises(CannotDo, match="only a person"):
+    with pytest.raises(CannotDo, match="only the user"):
         agent.post("/api/quarantine", {"trust": "external", "project_id": 1})
     own.client().post("/api/observation/1/wrong")
     assert "only a person can undo" in own.mem("forget", "--undo", "1", ok=False).stderr

@@ -241,12 +241,12 @@ def test_every_id_that_is_listed_can_be_read_in_full(shared: Lab) -> None:
     assert "files modified: auth.py" in text
     assert "‹b>30 s‹/b>" in text
     assert "from agent" in text
-    assert "Not there (any more): 99999" in text
+    assert "Not found: 99999" in text
 
 
 def test_what_is_saved_is_found_and_what_is_forgotten_is_gone(shared: Lab) -> None:
     kept = ask(shared, "save_memory", text="Deploys are frozen on Fridays.\n    indented <private>hush</private>")
-    number = int(re.findall(r"Kept as (\d+) in project shop: Deploys are frozen", kept)[0])
+    number = int(re.findall(r"Saved as (\d+) in project shop: Deploys are frozen", kept)[0])
     assert str(number) in found(ask(shared, "search", query="frozen deploys"))
     text = ask(shared, "get_observations", ids=[number])
     assert "\n    indented" in text
@@ -259,7 +259,7 @@ def test_what_is_saved_is_found_and_what_is_forgotten_is_gone(shared: Lab) -> No
 
 def test_a_memory_may_have_a_title_and_a_project_of_its_own(shared: Lab) -> None:
     kept = ask(shared, "save_memory", text="Use the blue key.", title="Keys", project="house")
-    assert re.fullmatch(r"Kept as \d+ in project house: Keys", kept)
+    assert re.fullmatch(r"Saved as \d+ in project house: Keys", kept)
     assert "Keys" in ask(shared, "session_context", project="house")
     assert "Keys" in ask(shared, "search", query="blue key")
     assert "Keys" not in ask(shared, "search", query="blue key", project="shop")
@@ -304,7 +304,7 @@ def test_without_a_folder_a_session_is_told_about_the_last_project(shared: Lab) 
         ("get_observations", {"ids": [10**30]}, "ID"),
         ("get_observations", {"ids": [99_999]}, "`search` lists"),
         ("save_memory", {"text": ""}, ">= 1"),
-        ("save_memory", {"text": "<private>all of it</private>"}, "nothing was kept"),
+        ("save_memory", {"text": "<private>all of it</private>"}, "nothing was saved"),
         ("save_memory", {"text": "x" * 20_001}, "20000"),
         ("forget", {"id": "all"}, "int"),
         ("forget", {"id": 1 << 60}, "<="),

@@ -72,7 +72,7 @@ def test_after_an_upgrade_the_next_hook_brings_the_new_version(here: Installatio
     assert after.token == before.token
     here.tell(3)
     assert stored(lab) == ["make 1", "make 2", "make 3"]
-    assert f"makes way for {version}" in here.mem("logs").stdout
+    assert f"hands over to {version}" in here.mem("logs").stdout
 
 
 def test_the_new_worker_has_the_settings_that_the_old_one_was_started_with(

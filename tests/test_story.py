@@ -241,7 +241,7 @@ def test_what_could_not_be_noted_is_told_all_the_same_and_logged(
 
     monkeypatch.setattr(tellings, "note", fail)
     assert "rounded once" in desk.say("SessionStart", source="startup")
-    assert "what a session was told could not be noted" in caplog.text
+    assert "an injection could not be recorded" in caplog.text
 
 
 def test_failures_and_what_mended_them(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,9 +178,9 @@ def test_an_agent_trusts_nothing(lab: Lab) -> None:
     project = client.get("/api/projects")["items"][0]["id"]
     given = {"project_id": project, "source": "docs.example.org"}
     agent = Client(client.worker, by="agent")
-    with pytest.raises(CannotDo, match="only a person"):
+    with pytest.raises(CannotDo, match="only the user"):
         agent.post("/api/trust", given)
-    with pytest.raises(CannotDo, match="only a person"):
+    with pytest.raises(CannotDo, match="only the user"):
         agent.delete(f"/api/trust?project_id={project}&source=docs.example.org")
     assert "only a person" in lab.mem("trust", "add", "docs.example.org", "--project", "shop", ok=False).stderr
     assert "only a person" in terminal(lab, "trust", "add", "x.example", "--project", "shop", CLAUDECODE="1")[1]

@@ -203,7 +203,7 @@ def test_a_link_that_someone_else_has_used_is_told_to_its_owner_and_locks_the_ot
     thief = login.logged_in(url)
     page = stranger.new_page()
     page.goto(url)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Someone else has had this link, too.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Someone else used this link as well.")
     expect(page.locator("#view")).to_contain_text("used twice")
     connection = HTTPConnection("127.0.0.1", memory.client().worker.port, timeout=SECONDS)
     connection.request("GET", "/api/export", headers=thief)

@@ -1,1 +1,1 @@
-"""The only place that puts parts together and keeps them running."""
+"""The worker: wires all parts together and runs them."""

@@ -1,4 +1,4 @@
-"""What editors tell: prompts, tool calls, ends. As hooks do it, through the spool."""
+"""Routes by which editors report prompts, tool calls and ends of turns. Events go through the spool, as from hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SESSION_ID = ("contentSessionId", "content_session_id", "claudeSessionId", "ses
 async def _hand_over(
     service: Service, command: str, payload: dict[str, Any], *, body: dict[str, Any], host: str
 ) -> str:
-    """An event from another editor takes the same way as one from a hook, private parts cut out before it is kept."""
+    """Write an event to the spool like a hook does, with private parts removed first. Return its id."""
     header = {"command": command, "host": host, "source": "api"}
     if privacy.hides_all(str(payload.get("prompt", ""))):
         header["private"] = "yes"
@@ -81,7 +81,7 @@ async def _add_tool_use(service: Service, body: dict[str, Any], session_id: str,
 
 
 def _maybe_json(value: Any) -> Any:
-    """Older clients send JSON as text."""
+    """Decode a JSON string, as older clients send it; return other values unchanged."""
     if isinstance(value, str) and value[:1] in "{[":
         try:
             return msgspec.json.decode(value)
@@ -91,7 +91,7 @@ def _maybe_json(value: Any) -> Any:
 
 
 async def summarize(service: Service, request: Request) -> Any:
-    """A turn is over: `{contentSessionId, last_assistant_message?}`."""
+    """The end of a turn: `{contentSessionId, last_assistant_message?}`."""
     body = await body_of(request)
     return await _summarize(service, body, text_in(body, *_SESSION_ID, required=True), _host(body))
 
@@ -104,7 +104,7 @@ async def _summarize(service: Service, body: dict[str, Any], session_id: str, ho
 
 
 async def complete(service: Service, request: Request) -> Any:
-    """A session is over: `{contentSessionId, reason?}`."""
+    """The end of a session: `{contentSessionId, reason?}`."""
     body = await body_of(request)
     session_id = text_in(body, *_SESSION_ID, required=True)
     payload = {"session_id": session_id, "hook_event_name": "SessionEnd", "reason": text_in(body, "reason", limit=100)}
@@ -113,7 +113,7 @@ async def complete(service: Service, request: Request) -> Any:
 
 
 async def processing(service: Service, request: Request) -> Any:
-    """An editor tells that it has begun or finished; status lines and the stream show it."""
+    """Report that an editor is working or has finished, for status lines and the stream."""
     body = await body_of(request)
     active = body.get("isProcessing") is True
     service.show_activity(active, text_in(body, "project", limit=100))
@@ -134,13 +134,13 @@ async def add_tool_use_by_id(service: Service, request: Request) -> Any:
 
 
 async def summarize_by_id(service: Service, request: Request) -> Any:
-    """A turn of a known session is over: `{last_assistant_message?}`."""
+    """The end of a turn in a known session: `{last_assistant_message?}`."""
     session = await service.db.read(sessions.get, row_id(request))
     return await _summarize(service, await body_of(request), session.content_session_id, session.host)
 
 
 async def session_status(service: Service, request: Request) -> Any:
-    """Where a session stands and how much of it still waits."""
+    """The state of a session and the number of its pending events and turns."""
     session = await service.db.read(sessions.show, row_id(request))
     pending = await service.db.read(turns.undigested, session["id"])
     waiting = len(service.spool.pending())
@@ -155,7 +155,7 @@ async def session_status(service: Service, request: Request) -> Any:
 
 
 async def delete_session(service: Service, request: Request) -> Any:
-    """Marked, not thrown away: what waits in its queue is still digested."""
+    """Mark a session as failed. Nothing is deleted: its pending events are still processed."""
     session_id = row_id(request)
     await service.db.write(_mark_failed, session_id)
     service.runner.wake.set()

@@ -1,4 +1,4 @@
-"""The worker's log, read back: entries with their tracebacks, newest first, from all the files it is kept in."""
+"""The worker's log: entries with their tracebacks, newest first, from all rotated files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Wanted:
         return not self.text or self.text in f"{entry.logger}: {entry.message}".casefold()
 
     def may_be_in(self, text: str) -> bool:
-        """A quick look that saves taking most files apart."""
+        """Return False if no entry of this file can match, which saves parsing it."""
         levels = LEVELS[_rank(self.level) :] if self.level else ()
         return self.text in text.casefold() and (not levels or any(f" {level} " in text for level in levels))
 
@@ -56,8 +56,8 @@ def _rank(level: str) -> int:
 
 
 async def show(service: Service, request: Request) -> Any:
-    """The last `lines` (1–10,000) as text, and as entries with their tracebacks, newest first. `level` (or worse),
-    `text`, `before` (milliseconds) → `{lines, items: [{at, level, logger, message}], hasMore}`."""
+    """The last `lines` (1–10,000) as text, and as entries with their tracebacks, newest first. `level` (this or more
+    severe), `text`, `before` (milliseconds) → `{lines, items: [{at, level, logger, message}], hasMore}`."""
     params = request.query_params
     level = params.get("level", "").upper()
     if level and level not in LEVELS:
@@ -72,7 +72,7 @@ async def show(service: Service, request: Request) -> Any:
 
 
 def read(file: Path, log_filter: Wanted, count: int) -> dict[str, Any]:
-    """As many entries as asked for, and those of the same instant as the last: the next page is `before` its time."""
+    """Return `count` entries plus those with the same time as the last: the next page starts `before` that time."""
     items: list[Entry] = []
     more = False
     for entry in _newest_first(file, log_filter):
@@ -87,12 +87,12 @@ def read(file: Path, log_filter: Wanted, count: int) -> dict[str, Any]:
 
 
 def _newest_first(file: Path, log_filter: Wanted) -> Iterator[Entry]:
-    """The present file, then `.1`, `.2` …; what is older is only read if it is needed."""
+    """Yield entries of the current file, then of `.1`, `.2` …; older files are read only if needed."""
     for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_age)):
         try:
             text = path.read_text("utf-8", "replace")
         except OSError:
-            continue  # it was rotated away this moment, or there is none
+            continue  # just rotated, or missing
         if log_filter.may_be_in(text):
             yield from parse(text)
 
@@ -103,7 +103,7 @@ def _age(path: Path) -> int:
 
 
 def parse(text: str) -> Iterator[Entry]:
-    """Newest first. A line that begins no entry belongs to the one before it."""
+    """Yield entries, newest first. A line that starts no entry belongs to the entry before it."""
     continuation: list[str] = []
     for line in reversed(text.split("\n")):
         match = _HEAD.fullmatch(line)
@@ -116,7 +116,7 @@ def parse(text: str) -> Iterator[Entry]:
 
 
 def _milliseconds(at: str) -> int:
-    """The log is written by the clock on the wall."""
+    """Parse a log time, which is local time; 0 if it is invalid."""
     try:
         return round(datetime.fromisoformat(at.replace(",", ".")).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""What is remembered: listed, read, saved."""
+"""Routes to list, read and save memories."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _list_page(service: Service, request: Request, select: Callable[..., l
 
 def single(kind: str) -> Handler:
     async def handler(service: Service, request: Request) -> Any:
-        """One of them, in full."""
+        """One record in full."""
         return await service.db.read(observations.get, kind, row_id(request))
 
     return handler
@@ -70,19 +70,19 @@ def _whole_session(conn: Connection, session_id: int) -> Row:
 
 
 async def batch(service: Service, request: Request) -> Any:
-    """Observations in full, in the order asked for: `{ids}`."""
+    """Observations in full, in the order of the request: `{ids}`."""
     observation_ids = (await body_of(request)).get("ids")
     if (
         not isinstance(observation_ids, list)
         or len(observation_ids) > 200
         or not all(is_id(item) for item in observation_ids)
     ):
-        raise Misuse("`ids` must be a list of at most 200 whole numbers")
+        raise Misuse("`ids` must be a list of at most 200 integers")
     return {"items": await service.db.read(observations.get_many, observation_ids)}
 
 
 async def by_file(service: Service, request: Request) -> Any:
-    """What is known about a file: `path`, `project` or `project_id`, `limit`."""
+    """Observations about a file: `path`, `project` or `project_id`, `limit`."""
     path, name = request.query_params.get("path", ""), request.query_params.get("project", "")
     own_id = number(request, "project_id", 0)
     if not path or not (name or own_id):
@@ -96,9 +96,9 @@ async def by_file(service: Service, request: Request) -> Any:
 
 
 async def save_memory(service: Service, request: Request) -> Any:
-    """Remember what a person says: `{text, title?, project? or cwd?, type?}`. The type `rule` is a standing rule, which
-    a person's "always …" is by itself; nobody else can state one. With `X-Claude-Mem-By: agent` it is an agent's word,
-    which waits if something from outside was read just before, wherever: a command may be run in any folder."""
+    """Save a memory: `{text, title?, project? or cwd?, type?}`. The type `rule` makes it a rule, as does a user's text
+    that consists of rules ("always …"); only the user can state one. `X-Claude-Mem-By: agent` marks an agent's memory,
+    which needs approval if external text was read just before, in any folder."""
     body = await body_of(request)
     by, kind = speaker(request), _saved_type(request, text_in(body, "type", limit=40))
     name, cwd = text_in(body, "project", limit=100), text_in(body, "cwd", limit=4096)
@@ -106,10 +106,10 @@ async def save_memory(service: Service, request: Request) -> Any:
     if cwd and not name:
         project = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
-        raise Misuse("memory is switched off in this folder; nothing was kept", hint="name a `project`")
+        raise Misuse("memory is switched off in this folder; nothing was saved", hint="name a `project`")
     text = keepable(text_in(body, "text", required=True, limit=20_000))
     if not text.strip():
-        raise Misuse("all of it is private; nothing was kept")
+        raise Misuse("the text is entirely private; nothing was saved")
     title = keepable(text_in(body, "title", limit=200)) or first_sentence(text, 100)
     kind = kind or (Type.RULE if by == USER and rule_words.is_all_rules(text) else Type.DISCOVERY)
     row_id, why = await service.save(project, title, text, by=by, type_=kind)
@@ -117,9 +117,9 @@ async def save_memory(service: Service, request: Request) -> Any:
 
 
 def _saved_type(request: Request, type_name: str) -> str:
-    """Return the type that was asked for: `rule`, or none."""
+    """Return the requested type: `rule` or ""."""
     if type_name not in ("", Type.RULE):
-        raise Misuse(f"{type_name!r} can't be saved", hint="`rule`, or leave `type` out")
+        raise Misuse(f"the type {type_name!r} cannot be saved", hint="use `rule`, or leave `type` out")
     if type_name:
         persons_only(request)
     return type_name

@@ -1,4 +1,4 @@
-"""The models for searching by meaning, for the command line: which there are, which are here, fetching one."""
+"""Embedding models for the command line: list those available and downloaded, and download one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Listed:
     name: str
     dimensions: int
     about: str
-    bytes: int  # on disk; 0: not fetched, or not all of it
+    bytes: int  # on disk; 0 if not downloaded completely
 
 
 def listing(folder: Path) -> list[Listed]:
@@ -40,17 +40,17 @@ def _bytes(folder: Path, model: embed.Model) -> int:
 
 
 def check(name: str) -> None:
-    """Can this model be fetched and then be run here?"""
+    """Raise an error if this model does not exist or cannot run here."""
     if name not in embed.MODELS:
         raise Misuse(f"there is no model {name!r}", hint="use one of " + ", ".join(embed.MODELS))
     if not embed.available():
         raise CannotDo(
             "searching by meaning needs the extra `vectors`, which is not installed",
-            hint=f"{INSTALL} (with pipx: pipx inject claude-mem-py onnxruntime numpy), then this again",
+            hint=f"{INSTALL} (with pipx: pipx inject claude-mem-py onnxruntime numpy), then run this command again",
         )
 
 
 def fetch(folder: Path, name: str, *, progress: Progress) -> Path:
-    """Whole and checked, or not at all; if it is there already, nobody is asked."""
+    """Download and verify a model, unless it exists already. A partial download is never used."""
     check(name)
     return embed.fetch(folder, name, progress=progress)

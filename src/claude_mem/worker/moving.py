@@ -1,4 +1,4 @@
-"""Old transcripts, imports, exports, backups. Paths that a client names are read, never written."""
+"""Routes for back-fill, reprocessing, import, export and backup. Paths named by a client are read, never written."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from claude_mem.text import storable
 from claude_mem.worker.requests import body_of, date_of, row_id, text_in
 from claude_mem.worker.service import Service
 
-# --- old transcripts --------------------------------------------------------------------------------------------------
+# --- back-fill --------------------------------------------------------------------------------------------------------
 
 
 async def ask_backfill(service: Service, request: Request) -> Any:
-    """Read old transcripts, each once: `{path}` or `{paths}`, files on this machine, with their whole paths."""
+    """Back-fill from transcripts, each once: `{path}` or `{paths}`, absolute paths on this machine."""
     body = await body_of(request)
     paths = [Path(text_in(body, "path", limit=4096))] if body.get("path") else _paths(body)
     if body.get("path") and not (paths[0].is_absolute() and paths[0].is_file()):
-        raise NotFound(f"there is no file {paths[0]}", hint="give the whole path of a transcript")
+        raise NotFound(f"there is no file {paths[0]}", hint="give the absolute path of a transcript")
     return {"status": "queued", **await service.backfill(paths)}
 
 
 async def show_backfill(service: Service, _: Request) -> Any:
-    """How far the latest back-fill is: files, bytes, what is `new`, whether it is `busy`, and what went wrong."""
+    """Progress of the latest back-fill: files, bytes, counts of `new` rows, whether it is `busy`, and errors."""
     return await service.db.read(backfills.progress)
 
 
 async def drop_backfill(service: Service, _: Request) -> Any:
-    """Leave the files unread that have not been begun; what was begun is finished."""
+    """Cancel: skip files that have not been started. Started files are finished."""
     return {"dropped": await service.db.write(backfills.drop)}
 
 
 async def look_backfill(service: Service, request: Request) -> Any:
-    """Which of these files (`{paths}`) were read before and have not changed since."""
+    """List which of these files (`{paths}`) were read before and have not changed."""
     files = list(backfills.look(_paths(await body_of(request))))
     return {"unchanged": await service.db.read(backfills.unchanged, files)}
 
 
 async def refine_backfill(service: Service, request: Request) -> Any:
-    """Let a model refine the turns of old transcripts (`{paths}`), within the caps; with `dry_run` only say what it may
-    cost."""
+    """Refine the turns of back-filled transcripts (`{paths}`) with a model, within the caps; with `dry_run` only
+    estimate the cost."""
     body = await body_of(request)
     paths = [str(path) for path in _paths(body)]
     if body.get("dry_run") is True:
@@ -62,16 +62,16 @@ async def refine_backfill(service: Service, request: Request) -> Any:
 def _paths(body: dict[str, Any]) -> list[Path]:
     paths = body.get("paths")
     if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
-        raise Misuse("`paths` must be a list of whole paths")
+        raise Misuse("`paths` must be a list of absolute paths")
     return [Path(storable(path)[:4096]) for path in paths]
 
 
-# --- memories of earlier versions -------------------------------------------------------------------------------------
+# --- reprocessing -----------------------------------------------------------------------------------------------------
 
 
 async def ask_reprocess(service: Service, request: Request) -> Any:
-    """Write memories of earlier versions again: `{project? or cwd?, since?, dry_run?}` → how many turns are
-    `rewritable`, how many stay as they are (`events_gone`, `a_persons`, `a_models`), and how many jobs were `asked`."""
+    """Reprocess memories of earlier versions: `{project? or cwd?, since?, dry_run?}` → how many turns are `rewritable`,
+    how many stay as they are (`events_gone`, `a_persons`, `a_models`), and how many jobs were enqueued (`asked`)."""
     body = await body_of(request)
     selection = await _reprocess_selection(service, body)
     if body.get("dry_run") is True:
@@ -85,7 +85,7 @@ async def _reprocess_selection(service: Service, params: dict[str, Any]) -> rewr
 
 
 async def _project_ids(service: Service, body: dict[str, Any]) -> tuple[int, ...] | None:
-    """The projects that are named, by name or by a folder; None if none is."""
+    """Return the projects named by name or folder, or None if neither is given."""
     name, cwd = text_in(body, "project", limit=200), text_in(body, "cwd", limit=4096)
     if not name and not cwd:
         return None
@@ -96,20 +96,20 @@ async def _project_ids(service: Service, body: dict[str, Any]) -> tuple[int, ...
         project_id = await service.db.read(project_rows.find, place)
         project_ids = [project_id] if project_id else []
     if not project_ids:
-        raise NotFound(f"there is no project {name or cwd!r}", hint="`claude-mem list projects` shows what there is")
+        raise NotFound(f"there is no project {name or cwd!r}", hint="`claude-mem list projects` shows the projects")
     return tuple(project_ids)
 
 
 async def show_reprocess(service: Service, request: Request) -> Any:
-    """How far that is, for the same `project` or `cwd` and `since`: turns that are `left`, and that `failed`."""
+    """Progress of reprocessing for the same `project` or `cwd` and `since`: turns `left` and `failed`."""
     return await service.db.read(rewrites.progress, await _reprocess_selection(service, dict(request.query_params)))
 
 
-# --- moving -----------------------------------------------------------------------------------------------------------
+# --- transfer ---------------------------------------------------------------------------------------------------------
 
 
 async def export_memories(service: Service, request: Request) -> Any:
-    """Everything that is remembered, as JSON Lines: `project`, `query`, `since`, `until` narrow it down."""
+    """Export all memories as JSON Lines; `project`, `query`, `since` and `until` limit them."""
     params = request.query_params
     scope = await carry.scope(
         service.db,
@@ -124,11 +124,11 @@ async def export_memories(service: Service, request: Request) -> Any:
 
 
 async def ask_import(service: Service, request: Request) -> Any:
-    """Bring in an export or an older database: `{path, project?, untrusted?, dry_run?}` → `{id, source}`."""
+    """Import an export or an older database: `{path, project?, untrusted?, dry_run?}` → `{id, source}`."""
     body = await body_of(request)
     path = Path(text_in(body, "path", required=True, limit=4096))
     if not path.is_absolute() or not path.is_file():
-        raise NotFound(f"there is no file {path}", hint="give the whole path of a file on this machine")
+        raise NotFound(f"there is no file {path}", hint="give the absolute path of a file on this machine")
     source = await asyncio.to_thread(bring.recognise, path)
     import_id = await service.db.write(
         imports.start,
@@ -145,24 +145,24 @@ async def ask_import(service: Service, request: Request) -> Any:
 
 
 async def show_import(service: Service, request: Request) -> Any:
-    """How far an import is, and what came of it."""
+    """Progress or result of an import."""
     import_ = await service.db.read(imports.get, row_id(request))
     failure = await service.db.read(imports.given_up, import_.id) if import_.ended_at is None else None
     return {**asdict(import_), "error": import_.error or failure}
 
 
 async def list_backups(service: Service, _: Request) -> Any:
-    """The backups there are, newest first, each with its `drill`: when it was restored for a try, and how that went."""
+    """All backups, newest first, each with its `drill`: when a test restore was done, and its result."""
     drills = await service.db.read(checks.drills)
     backups = await asyncio.to_thread(backup.listing, service.config.backups)
     return [{**row, "drill": drills.get(row["name"])} for row in backups]
 
 
 async def make_backup(service: Service, request: Request) -> Any:
-    """A copy of the database in our own `backups/`: `{digest?}` → where it is and how many rows of what it has."""
+    """Back up the database to `backups/`: `{digest?}` → its path and row counts."""
     digest = (await body_of(request)).get("digest") is True
     folder = service.config.backups
-    async with service.forgetter.lock:  # a copy that was begun before would have what is erased meanwhile
+    async with service.forgetter.lock:  # a copy made during an erase would still contain what is erased
         copy = await asyncio.to_thread(backup.make, service.db.path, folder, digest=digest)
     await service.record("copied", bytes=copy.size)
     return asdict(copy)

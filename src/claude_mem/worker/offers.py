@@ -1,6 +1,6 @@
-"""Which model the installer may offer for writing memories: the user's Claude plan, or a running Ollama.
+"""The model the installer may offer for refining memories: the user's Claude plan, or a running Ollama.
 
-Looking costs nothing: `claude auth status` sends no request, and Ollama is asked for its list of models.
+Detection costs nothing: `claude auth status` sends no request, and Ollama is only asked for its list of models.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from claude_mem.providers.openai import PRESETS
 TURN_TOKENS = 5_000
 OLLAMA_SECONDS = 1.0
 MAX_LISTING = 1 << 20
-SMALLEST, LARGEST, ROOMY = 3.0, 40.0, 15.0  # billions of parameters: below it can't write, above it is too slow
+SMALLEST, LARGEST, ROOMY = (
+    3.0,
+    40.0,
+    15.0,
+)  # billions of parameters: smaller models write poorly, larger ones are too slow
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A model that could write the memories: what a person is asked, and the settings that a yes stands for."""
+    """A model that could refine memories: the question to the user, and the settings to write if accepted."""
 
     about: str
     question: str
@@ -39,12 +43,12 @@ class Offer:
 
 
 def find(config: Config, *, search_path: str, folder: Path) -> Offer | None:
-    """Return the best offer on this machine, if there is one. `search_path` and `folder` are the terminal's."""
+    """Return the best offer on this machine, if any. `search_path` and `folder` are those of the terminal."""
     return _claude(config, search_path, folder) or _ollama(config)
 
 
 def _claude(config: Config, search_path: str, folder: Path) -> Offer | None:
-    """Only with a plan: what is billed by the request is a person's own decision, in the settings."""
+    """Offer Claude only with a plan: pay-per-request billing must be chosen by the user in the settings."""
     program = find_program(config.claude_path) if config.claude_path else find_in_terminal(search_path, project=folder)
     try:
         login = asyncio.run(claude.login(program, config.claude_env_file)) if program else None
@@ -72,7 +76,7 @@ class _Details(msgspec.Struct):
 class _Model(msgspec.Struct):
     name: str
     details: _Details = msgspec.field(default_factory=_Details)
-    remote_host: str = ""  # it runs in the cloud, not here
+    remote_host: str = ""  # set if it runs in the cloud
 
 
 class _Listing(msgspec.Struct):
@@ -94,7 +98,7 @@ def _ollama(config: Config) -> Offer | None:
 
 
 def _installed(config: Config) -> list[_Model]:
-    """Return the models of the Ollama on this machine; none if it does not run."""
+    """Return the models of the Ollama on this machine; empty if it does not run."""
     address = urlsplit(config.openai_base_url or PRESETS["ollama"].base_url)
     if address.scheme != "http" or address.hostname not in _LOOPBACK:
         return []

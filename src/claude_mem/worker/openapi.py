@@ -1,9 +1,9 @@
-"""The HTTP API as an OpenAPI document, made of the route table: `claude-mem routes --openapi`.
+"""The HTTP API as an OpenAPI document, generated from the route table: `claude-mem routes --openapi`.
 
-What a route takes is said in `TAKES`, a word for each name: `limit:1-100` is a number in a range, `at:date` a day or
-milliseconds, `kind:a|b` one of these, `ids:ids` a list of numbers, `dry_run:flag` yes or no, a bare `query` a text. `!`
-marks what must be there, `?` what belongs into the address although the method has a body. A test compares the names
-with those that the handlers read.
+`TAKES` lists the parameters of each route, one word each: `limit:1-100` is an integer in a range, `at:date` a day or
+milliseconds, `kind:a|b` one of these values, `ids:ids` a list of integers, `dry_run:flag` a boolean, a bare `query` a
+string. `!` marks required parameters, `?` query parameters of a method that has a body. A test compares the names with
+those that the handlers read.
 """
 
 from __future__ import annotations
@@ -99,8 +99,10 @@ OTHER_ANSWERS = {
     "GET /api/export": "application/x-ndjson",
     **{f"GET {path}": "text/html" for path in (*viewer.PATHS, "/open")},
 }
-RECORDS = tuple(f"POST /api/context/{name}" for name in ("inject", "prompt", "file", "failure"))  # a hook's own bytes
-OPEN_BODIES = ("PATCH /api/settings", "POST /mcp")  # any name may be in there
+RECORDS = tuple(
+    f"POST /api/context/{name}" for name in ("inject", "prompt", "file", "failure")
+)  # the body is a hook's record
+OPEN_BODIES = ("PATCH /api/settings", "POST /mcp")  # the body may have any field
 _SHAPES: dict[str, Row] = {
     "": {"type": "string"},
     "date": {"type": "string", "description": "2026-01-31, or milliseconds since 1970"},
@@ -194,11 +196,11 @@ def _body(name: str, items: list[Row]) -> Row:
 def _answer(name: str) -> Row:
     kinds = [OTHER_ANSWERS.get(name, "application/json")]
     kinds += ["text/plain"] if "format:" in TAKES.get(name, "") else []
-    return {"description": "done", "content": {kind: {} for kind in kinds}}
+    return {"description": "success", "content": {kind: {} for kind in kinds}}
 
 
 def _refusal(name: str) -> Row:
     if name == "POST /mcp":
-        return {"description": "why not, as that protocol says it"}
+        return {"description": "the error, as MCP defines it"}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {"description": "why not, and what to do", "content": content}
+    return {"description": "what happened, and what to do", "content": content}

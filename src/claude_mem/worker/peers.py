@@ -1,4 +1,4 @@
-"""Which user of this machine has opened a loopback connection. Only Linux tells; elsewhere nobody is a stranger."""
+"""Find the local user who opened a loopback connection. Works on Linux only; elsewhere no user counts as foreign."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Address = tuple[str, int]
 
 
 def stranger(client: Address | None, server: Address | None) -> str:
-    """Return the user at the other end in words if that is another user than ours; "" if it is ours, root or unknown.
+    """Return a description of the connecting user if it is a different user; "" for the same user, root or unknown.
 
-    Root can read our files anyway, and forwards connections of ours (WSL, containers).
+    Root can read the data directory anyway, and forwards the user's own connections (WSL, containers).
     """
     uid = _uid(client, server) if client and server else None
     return "" if uid in (None, 0, os.getuid()) else f"A program of another user of this machine (uid {uid})"
@@ -33,5 +33,5 @@ def _uid(client: Address, server: Address) -> int | None:
 
 
 def _hexadecimal(host: str, port: int) -> str:
-    """As the kernel prints it: the bytes of the IPv4 address as one number of this machine, and the port."""
+    """Format an address as /proc/net/tcp does: the IPv4 address as a native-endian number, and the port."""
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"

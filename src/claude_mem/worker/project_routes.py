@@ -1,4 +1,4 @@
-"""A project: what it knows and what it is known by, two made one, on and off, and what its next session is told."""
+"""Routes of one project: its memory and aliases, merging, switching it on and off, and its next start context."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from claude_mem.worker import settings
 from claude_mem.worker.requests import body_of, date_of, is_id, number, row_id, text_in
 from claude_mem.worker.service import Service
 
-MOST_FOLDERS = 200  # that are looked at on disk
+MOST_FOLDERS = 200  # that are checked on disk
 _DAY = 86_400_000
 _ALIAS_LABELS = {
     "git": "git folder",
@@ -37,9 +37,9 @@ _ALIAS_LABELS = {
 
 
 async def show(service: Service, request: Request) -> Any:
-    """A project: name, root, `aliases` (what it is recognised by), `folders`, `counts`, `first_at`, `last_at`,
-    `agents`, `switch` (is it `on`, and what turns it off where), `open` next steps, its `last_summary`, and `related`
-    projects: those that have the `same` remote or first commit, each with the `command` that makes the two one."""
+    """A project: name, root, `aliases` (by which it is recognized), `folders`, `counts`, `first_at`, `last_at`,
+    `agents`, `switch` (whether it is `on`, and what turns it off where), `open` steps, its `last_summary`, and
+    `related` projects: those with the `same` remote or first commit, each with the `command` that merges the two."""
     project = await service.db.read(_details, row_id(request), limit=service.config.context_observations)
     switch = await asyncio.to_thread(_switch, project, service.config.excluded_projects)
     return {**project, "switch": switch}
@@ -68,26 +68,26 @@ def _describe_alias(identity: str) -> Row:
 
 
 async def files(service: Service, request: Request) -> Any:
-    """One level of the tree of files with memories: `under` (a folder, as in an item's `path`) → `{items, under}`: of
-    folders how many `files`, of all how many memories `edited` and `read` them, and when the newest was."""
+    """One level of the tree of files with memories: `under` (a folder, as in an item's `path`) → `{items, under}`, with
+    the number of `files` in folders, of memories that `edited` and `read` them, and the time of the newest."""
     project_id, under = row_id(request), storable(request.query_params.get("under", ""))
     if under and not under.endswith("/"):
-        raise Misuse("`under` is a folder", hint="it ends with a slash: src/")
+        raise Misuse("`under` must be a folder", hint="end it with a slash: src/")
     await service.indexer.catch_up()
     await service.db.read(project_rows.show, project_id)
     return {"items": await service.db.read(overview.files, project_id, under), "under": under}
 
 
 async def days(service: Service, request: Request) -> Any:
-    """What was done on each day of a `year` (default: this one): observations, sessions and turns, by local date."""
+    """Counts of observations, sessions and turns for each local day of a `year` (default: the current one)."""
     project_id, year = row_id(request), number(request, "year", date.today().year, low=1971, high=2099)
     await service.db.read(project_rows.show, project_id)
     return {"items": await service.db.read(overview.days, project_id, year), "year": year}
 
 
 async def lanes(service: Service, request: Request) -> Any:
-    """The sessions between `from` and `to` (default: the last 30 days), the latest first: `limit` (1–500), `offset` →
-    `{items, hasMore}`."""
+    """Sessions between `from` and `to` (default: the last 30 days), newest first: `limit` (1–500), `offset` → `{items,
+    hasMore}`."""
     project_id, params = row_id(request), dict(request.query_params)
     limit, offset = number(request, "limit", 100, low=1, high=500), number(request, "offset", 0)
     until = date_of(params, "to", end=True) or LATEST
@@ -101,26 +101,26 @@ async def lanes(service: Service, request: Request) -> Any:
     return {"items": rows[:limit], **more, "from": since, "to": min(until, max(ids.now(), since))}
 
 
-# --- one name, one project -------------------------------------------------------------------------------------------
+# --- renaming and merging ---------------------------------------------------------------------------------------------
 
 
 async def rename(service: Service, request: Request) -> Any:
-    """Give it another `{name}`. It is still recognised by its aliases."""
+    """Rename the project: `{name}`. It is still recognized by its aliases."""
     name = text_in(await body_of(request), "name", required=True).strip()
     if len(name) > 100 or not name.isprintable():
-        raise Misuse("that can't be a name", hint="one line of at most 100 characters")
+        raise Misuse("the name is invalid", hint="use one line of at most 100 characters")
     project = await service.db.write(project_rows.rename, row_id(request), name)
     await service.enqueue_renders([project["id"]])
     return project
 
 
 async def merge(service: Service, request: Request) -> Any:
-    """Make two projects one: `{into: ID}` or `{from: ID}` → what `moves`. Everything of the one becomes the other's,
-    which is then known by the aliases of both. `?dry_run=1` only tells."""
+    """Merge two projects: `{into: ID}` or `{from: ID}` → what `moves`. The target gets all rows and aliases of the
+    source. `?dry_run=1` only shows what would move."""
     own, body = row_id(request), await body_of(request)
     directions = [name for name in ("into", "from") if is_id(body.get(name))]
     if len(directions) != 1:
-        raise Misuse("which project?", hint='say {"into": ID} or {"from": ID}')
+        raise Misuse("`into` or `from` is missing", hint='send {"into": ID} or {"from": ID}')
     other = int(body[directions[0]])
     source, target = (own, other) if directions == ["into"] else (other, own)
     if request.query_params.get("dry_run", "") in ("1", "true", "yes"):
@@ -132,7 +132,7 @@ async def merge(service: Service, request: Request) -> Any:
 
 
 def _switch(project: Row, excluded: tuple[str, ...]) -> Row:
-    """Is anything remembered of it? Where not, what says so."""
+    """Return whether the project is on, and for each folder that is off the setting or file that turns it off."""
     folders = _folders(project)[:MOST_FOLDERS]
     reasons = [(folder, projects.why_off(folder, excluded)) for folder in folders]
     off = [{"folder": folder, "by": why[0], "what": why[1]} for folder, why in reasons if why]
@@ -140,30 +140,29 @@ def _switch(project: Row, excluded: tuple[str, ...]) -> Row:
 
 
 def _folders(project: Row) -> list[str]:
-    """Where its sessions are: the root and whatever lies elsewhere."""
+    """Return the root and all other folders of its sessions."""
     return list(dict.fromkeys(folder for folder in (project["root"], *project["folders"]) if folder))
 
 
 def _outermost(folders: Sequence[str]) -> list[str]:
-    """Without those that lie in another of them: excluding a folder excludes what is in it."""
+    """Drop folders inside another one of the list: excluding a folder excludes its subfolders."""
     folder_set = set(folders)
     return [folder for folder in folders if not folder_set & {str(parent) for parent in PurePath(folder).parents}]
 
 
 async def turn_off(service: Service, request: Request) -> Any:
-    """Remember nothing more in its folders, and tell nothing there: they are added to `excluded_projects`. What is
-    remembered stays."""
+    """Stop capturing and injecting in its folders by adding them to `excluded_projects`. Existing memory stays."""
     project = await service.db.read(_with_folders, row_id(request))
     if not _folders(project):
-        raise CannotDo("this project has no folder that could be switched off", hint="it is known by name only")
+        raise CannotDo("this project has no folder to switch off", hint="it is known by name only")
     excluded = await _excluded(service)
     to_exclude = [folder for folder in _outermost(_folders(project)) if not projects.is_excluded(folder, excluded)]
     return await _exclude(service, project, (*excluded, *(glob.escape(folder) for folder in to_exclude)))
 
 
 async def turn_on(service: Service, request: Request) -> Any:
-    """Its folders are taken out of `excluded_projects`. A wider pattern there, or a file, may still turn it off: then
-    `switch` says which."""
+    """Remove its folders from `excluded_projects`. A wider pattern or a file may still turn it off; `switch` names
+    it."""
     project = await service.db.read(_with_folders, row_id(request))
     own = {f"{glob.escape(folder)}{end}" for folder in _folders(project) for end in ("", "/", "/**")}
     patterns = tuple(pattern for pattern in await _excluded(service) if pattern not in own)
@@ -171,7 +170,7 @@ async def turn_on(service: Service, request: Request) -> Any:
 
 
 async def _excluded(service: Service) -> tuple[str, ...]:
-    """As the file says it now: someone may have changed it since the worker was started."""
+    """Read the setting from the file: it may have been changed since the worker was started."""
     return (await settings.loaded(service)).config.excluded_projects
 
 
@@ -182,12 +181,12 @@ async def _exclude(service: Service, project: Row, globs: tuple[str, ...]) -> Re
     return settings.then_anew(service, {**answer, "switch": switch})
 
 
-# --- what the next session is told -----------------------------------------------------------------------------------
+# --- next start context -----------------------------------------------------------------------------------------------
 
 
 async def preview(service: Service, request: Request) -> Any:
-    """What the next session of this project is told at its start, to the byte: `context_tokens` and
-    `context_observations` try other values → `{text, tokens, room, told, settings, switch}`."""
+    """The exact start context of the next session of this project; `context_tokens` and `context_observations` try
+    other values → `{text, tokens, room, told, settings, switch}`."""
     project_id, stored = row_id(request), service.config
     budget = _trial_value(request, stored, "context_tokens")
     most = _trial_value(request, stored, "context_observations")
@@ -216,7 +215,7 @@ def _trial_value(request: Request, config: Config, name: str) -> int:
 
 
 def _injected_items(conn: Connection, injection_ids: Sequence[str]) -> list[Row]:
-    """What a text tells, by name: `o12` an observation, `s5` a summary."""
+    """Return the rows behind the ids of an injection: `o12` is an observation, `s5` a summary."""
     observation_ids = [int(name[1:]) for name in injection_ids if name.startswith("o")]
     items: list[Row] = [
         {"kind": "observation", "id": row["id"], "title": row["title"]}

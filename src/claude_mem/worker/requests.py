@@ -1,4 +1,4 @@
-"""What is in a request, or `Misuse` with what is wrong with it."""
+"""Parse and validate parts of a request. Invalid input raises `Misuse`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ MAX_BODY = 8 * 1024 * 1024
 
 
 async def raw(request: Request) -> bytes:
+    """Return the body, up to `MAX_BODY` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY:
-            raise TooLarge("the body is larger than 8 MB", hint="send the parts that matter")
+            raise TooLarge("the body is larger than 8 MB", hint="send less")
     return bytes(body)
 
 
 async def body_of(request: Request) -> dict[str, Any]:
+    """Return the body as a JSON object; empty without a body."""
     try:
         body = msgspec.json.decode(await raw(request) or b"{}")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -38,27 +40,28 @@ async def body_of(request: Request) -> dict[str, Any]:
 
 
 def speaker(request: Request) -> str:
-    """Whose word it is: a person's, unless a command of ours says that none was at the keyboard."""
+    """Return `user`, or `agent` if the command line reports that no person typed the command."""
     return AGENT if request.headers.get(BY) == AGENT else USER
 
 
 def persons_only(request: Request) -> None:
+    """Raise an error if the request comes from an agent."""
     if speaker(request) != USER:
-        raise CannotDo("only a person decides about that", hint="`claude-mem open` shows where")
+        raise CannotDo("only the user can decide this, not an agent", hint="use the viewer: `claude-mem open`")
 
 
 def number(request: Request, name: str, default: int, *, low: int = 0, high: int = 1_000_000_000) -> int:
     text = request.query_params.get(name, str(default))
     if not text.isdigit() or not text.isascii() or len(text) > 10 or not low <= int(text) <= high:
-        raise Misuse(f"{name} must be a whole number from {low} to {high}")
+        raise Misuse(f"{name} must be an integer from {low} to {high}")
     return int(text)
 
 
 def whole(params: Mapping[str, str], name: str) -> int:
-    """A number of a row, or 0 where none is given."""
+    """Return a row id from the query, or 0 if it is not given."""
     text = params.get(name, "")
     if text and (not text.isdigit() or not text.isascii() or len(text) > 15):
-        raise Misuse(f"{name} must be a whole number")
+        raise Misuse(f"{name} must be an integer")
     return int(text or 0)
 
 
@@ -67,19 +70,20 @@ def yes(params: Mapping[str, str], name: str) -> bool:
 
 
 def row_id(request: Request) -> int:
+    """Return the row id in the path."""
     text = request.path_params["id"]
     if not text.isdigit() or not text.isascii() or len(text) > 18:
-        raise Misuse("an id is a whole number")
+        raise Misuse("the id must be an integer")
     return int(text)
 
 
 def text_in(body: dict[str, Any], *names: str, required: bool = False, limit: int = 1_000_000) -> str:
-    """A text under the first of these names that is there."""
+    """Return the first non-empty string among these fields, cut to `limit` characters."""
     for name in names:
         if isinstance(value := body.get(name), str) and value.strip():
             return storable(value[:limit])
     if required:
-        raise Misuse(f"`{names[0]}` is missing", hint="it must be a text that is not empty")
+        raise Misuse(f"`{names[0]}` is missing", hint="it must be a non-empty string")
     return ""
 
 
@@ -96,4 +100,4 @@ def date_of(params: Mapping[str, str], name: str, *, end: bool = False) -> int |
     try:
         return milliseconds(params.get(name, ""), end=end)
     except ValueError as error:
-        raise Misuse(f"{name} is no date", hint="2026-01-31, or milliseconds since 1970") from error
+        raise Misuse(f"{name} is not a date", hint="use 2026-01-31, or milliseconds since 1970") from error

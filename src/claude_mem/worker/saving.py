@@ -1,4 +1,4 @@
-"""What a person or an agent wants kept: cleaned, and marked with whose word it is."""
+"""Save memories stated by the user or an agent: sanitize the text and classify its trust."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from claude_mem.text import storable
 
 
 def keepable(text: str) -> str:
-    """What a person or an agent wants kept, without its private parts and secrets."""
+    """Return the text without private parts and secrets."""
     return redact(privacy.strip(storable(text)))
 
 
 def keepable_lines(texts: list[str]) -> list[str]:
-    """The texts of a list, without what is private or secret in them together."""
+    """Return the texts without private parts and secrets, including those that span several texts."""
     return redact_lines(list(privacy.strip_all([storable(text) for text in texts])))
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
     id: int
-    held: str  # why it waits for a person's word; "" if it does not
-    project_ids: frozenset[int]  # of whom other things are told from now on
+    pending_reason: str  # why it needs approval; "" if it does not
+    project_ids: frozenset[int]  # whose start context changes
 
 
 def save(
@@ -42,7 +42,7 @@ def save(
     place: Project | None,
     type_: str = Type.DISCOVERY,
 ) -> Saved:
-    """`place` is where whoever says it works, if that is known: not always the project it is for."""
+    """Save a memory for `project`. `place` is the project its author works in, if that is known."""
     now = ids.now()
     project_ids = [] if project.root else projects.by_name(conn, project.name)
     project_id = project_ids[0] if project_ids else projects.know(conn, project, "", now=now)
@@ -58,14 +58,16 @@ def save(
 
 
 def _read_project_ids(conn: Connection, project_id: int, place: Project | None) -> list[int] | None:
-    """Where whoever says it may have read something: in the project it is for and in their own; None: anywhere."""
+    """Return the projects whose recent external reads may have influenced this memory; None means any project."""
     own = projects.find(conn, place) if place else None
     return [project_id, own] if own else None
 
 
 def whose(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
-    """Whose word it is, and why it waits if it does. An agent that has just read something from outside may have been
-    told to save this; and nobody has five things to save at once."""
+    """Return the trust of a saved text, and the reason if it needs approval.
+
+    An agent that has just read external text may have been instructed to save this, and a burst of saves is suspect.
+    """
     if rule := suspicion.rule(words, by_user=by == "user"):
         return SUSPECT, rule
     if by == "agent" and events.read_outside(conn, since=now - BURST_MS, project_ids=reads):

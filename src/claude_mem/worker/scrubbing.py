@@ -1,4 +1,4 @@
-"""Today's rules for secrets on everything that is stored already."""
+"""Routes to apply the current secret rules to everything already stored."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from claude_mem.worker.service import Service
 
 
 async def ask(service: Service, request: Request) -> Any:
-    """Apply today's rules for secrets to everything stored: `{dry_run?}` → how far it is. One at a time."""
+    """Apply the current secret rules to everything stored: `{dry_run?}` → its progress. Only one runs at a time."""
     dry_run = (await body_of(request)).get("dry_run") is True
     service.scrubber.start(dry_run=dry_run, after=service.runner.wake.set)
     return service.scrubber.told()
 
 
 async def show(service: Service, _: Request) -> Any:
-    """How far scrubbing is: `doing`, `done` of `total`, what was `changed` by table, `kept` copies, whether `busy`."""
+    """Progress of scrubbing: `doing`, `done` of `total`, rows `changed` by table, `kept` copies, whether `busy`."""
     return service.scrubber.told()

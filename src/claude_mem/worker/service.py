@@ -445,7 +445,7 @@ class Service:
         saved = await self.db.write(saving.save, project, title, text, by=by, place=place, type_=type_)
         self.stream.publish([News("new_observation", {"id": saved.id, "session_id": None, "title": title})])
         await self.enqueue_renders(sorted(saved.project_ids))
-        return saved.id, saved.held
+        return saved.id, saved.pending_reason
 
     async def forget(self, row_id: int, *, by: str = corrections.PERSON) -> int:
         """Delete an observation so that it is neither injected nor found. Return until when that can be undone."""

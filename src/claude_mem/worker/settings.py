@@ -1,8 +1,8 @@
-"""Every setting, seen and changed over HTTP. Secrets go in and never come out.
+"""Routes to show and change settings. Secrets can be set but are never returned.
 
-Settings that name a program, an address, a proxy, a key or the provider (`config.is_terminal_only`) are changed with
-the token only, as `claude-mem config set` does in effect: a browser's credential must not decide what is run or where
-memories are sent, should it ever be stolen. The answer to a change is sent first, then the worker opens anew with it.
+Settings that name a program, an address, a proxy, a key or the provider (`config.is_terminal_only`) can only be changed
+with the token, as `claude-mem config set` does: a stolen browser credential must not decide what is run or where
+memories are sent. The response to a change is sent first, then the worker restarts with the new settings.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from claude_mem.worker.guard import CREDENTIAL
 from claude_mem.worker.requests import body_of
 from claude_mem.worker.service import Service
 
-AT_A_START = ("worker_port",)  # a worker that opens anew stays where it is called
+ONLY_AT_START = ("worker_port",)  # a restart in the same process keeps the port
 _DEFAULTS = Config()
 
 
 async def show(service: Service, request: Request) -> Any:
-    """Every setting: its `value` as it would stand in config.toml, `current` as JSON (of a secret only whether it is
-    `set`), `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, what is wrong
-    with it (`problem`, `hint`), why it can't be changed here (`fixed`), whether it waits for a restart (`waits`)."""
+    """All settings: `value` as written in config.toml, `current` as JSON (for a secret only whether it is `set`),
+    `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, any error (`problem`,
+    `hint`), why it cannot be changed here (`fixed`), whether it takes effect at a restart (`waits`)."""
     current = await loaded(service)
     by_token = request.scope[CREDENTIAL] == "token"
     settings = {name: _describe(current, service.config, name, by_token=by_token) for name in names()}
-    if problem := service.mode_problem:  # its name may be well and its file not
+    if problem := service.mode_problem:  # the name may be valid and its file not
         settings["mode"] |= {"problem": str(problem), "hint": problem.hint}
     return settings
 
 
 async def loaded(service: Service) -> Loaded:
-    """As the file and the environment are now."""
+    """Load the settings from the file and the environment as they are now."""
     return await asyncio.to_thread(load_forgiving, data_dir=service.config.data_dir)
 
 
@@ -93,11 +93,11 @@ def _source(loaded: Loaded, name: str) -> str:
 
 
 def _fixed_reason(loaded: Loaded, name: str, *, by_token: bool) -> str:
-    """Why it can't be changed here; "" if it can."""
+    """Return why the setting cannot be changed here; "" if it can."""
     if name == "data_dir":
-        return "the hook reads no file; CLAUDE_MEM_DATA_DIR moves it"
+        return "hooks read no settings file; set CLAUDE_MEM_DATA_DIR instead"
     if _in_environment(loaded, name):
-        return f"{PREFIX}{name.upper()} is set, and counts before the file"
+        return f"{PREFIX}{name.upper()} is set and overrides the file"
     if is_terminal_only(name) and not by_token:
         value = "-" if kind(name) == "secret" else "VALUE"
         command = f"claude-mem config set {name} {value}"
@@ -111,14 +111,14 @@ def _in_environment(loaded: Loaded, name: str) -> bool:
 
 
 async def change(service: Service, request: Request) -> Any:
-    """Set some, `{name: value}`; null puts one back to its default. All of them or none → `{changed, restarts,
-    started_at}`. The worker then opens anew with them; it has when `started_at` in /api/health is another."""
+    """Change settings, `{name: value}`; null resets one to its default. All are changed or none → `{changed, restarts,
+    started_at}`. The worker then restarts with them; `started_at` in /api/health changes when it has."""
     answer, _ = await store(service, await body_of(request), by_token=request.scope[CREDENTIAL] == "token")
     return then_anew(service, answer)
 
 
 async def store(service: Service, changes: Row, *, by_token: bool) -> tuple[Row, Config]:
-    """Write them into the file: what came of it, and the settings as they are now."""
+    """Write settings to the file. Return the response and the settings now in effect."""
     before = await loaded(service)
     values = {name: _validated(before, name, raw, by_token=by_token) for name, raw in changes.items()}
     await asyncio.to_thread(config_file.change, service.config.data_dir / "config.toml", values)
@@ -134,7 +134,7 @@ async def store(service: Service, changes: Row, *, by_token: bool) -> tuple[Row,
 
 
 def then_anew(service: Service, answer: Row) -> Response:
-    """The answer, and after it the worker opens anew if it has to."""
+    """Return the response; the worker restarts after it if a changed setting requires that."""
     then = BackgroundTask(_request_restart, service) if answer["restarts"] else None
     return Response(msgspec.json.encode(answer), media_type="application/json", background=then)
 
@@ -144,17 +144,17 @@ async def _request_restart(service: Service) -> None:
 
 
 def _effective_values(config: Config) -> list[Any]:
-    return [getattr(config, item.name) for item in fields(config) if item.name not in AT_A_START]
+    return [getattr(config, item.name) for item in fields(config) if item.name not in ONLY_AT_START]
 
 
 def _validated(loaded: Loaded, name: str, raw: Any, *, by_token: bool) -> Any:
     if name not in names():
         raise Misuse(f"there is no setting `{name}`", hint="GET /api/settings lists them")
     if why := _fixed_reason(loaded, name, by_token=by_token):
-        raise Misuse(f"`{name}` can't be changed here: {why}", hint="change it there")
+        raise Misuse(f"`{name}` cannot be changed here: {why}")
     if raw is None:
         return None
     value = check(name, raw, "not changed")
     if value == HIDDEN or (name in URLS and f"//{MASK}@" in value):
-        raise Misuse(f"`{name}` is shown without its secret", hint="give the whole of it")
+        raise Misuse(f"`{name}` still has its secret masked", hint="enter the complete value")
     return value

@@ -1,4 +1,4 @@
-"""Sessions for people: the list, one as a story, its raw events, and what is happening now."""
+"""Routes of the session pages: the list, one session as a story, its raw events, and current activity."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def list_sessions(service: Service, request: Request) -> Any:
 
 
 async def show_story(service: Service, request: Request) -> Any:
-    """One session as a story: `from` (how many turns to pass over), `limit` (1–50) → `{session, turns, hasMore, …}`."""
+    """One session as a story: `from` (turns to skip), `limit` (1–50) → `{session, turns, hasMore, …}`."""
     start, limit = number(request, "from", 0), number(request, "limit", 10, low=1, high=MOST_TURNS)
     return await service.db.read(story.tell, row_id(request), start=start, limit=limit)
 
 
 async def show_events(service: Service, request: Request) -> Any:
-    """Events as they were stored, of a session or of its turn number `turn`: `from`, `limit` (1–200)."""
+    """Stored events of a session or of its turn number `turn`: `from`, `limit` (1–200)."""
     start, limit = number(request, "from", 0), number(request, "limit", 50, low=1, high=MOST_EVENTS)
     turn = number(request, "turn", 0, low=1) if "turn" in request.query_params else None
     session = await service.db.read(sessions.get, row_id(request))
@@ -49,7 +49,7 @@ async def show_events(service: Service, request: Request) -> Any:
 
 
 async def now(service: Service, _: Request) -> Any:
-    """What is happening: sessions at work, jobs that run, wait or failed, the spool, a back-fill under way."""
+    """Current activity: active sessions, jobs that run, wait or failed, the spool, a running back-fill."""
     status = await service.db.read(_now, service.running_jobs, now=ids.now())
     return {**status, "spool": len(service.spool.pending())}
 

@@ -1,4 +1,6 @@
-"""What a session is told: at its start, at a prompt, before a file, after a failure. And that it was told."""
+"""Injections: compose the text a session is given at its start, at a prompt, before a file or after a failure, and
+record that it was given.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ MOST_SESSIONS = 500
 
 @dataclass(slots=True)
 class Ears:
-    """What one session has been told. `loaded`: what the database knows of it is among the names."""
+    """What was injected into one session. `loaded`: the ids stored in the database are included."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     injected_ids: set[str] = field(default_factory=set)
@@ -39,7 +41,7 @@ class Ears:
 
 
 class Heard:
-    """What sessions have been told, known at once and without waiting for the database."""
+    """What was injected into recent sessions, available without waiting for the database."""
 
     def __init__(self) -> None:
         self.sessions: OrderedDict[tuple[str, str], Ears] = OrderedDict()
@@ -53,7 +55,10 @@ class Heard:
 
 
 class Teller:
-    """`ready` is awaited before a session is told what is known: what was just captured should be among it."""
+    """Composes and records injections.
+
+    `ready` is awaited before a start context is composed, so that events captured just before are included.
+    """
 
     def __init__(
         self,
@@ -69,17 +74,17 @@ class Teller:
         self.ready = ready
         self.injection_cache = Heard()
 
-    # --- at its start ----------------------------------------------------------------------------------------
+    # --- session start ---------------------------------------------------------------------------------------
 
     async def start_context(
         self, project: Project, *, host: str, content_session_id: str, source: str
     ) -> tuple[Composed, int]:
-        """What a session of this project is told when it starts, and up to which observation it is told everything."""
+        """Return the start context of a session and the newest observation id that it takes into account."""
         await self.ready()
         upto = await self.db.read(observations.newest_id)
         session = await self.db.read(sessions.find, host, content_session_id)
         if source == "fork":
-            return Composed(""), upto  # it begins with a copy of another session, and with what that one was told
+            return Composed(""), upto  # a fork starts with a copy of another session, including its injections
         return await self._start_text(project, session if source == "resume" else None), upto
 
     async def record_start(
@@ -92,10 +97,10 @@ class Teller:
         is_new_conversation: bool = True,
         notice_keys: Sequence[str] = (),
     ) -> None:
-        """The session has been told everything up to that observation, some in words; the person these notices."""
+        """Record that a session was given its start context, covering observations up to `upto`, and these notices."""
         injection_ids = ["start", *dict.fromkeys((*start.told, *start.repeated))]
         entry = self.injection_cache.get(host, content_session_id)
-        if is_new_conversation:  # its conversation is empty, or was compacted: what it was told before is gone
+        if is_new_conversation:  # empty or compacted: earlier injections are gone
             entry.injected_ids, entry.loaded = set(), True
         entry.injected_ids.update(injection_ids)
         failpoint("inject.noted")
@@ -112,7 +117,7 @@ class Teller:
             await self._audit_injection(host, content_session_id, record)
 
     async def _start_text(self, project: Project, resumed: Session | None) -> Composed:
-        """All that is known, or to a session that comes back only what it has not been told."""
+        """Compose the start context; for a resumed session only what is new since its last one."""
         limit, budget = self.config.context_observations, self.config.context_tokens
         if resumed is not None:
             after, own = resumed.informed_upto, resumed.id
@@ -123,16 +128,18 @@ class Teller:
         return await self.compose_start(project_id, project.name, budget=budget, limit=limit)
 
     async def compose_start(self, project_id: int | None, name: str, *, budget: int, limit: int) -> Composed:
-        """What a new session of this project is told at its start."""
+        """Compose the start context for a new session of this project."""
         memory = await self.db.read(context.gather, [project_id], limit=limit) if project_id else None
         memory = memory or context.Known(name)
         return await asyncio.to_thread(context.compose, memory, budget_tokens=budget, icons=self.icons)
 
-    # --- later -----------------------------------------------------------------------------------------------
+    # --- during a session ------------------------------------------------------------------------------------
 
     async def inject(self, moment: Moment) -> Speech:
-        """What memory has to say at this moment; mostly nothing. One at a time for each session: two tools that run at
-        once must not be told the same."""
+        """Return the injection for a prompt, file or failure; usually it is empty.
+
+        Calls for one session run one at a time: two tools that run at once must not be given the same text.
+        """
         project = await projects_.resolve_off_loop(moment.cwd, excluded=self.config.excluded_projects)
         project_id = await self.db.read(projects.find, project) if project.enabled else None
         row = await self.db.read(projects.get, project_id) if project_id else None
@@ -168,7 +175,10 @@ class Teller:
         )
 
     async def _injected_ids(self, moment: Moment, project_id: int, entry: Ears) -> set[str]:
-        """What the session has been told. If the hook had to take its start from the disk, it was about this."""
+        """Return the ids injected into the session.
+
+        If the worker did not serve its start, the hook used the file on disk: the current start context is assumed.
+        """
         if not entry.loaded:
             entry.injected_ids |= await self.db.read(told.of, moment.host, moment.content_session_id)
             entry.loaded = True
@@ -182,13 +192,13 @@ class Teller:
         return entry.injected_ids
 
     async def record_injection(self, moment: Moment, injection: Speech) -> None:
-        """Noted after the answer: a writer that is busy must not cost the session its memory."""
+        """Record an injection after the response was sent: a busy database must not delay the session."""
         await self.db.write(_store_injection, moment, injection, now=ids.now())
         record = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(injection.text), names=injection.told)
         await self._audit_injection(moment.host, moment.content_session_id, record)
 
     async def _audit_injection(self, host: str, content_session_id: str, record: Telling) -> None:
-        """Numbers of what was told. Of a file only that there was one: its name may say something."""
+        """Write the ids to the audit log. Files are only counted, since their names may be confidential."""
         session = await self.db.read(sessions.find, host, content_session_id)
         numbers = [name for name in record.names if name[1:].isdigit()]
         await self.recorder.note(
@@ -200,18 +210,18 @@ class Teller:
             tokens=record.tokens,
         )
 
-    # --- for the person --------------------------------------------------------------------------------------
+    # --- messages for the user -------------------------------------------------------------------------------
 
     async def notice(self) -> tuple[str, list[str]]:
-        """What a person should know, or nothing; and which notices that tells."""
+        """Return the pending notices as one text, and their keys."""
         pending = await self.db.read(notices.untold)
         messages = list(pending.values())
         if dead_count := (await self.db.read(account.totals, in_spool=0))["set_aside_by"].get("dead_job"):
-            messages.append(f"claude-mem could not digest {dead_count} events. `claude-mem doctor` says why.")
+            messages.append(f"claude-mem could not process {dead_count} events. `claude-mem doctor` shows why.")
         return " ".join(messages), list(pending)
 
     async def greeting(self, project: Project) -> tuple[str, list[str]]:
-        """Likewise, once a day."""
+        """Return a greeting once a day, otherwise "", and its key."""
         text = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
         return text, [notices.GREETING] if text else []
 
@@ -220,7 +230,7 @@ def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
     return context.compose_news(news, budget_tokens=budget, icons=icons)
 
 
-# --- what is noted after an answer ---------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------------------------
 
 
 def _store_start(
@@ -256,14 +266,14 @@ def _store_injection(conn: Connection, moment: Moment, injection: Speech, *, now
 
 
 def _greeting(conn: Connection, project: Project, *, now: int) -> str:
-    """One line a day for the person: that it works, and what for."""
+    """Return one line a day that tells the user that claude-mem works and how much it remembers."""
     before = notices.greeted_at(conn)
     if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
         return ""
     project_id = projects.find(conn, project)
     total, new = observations.count_since(conn, project_id, before) if project_id else (0, 0)
     if not total:
-        return "" if before else "claude-mem is on: what is done here will be known to the next session."
+        return "" if before else "claude-mem is on: the next session will remember what is done here."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
     return (
         f"claude-mem remembers {total:,} thing{'s' * (total != 1)} about {project.name}{more}. `claude-mem open` shows"

@@ -1,4 +1,4 @@
-"""What sessions are told and find: context, moments, search, the timeline."""
+"""Routes for injections, search and the timeline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 async def inject(service: Service, request: Request) -> Any:
-    """GET: as text, by `cwd=` or by name: `project=` or `projects=` (the last is the session's own)."""
+    """GET: the start context as text, by `cwd=`, `project=` or `projects=` (names; the last is the session's own)."""
     if cwd := request.query_params.get("cwd", ""):
         place = await projects.resolve_off_loop(cwd, excluded=service.config.excluded_projects)
         start, _ = await service.teller.start_context(place, host="", content_session_id="", source="startup")
@@ -51,10 +51,10 @@ def _gather_named(conn: Connection, names: list[str], *, limit: int) -> context.
 
 
 async def inject_start(service: Service, request: Request) -> Any:
-    """POST: a hook's own record; the answer is what the host wants on stdout."""
+    """POST: a hook's record of a session start; the response is what the agent expects on stdout."""
     event = payload.read(spool.parse(ids.new(), await raw(request)))
     if not isinstance(event.body, SessionStarted):
-        raise Misuse("only the start of a session is given context")
+        raise Misuse("this is not the start of a session", hint="see POST /api/context/prompt, file and failure")
     project = await projects.resolve_off_loop(event.cwd, excluded=service.config.excluded_projects)
     if not project.enabled:
         return Response(answers.nod(event.host), media_type="application/json")
@@ -63,7 +63,7 @@ async def inject_start(service: Service, request: Request) -> Any:
     greeting, greeted = await service.teller.greeting(project) if of(event.host).greets else ("", [])
     notice, keys = await service.teller.notice()
     background, is_new_conversation = None, event.body.source != "resume"
-    if not await request.is_disconnected():  # else the hook has given up, and nothing was told
+    if not await request.is_disconnected():  # otherwise the hook has given up and nothing was injected
         record = partial(
             service.teller.record_start,
             **session_key,
@@ -79,7 +79,7 @@ async def inject_start(service: Service, request: Request) -> Any:
 
 
 async def speak(service: Service, request: Request) -> Any:
-    """A hook's own record at a prompt, before a file or after a failure; the answer is what the host wants."""
+    """A hook's record of a prompt, file or failure; the response is what the agent expects."""
     moment = payload.moment(spool.parse(ids.new(), await raw(request)))
     injection = await service.teller.inject(moment)
     is_delivered = injection.told and not await request.is_disconnected()
@@ -93,15 +93,15 @@ async def speak(service: Service, request: Request) -> Any:
 
 
 async def _record_quietly(record: Callable[[], Awaitable[None]]) -> None:
-    """What was told is noted when the answer is out: the session has it by then, whatever becomes of the note."""
+    """Record an injection after the response was sent. Errors are logged: the session has the text already."""
     try:
         await record()
     except Exception:
-        log.exception("what a session was told could not be noted")
+        log.exception("an injection could not be recorded")
 
 
 async def semantic(service: Service, request: Request) -> Any:
-    """What would be said at a prompt: `{q, project, limit?}` → `{context, count}`."""
+    """Preview the injection for a prompt: `{q, project, limit?}` → `{context, count, items}`."""
     body = await body_of(request)
     question = recall.Question(
         text=text_in(body, "q", "query", "prompt", required=True, limit=20_000),
@@ -123,7 +123,7 @@ _PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "
 
 async def search(service: Service, request: Request) -> Any:
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
-    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may not be whole)
+    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
     → `{items, hasMore, offset, limit}`, best first."""
     params = request.query_params
     limit, offset = number(request, "limit", 20, low=1, high=100), number(request, "offset", 0, high=10_000)
@@ -146,7 +146,7 @@ async def search(service: Service, request: Request) -> Any:
 
 
 def _where(conn: Connection, params: dict[str, str]) -> Filter:
-    """The filters of a request."""
+    """Return the search filter of a request."""
     kinds = [_PLURALS.get(kind, kind) for kind in listed(params, "kind", "type")]
     if unknown := set(kinds) - set(KINDS):
         raise Misuse(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(KINDS))
@@ -164,14 +164,14 @@ def _where(conn: Connection, params: dict[str, str]) -> Filter:
 
 
 def _project_ids(conn: Connection, params: dict[str, str]) -> tuple[int, ...] | None:
-    """By its number, or all of that name."""
+    """Return the project by id, or all projects of that name."""
     if params.get("project_id"):
         return (whole(params, "project_id"),)
     return tuple(project_rows.by_name(conn, params["project"])) if params.get("project") else None
 
 
 async def show_timeline(service: Service, request: Request) -> Any:
-    """What happened around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
+    """Records around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
     `project`, `format`."""
     params = request.query_params
     before, after = number(request, "depth_before", 5, high=50), number(request, "depth_after", 5, high=50)

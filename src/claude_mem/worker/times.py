@@ -1,4 +1,4 @@
-"""How long things take: the last thousand of each, in memory, as percentiles. Measuring costs a subtraction."""
+"""Response times: the last thousand of each trigger, kept in memory and reported as percentiles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KEPT = 1_000
 
 
 def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
-    """Each is a time that was measured: the least one that so many in a hundred did not exceed."""
+    """Return p50, p95 and p99 by nearest rank, so that each is a measured value."""
     ordered = sorted(milliseconds)
     ranks = {name: -(-len(ordered) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
     return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
 
 
 def measured(moment: str, handler: Handler) -> Handler:
-    """The same handler; how long it took to answer is noted. What failed is no answer."""
+    """Wrap a handler to record its response time. Requests that fail are not counted."""
 
     @wraps(handler)
     async def timed(service: Service, request: Request) -> Any:

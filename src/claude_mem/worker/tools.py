@@ -1,7 +1,7 @@
 """Memory as tools for agents: search, timeline, get_observations, save_memory, forget, session_context.
 
-Plain functions over the service; `mcp.py` carries them. What is told comes from memory, so it is fenced (our own
-capture cuts it out again) and can't be taken for a tag.
+Plain functions over the service, served by `mcp.py`. Results contain stored text, so they are fenced (capture removes
+the fenced part again) and escaped so that no text can be mistaken for a tag.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from claude_mem.text import clip, first_sentence, local, milliseconds, shorten, 
 from claude_mem.worker.saving import keepable
 from claude_mem.worker.service import Service
 
-MOST_CHARS = 60_000  # of one answer: hosts cut at about 25,000 tokens
+MOST_CHARS = 60_000  # of one result: agents cut it at about 25,000 tokens
 MOST_CLOSING = 40_000  # of one closing message; `claude-mem show` prints all of it
 MOST_PARTS = 20  # of one turn's text
 MARKS = {**timeline.MARKS, "turn": "T"}
 _KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
 _SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
-# --- what each tool is given -----------------------------------------------------------------------------------------
+# --- tool arguments --------------------------------------------------------------------------------------------------
 
 PROJECT = "Only this project, by name."
 DATE = "as 2026-01-31 or 2026-01-31T14:00."
@@ -46,7 +46,7 @@ Depth = Annotated[int, Meta(ge=0, le=50)]
 
 
 class Search(msgspec.Struct, forbid_unknown_fields=True):
-    query: Annotated[str, Meta(description="What to look for: words, a file, an error, a commit; empty: the newest.")]
+    query: Annotated[str, Meta(description="Words, a file, an error or a commit; empty: the newest.")]
     project: Annotated[str, Meta(description=f"{PROJECT} Default: all.")] = ""
     limit: Annotated[int, Meta(ge=1, le=50, description="How many at most.")] = 20
     kind: Annotated[
@@ -92,7 +92,7 @@ class SessionContext(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A tool as it is listed."""
+    """A tool as it is listed to agents."""
 
     takes: type[msgspec.Struct]
     says: str
@@ -103,18 +103,18 @@ TOOLS: Mapping[str, About] = {
     "search": About(
         Search, "Search memory. Returns a compact index, best first: ID, date, type, title, tokens to read it in full."
     ),
-    "timeline": About(Timeline, "What happened before and after a moment: prompts, observations, summaries in order."),
-    "get_observations": About(GetObservations, "Records in full, by ID. Ask for all you need in one call."),
-    "save_memory": About(SaveMemory, "Keep something that later sessions should know.", reads_only=False),
+    "timeline": About(Timeline, "Prompts, observations and summaries around a record or date, in order."),
+    "get_observations": About(GetObservations, "Records in full, by ID. Request all you need in one call."),
+    "save_memory": About(SaveMemory, "Save something that later sessions should know.", reads_only=False),
     "forget": About(
         Forget, "Forget an observation. Only when the user asks for it; they can undo it for 30 days.", reads_only=False
     ),
-    "session_context": About(SessionContext, "What a new session of a project is told about earlier ones."),
+    "session_context": About(SessionContext, "The memory a new session of a project is given at its start."),
 }
 
 
 def schema(name: str) -> dict[str, Any]:
-    """A tool's input, as JSON Schema: the same definition that checks it, without what only says "nothing"."""
+    """Return the JSON Schema of a tool's arguments, from the type that validates them, without empty defaults."""
     takes = TOOLS[name].takes
     _, components = msgspec.json.schema_components([takes])
     definition = components[takes.__name__]
@@ -126,12 +126,12 @@ def schema(name: str) -> dict[str, Any]:
     return {key: definition[key] for key in ("type", "properties", "required", "additionalProperties")}
 
 
-# --- what each tool does ---------------------------------------------------------------------------------------------
+# --- tools -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The tools, for a client that works in this folder."""
+    """The tools for one client. `folder` is the directory the client works in."""
 
     service: Service
     folder: str = ""
@@ -170,7 +170,7 @@ class Tools:
     async def timeline(self, args: Timeline) -> str:
         read, anchor = self.service.db.read, storable(str(args.anchor))
         if not anchor.strip() and not args.query.strip():
-            raise Misuse("an anchor or a query is needed", hint="use an ID (12), S12, P12, or a date (2026-01-31)")
+            raise Misuse("`anchor` or `query` is required", hint="use an ID (12, S12, P12) or a date (2026-01-31)")
         project_ids = await read(_project_ids_named, args.project) if args.project else None
         if turn := re.fullmatch(r"\s*[tT](\d{1,15})\s*", anchor):
             center = await read(_turn_anchor, int(turn[1]))
@@ -184,27 +184,27 @@ class Tools:
         identities = [_parse_id(item) for item in args.ids]
         rows = await self.service.db.read(_read_records, identities)
         if not rows:
-            raise NotFound("there is nothing with these IDs", hint="`search` lists what there is")
+            raise NotFound("no records with these IDs", hint="`search` lists IDs")
         texts = {name: "\n".join(_record_lines(row, self.service.icons)) for name, row in rows.items()}
         return noted(fenced(_fit_answer(texts, [_name(*item) for item in identities])), list(rows.values()))
 
     async def save_memory(self, args: SaveMemory) -> str:
         place = await self._place()
         if place and not place.enabled:
-            raise Misuse("memory is switched off in this folder; nothing was kept")
+            raise Misuse("memory is switched off in this folder; nothing was saved")
         text = keepable(args.text)
         if not text.strip():
-            raise Misuse("all of it is empty or private; nothing was kept")
+            raise Misuse("the text is empty or entirely private; nothing was saved")
         title = keepable(args.title).strip() or first_sentence(text, 100)
         named_project = projects.named(storable(args.project).strip() or projects.GENERAL)
         project = named_project if args.project.strip() or not place else place
         row_id, why = await self.service.save(project, title, text, by="agent", place=place)
-        approval_note = f"\nIt is told unasked only when the user has approved it: {why}" if why else ""
-        return f"Kept as {row_id} in project {safe(project.name)}: {safe(title)}{approval_note}"
+        approval_note = f"\nIt is injected only after the user has approved it: {why}" if why else ""
+        return f"Saved as {row_id} in project {safe(project.name)}: {safe(title)}{approval_note}"
 
     async def forget(self, args: Forget) -> str:
         until = await self.service.forget(args.id, by="agent")
-        back = f"`claude-mem forget --undo {args.id}` brings it back until {local(until):%Y-%m-%d}"
+        back = f"`claude-mem forget --undo {args.id}` restores it until {local(until):%Y-%m-%d}"
         return f"Observation {args.id} is forgotten. {back}."
 
     async def session_context(self, args: SessionContext) -> str:
@@ -217,7 +217,7 @@ class Tools:
         return context.render(memory, budget_tokens=config.context_tokens, icons=self.service.icons)
 
     async def _place(self) -> Project | None:
-        """What the folder belongs to. One that is not there was misunderstood on the way, and is no one's."""
+        """Return the project of the folder, or None if the folder does not exist (its name may have been garbled)."""
         if not self.folder.startswith("/") or not await asyncio.to_thread(Path(self.folder).is_dir):
             return None
         return await projects.resolve_off_loop(self.folder, excluded=self.service.config.excluded_projects)
@@ -227,11 +227,11 @@ def _project_ids_named(conn: Connection, name: str) -> list[int]:
     if project_ids := project_rows.by_name(conn, name.strip()):
         return project_ids
     names = ", ".join(safe(shorten(row["name"], 60)) for row in project_rows.listing(conn)[:20])
-    raise NotFound(f"there is no project {name!r}", hint=f"there are {names or 'none yet'}")
+    raise NotFound(f"there is no project {name!r}", hint=f"projects: {names or 'none yet'}")
 
 
 def _select_project_ids(conn: Connection, name: str, place: Project | None) -> list[int]:
-    """The projects named, else the one of the folder, else the one last worked in."""
+    """Return the projects of that name, else the folder's project, else the one last worked in."""
     if name:
         return _project_ids_named(conn, name)
     if place:
@@ -244,7 +244,7 @@ def _date(name: str, text: str, *, end: bool = False) -> int | None:
     try:
         return milliseconds(text, end=end)
     except ValueError as error:
-        raise Misuse(f"{name} is no date", hint=f"write it {DATE}") from error
+        raise Misuse(f"{name} is not a date", hint=f"write it {DATE}") from error
 
 
 # --- reading by ID ---------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def _date(name: str, text: str, *, end: bool = False) -> int | None:
 def _parse_id(item: int | str) -> tuple[str, int]:
     match = re.fullmatch(r"([#SPT]?)(\d{1,15})", str(item).strip().upper())
     if not match:
-        raise Misuse(f"{item!r} is no ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
+        raise Misuse(f"{item!r} is not an ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
     return _KINDS[match[1]], int(match[2])
 
 
@@ -262,11 +262,11 @@ def _name(kind: str, row_id: int) -> str:
 
 
 def _turn_anchor(conn: Connection, turn_id: int) -> timeline.Anchor:
-    """A turn has no place of its own in the order of things; what was made of it has."""
+    """Return the timeline position of a turn's first record, since a turn itself has none."""
     for row in _turn_documents(conn, turn_id):
         if row["kind"] in timeline.MARKS:
             return timeline.item(conn, row["kind"], row["id"])
-    raise NotFound(f"there is no turn {turn_id}", hint="`search` lists what there is")
+    raise NotFound(f"there is no turn {turn_id}", hint="`search` lists IDs")
 
 
 def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
@@ -275,7 +275,7 @@ def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
 
 
 def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, Row]:
-    """By its ID, each that exists."""
+    """Return the records that exist, by ID."""
     records: dict[str, Row] = {}
     for kind, row_id in identities:
         try:
@@ -294,13 +294,13 @@ def _turn(conn: Connection, turn_id: int) -> Row:
     return {**row, "id": turn_id, "text": "\n".join(part[1] for part in parts if part)}
 
 
-# --- saying it: pure -------------------------------------------------------------------------------------------------
+# --- formatting (pure) -----------------------------------------------------------------------------------------------
 
 
 def _hit_lines(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
-    """One line per hit, in the order of their rank."""
+    """Yield a heading and one line per hit, best first."""
     if not hits:
-        yield "Nothing is remembered about that. Other words or fewer filters may find more."
+        yield "No records match. Other words or fewer filters may find more."
         return
     yield "Records of past work, as information: ID date time type title [project] ~tokens to read in full"
     for hit in hits:
@@ -309,7 +309,7 @@ def _hit_lines(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bo
         where = f"[{safe(hit.row['project'])}] ~{cost}"
         title = safe(hit.title) + held_mark(hit.row)
         yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%Y-%m-%d %H:%M} {icon} {title} {where}"
-    yield "There is more: narrow the question or raise the limit." if more else "That is all."
+    yield "There are more: narrow the query or raise the limit." if more else "No more hits."
 
 
 def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
@@ -336,7 +336,7 @@ def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
 
 
 def _closing(row: Row) -> Iterator[str]:
-    """The agent's closing message, word for word, under a heading that says where its words may come from."""
+    """Yield the closing message verbatim, under a heading that names its trust level."""
     if row.get("closing"):
         trust = closing_trust(row)
         yield f"the agent's closing message{f' ⟨{safe(trust)}⟩' if trust else ''}:"
@@ -344,7 +344,7 @@ def _closing(row: Row) -> Iterator[str]:
 
 
 def _origin(row: Row) -> str:
-    """Whoever reads it should know what it rests on."""
+    """Return the verdict, trust, prompt and session of a record for its heading."""
     formats = {
         "verdict": "marked {} by the user",
         "trust": "from {}",
@@ -355,13 +355,13 @@ def _origin(row: Row) -> str:
 
 
 def _lines(text: str) -> str:
-    """Line by line, so that code keeps its shape; a tag that is spread over two lines is one all the same."""
+    """Escape a text line by line, so that code keeps its indentation; tags spread over lines are neutralized first."""
     lines = context.harmless(text).splitlines()
     return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe(line) for line in lines)
 
 
 def _fit_answer(texts: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
-    """As many as a host accepts, the first one in any case; and what that leaves out."""
+    """Yield as many texts as an agent accepts, but at least one, and then the IDs that were left out or not found."""
     room, omitted = MOST_CHARS, list[str]()
     for name, text in texts.items():
         if omitted or (len(text) > room and room < MOST_CHARS):
@@ -370,6 +370,6 @@ def _fit_answer(texts: Mapping[str, str], names: Sequence[str]) -> Iterator[str]
             room -= len(text)
             yield text[:MOST_CHARS]
     if omitted:
-        yield f"Too long for one answer, ask again for: {', '.join(omitted)}"
+        yield f"Too long for one result; request again: {', '.join(omitted)}"
     if missing := [name for name in dict.fromkeys(names) if name not in texts]:
-        yield f"Not there (any more): {', '.join(missing)}"
+        yield f"Not found: {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""Sources from outside that a person trusts in a project: listed, added, removed. Never by an agent."""
+"""Routes to list, add and remove the external sources the user trusts in a project. Agents cannot change them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MOST_CHARS = 100
 
 
 async def show(service: Service, _: Request) -> Any:
-    """The sources that a person trusts: `{items}`, each with its project."""
+    """The trusted sources → `{items}`, each with its project."""
     return {"items": await service.db.read(trusted.listing)}
 
 
 async def add(service: Service, request: Request) -> Any:
     """Trust a source in one project: `{project_id, source}` → `{source, approved}`, the number of memories approved.
 
-    Only those that rest on trusted sources alone; what reads like an attack still waits."""
+    Only memories that rest on trusted sources alone are approved; suspect text still waits for approval."""
     persons_only(request)
     body = await body_of(request)
     project_id: int = body.get("project_id", 0)
     if not is_id(project_id):
-        raise Misuse("`project_id` is missing", hint="`GET /api/projects` has the numbers")
+        raise Misuse("`project_id` is missing", hint="`GET /api/projects` lists the ids")
     text = text_in(body, "source", required=True, limit=MOST_CHARS).strip()
     result = await service.db.write(_add, project_id, text)
     await service.record("trusted", project=project_id, source=result["source"], count=result["approved"])
@@ -48,14 +48,14 @@ def _add(conn: Connection, project_id: int, text: str) -> Row:
 
 
 def _canonical_source(conn: Connection, project_id: int, source: str) -> str:
-    """`linear` is what people call `linear (MCP)`, if something waits that was read there."""
+    """Return `linear (MCP)` for `linear` if memories from that MCP server wait for approval."""
     server = f"{source} (MCP)"
     waiting = trusted.waiting_sources(conn, project_id)
     return server if source not in waiting and server in waiting else source
 
 
 async def remove(service: Service, request: Request) -> Any:
-    """Trust a source no longer: `?project_id=&source=`. What was approved stays approved."""
+    """Stop trusting a source: `?project_id=&source=`. What was approved stays approved."""
     persons_only(request)
     project_id = whole(request.query_params, "project_id")
     source = origins.source(request.query_params.get("source", "")[:MOST_CHARS].strip())

@@ -1,8 +1,8 @@
-"""Has the code this worker was started from been replaced by another version?
+"""Detects that another version was installed over the code this worker was started from.
 
-A package manager removes files and writes others, one after the other, so another version in `__init__.py` means
-nothing until the whole package has stopped changing and can be imported. Until then the worker goes on as it is.
-Only the worker's own package counts, never the version of some other installation that uses the same data.
+A package manager replaces files one by one, so a new version in `__init__.py` means nothing until the whole package has
+stopped changing and can be imported. Until then the worker continues as it is. Only the worker's own package counts,
+never another installation that uses the same data directory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from claude_mem import __version__, hook
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(hook.__file__).parent
-SETTLED_SECONDS = 1.0  # a package that has not changed for so long is complete
+SETTLED_SECONDS = 1.0  # without a change, after which the package counts as complete
 PROBE_SECONDS = 60.0
-AGAIN_SECONDS = 60.0  # after which code that could not be imported is tried again
-PROBE = ("-E", "-P", "-c", "import claude_mem.worker.serve; print(claude_mem.__version__)")  # as hooks start it
+RETRY_SECONDS = 60.0  # after which code that could not be imported is tried again
+PROBE = (
+    "-E",
+    "-P",
+    "-c",
+    "import claude_mem.worker.serve; print(claude_mem.__version__)",
+)  # the way hooks start the worker
 
 Print = frozenset[tuple[str, int, int]]
 
 
 class Upgrade:
-    """Looks at the package on disk. `pending` while it differs and is not known to be complete."""
+    """Watches the package on disk. `pending` while it differs and is not known to be complete."""
 
     def __init__(self) -> None:
         self.pending = False
@@ -39,7 +44,7 @@ class Upgrade:
         self._refused_until = 0.0
 
     async def is_complete(self) -> bool:
-        """Is there another version in our place that can take over? Costs one `stat` as long as nothing changes."""
+        """Return whether another version is completely installed and can take over. Costs one `stat` if unchanged."""
         if not self._differs():
             return False
         fingerprint, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
@@ -50,8 +55,8 @@ class Upgrade:
         version = hook.installed_version()
         problem = await _probe(version)
         if problem:
-            log.error("version %s is installed and can't be started: %s", version, problem)
-            self._refused_until = time.monotonic() + AGAIN_SECONDS
+            log.error("version %s is installed but cannot be started: %s", version, problem)
+            self._refused_until = time.monotonic() + RETRY_SECONDS
             return False
         return await asyncio.to_thread(_fingerprint, PACKAGE) == fingerprint
 
@@ -60,7 +65,7 @@ class Upgrade:
             info = (PACKAGE / "__init__.py").stat()
         except OSError:
             self._seen, self.pending = None, False
-            return False  # removed, and perhaps about to be written again
+            return False  # removed; it may be about to be replaced
         if self._seen is None or _identity(info) != _identity(self._seen):
             self._seen = info
             self.pending = hook.installed_version() != __version__
@@ -72,17 +77,17 @@ def _identity(info: os.stat_result) -> tuple[int, int, int]:
 
 
 def _fingerprint(folder: Path) -> Print:
-    """What lies in the package: it stays the same when nobody writes there any more."""
+    """Return path, inode and time of every module; two equal results mean that no file was written in between."""
     entries = set()
     for path in folder.rglob("*.py"):
-        with contextlib.suppress(OSError):  # removed this very moment
+        with contextlib.suppress(OSError):  # removed in this moment
             info = path.stat()
             entries.add((str(path), info.st_ino, info.st_mtime_ns))
     return frozenset(entries)
 
 
 async def _probe(version: str) -> str:
-    """Why the code on disk can't take over; "" if it can be imported, and is of this version."""
+    """Return why the code on disk cannot take over; "" if it can be imported and has this version."""
     child = await asyncio.create_subprocess_exec(hook.interpreter(), *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(PROBE_SECONDS):
@@ -95,11 +100,13 @@ async def _probe(version: str) -> str:
             await child.wait()
     if child.returncode:
         return (stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-    return "" if stdout.decode("ascii", "replace").strip() == version else "another installation answers"
+    return "" if stdout.decode("ascii", "replace").strip() == version else "another installation was imported"
 
 
 def hand_over(data_dir: Path) -> None:
-    """Start a worker of the version that is installed now, with the settings this one was started with. The caller has
-    closed everything and released the lock. Should it fail, the next hook starts one."""
-    log.info("worker of version %s makes way for %s", __version__, hook.installed_version())
+    """Start a worker of the installed version with the settings this one was started with.
+
+    The caller must have closed everything and released the lock. If this fails, the next hook starts a worker.
+    """
+    log.info("worker of version %s hands over to %s", __version__, hook.installed_version())
     hook.start_worker(str(data_dir), pause=0, by_user=True)

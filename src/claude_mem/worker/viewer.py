@@ -1,4 +1,4 @@
-"""The page at `/`: its files, and how a browser is let in. What the page shows comes from the other routes."""
+"""The viewer: its files, and how a browser logs in. The data it shows comes from the other routes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 FILES = Path(__file__).parent.parent / "data" / "viewer"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# Every one of them is the same page: its script looks at the address.
+# All of them return the same page; its script shows the view for the address.
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
     "/cost", "/health", "/logs", "/settings", "/quarantine",
 )  # fmt: skip
-# What a browser loads before it can send its credential. There is no data in it.
+# What a browser loads before it can send its credential; none of it contains data.
 PUBLIC = (*PATHS, OPEN, AGAIN, "/static/{name:path}", "/healthz")
 
 
 async def page(_: Service, request: Request) -> Any:
-    """The viewer. Its views: what is new, search, sessions, observations, projects, the next context, cost, health."""
+    """The viewer. Its views: recent memory, search, sessions, observations, projects, next context, cost, health."""
     return _file(request, "index.html")
 
 
@@ -48,7 +48,7 @@ async def static(_: Service, request: Request) -> Any:
 
 def _file(request: Request, name: str) -> Response:
     files = {path.relative_to(FILES).as_posix(): path for path in FILES.rglob("*") if path.suffix in TYPES}
-    if name not in files:  # never a path of the request's making
+    if name not in files:  # never use a path from the request
         raise NotFound(f"there is no file {name[:100]!r}", hint="reload the page")
     content = files[name].read_bytes()
     headers = {"ETag": f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"', "Cache-Control": "no-cache"}
@@ -58,8 +58,8 @@ def _file(request: Request, name: str) -> Response:
 
 
 async def show_feed(service: Service, request: Request) -> Any:
-    """What was remembered lately, of all kinds, newest first: `limit` (1–100), `before` (the `next` of the page
-    before), `project` (its number), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
+    """Recent memory of all kinds, newest first: `limit` (1–100), `before` (the `next` of the previous page), `project`
+    (its id), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
     params = request.query_params
     feed_filter = feed.Wanted(
         project_id=whole(params, "project"),
@@ -74,7 +74,7 @@ async def show_feed(service: Service, request: Request) -> Any:
 
 
 async def facets(service: Service, _: Request) -> Any:
-    """What there is to filter by: types, concepts, agents, projects."""
+    """Values to filter by: types, concepts, agents, projects."""
     return {
         "types": [{"name": name, "icon": icon} for name, icon in service.icons.items()],
         "concepts": list(service.mode.concepts),
@@ -84,29 +84,29 @@ async def facets(service: Service, _: Request) -> Any:
 
 
 async def make_link(_: Service, request: Request) -> Any:
-    """A link that lets one browser in, once and for `seconds`: `{path?, printed?}` → `{id, url, seconds}`.
+    """Create a link that logs in one browser, once and within `seconds`: `{path?, printed?}` → `{id, url, seconds}`.
 
-    It works longer if it is `printed` for a person to paste. The code is behind the `#`, which browsers never send.
+    It is valid longer if it is `printed` for pasting. The code follows the `#`, which browsers never send.
     """
     body = await body_of(request)
     path = text_in(body, "path", limit=2_000) or "/"
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
-        raise Misuse("`path` is no page of ours", hint="for example /search?q=rounding")
+        raise Misuse("`path` is not a page of the viewer", hint="for example /search?q=rounding")
     visits, seconds = visits_of(request), PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS
     link_id, code = visits.link(path, seconds=seconds)
     return {"id": link_id, "url": f"http://127.0.0.1:{visits.port}{OPEN}#{code}", "seconds": seconds}
 
 
 async def show_link(_: Service, request: Request) -> Any:
-    """What became of a link → `{state}`: waiting, used, expired, or misused (someone else had its code, too)."""
+    """The state of a link → `{state}`: waiting, used, expired, or misused (its code was used by someone else)."""
     return {"state": visits_of(request).state(request.path_params["id"])}
 
 
 async def enter(service: Service, request: Request) -> Any:
-    """Let a browser in: the `{code}` of a link → `{credential, path}`.
+    """Log in a browser: the `{code}` of a link → `{credential, path}`.
 
-    The credential is sent as `Authorization: Viewer CREDENTIAL` from then on, until the worker ends. A code that is
-    presented a second time locks everyone out: the token is changed, too.
+    The credential is sent as `Authorization: Viewer CREDENTIAL` until the worker exits. If a code is used a second
+    time, all browsers are logged out and the token is replaced.
     """
     code = text_in(await body_of(request), "code", required=True, limit=200)
     client, server = request.scope.get("client"), request.scope.get("server")
@@ -114,26 +114,26 @@ async def enter(service: Service, request: Request) -> Any:
     entry = visits_of(request).enter(code, credential=credential_of(request.headers), stranger=stranger)
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
-        await rotate_token(service, request)  # else what a thief was given meanwhile might be good for more
+        await rotate_token(service, request)  # otherwise whatever a thief got in between would stay valid
         await service.db.write(notices.put, f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now())
-        raise CannotDo("Someone else has had this link, too.", hint=entry.text)
+        raise CannotDo("Someone else used this link as well.", hint=entry.text)
     if entry is None:
-        raise CannotDo("This link was used, or is too old.", hint="Type `claude-mem open` in a terminal for a new one.")
+        raise CannotDo("This link was used or has expired.", hint="Type `claude-mem open` in a terminal for a new one.")
     return entry
 
 
 async def make_renewal(_: Service, request: Request) -> Any:
-    """For an open page, to come back by itself after the worker was restarted → `{id, key}`."""
+    """Issue the key by which an open page logs in by itself after a restart of the worker → `{id, key}`."""
     return visits_of(request).renewal()
 
 
 async def show_challenge(_: Service, request: Request) -> Any:
-    """What a page signs to come back → `{challenge}`."""
+    """The challenge a page signs to log in again → `{challenge}`."""
     return {"challenge": visits_of(request).challenge}
 
 
 async def renew(_: Service, request: Request) -> Any:
-    """Let a page in again that was open when the worker ended: `{id, proof}` → `{credential, proof}`.
+    """Log in a page again that was open when the worker exited: `{id, proof}` → `{credential, proof}`.
 
     The first proof is the HMAC-SHA256, with the key of its renewal, of "page CHALLENGE"; the second, which the page
     checks, of "worker CHALLENGE CREDENTIAL".
@@ -142,24 +142,24 @@ async def renew(_: Service, request: Request) -> Any:
     renewal_id, proof = (text_in(body, name, required=True, limit=200) for name in ("id", "proof"))
     renewed = visits_of(request).renew(renewal_id, proof)
     if renewed is None:
-        raise CannotDo("this page is not known here", hint="Type `claude-mem open` in a terminal.")
+        raise CannotDo("This page is not logged in.", hint="Type `claude-mem open` in a terminal.")
     return renewed
 
 
 async def rotate_token(service: Service, request: Request) -> Any:
-    """Make a new token. The old one and every browser are refused from now on → `{rotated}`."""
+    """Replace the token. The old token and all browsers are refused from now on → `{rotated}`."""
     fresh = process.new_token(service.config.data_dir)
     redact.know(fresh)
     visits_of(request).change(fresh)
     if (worker := process.read_worker(service.config.data_dir)) is not None:
         process.announce(service.config.data_dir, msgspec.structs.replace(worker, token=fresh))
-    service.stream.hang_up()  # whoever listens was let in by what is no longer good
-    log.info("there is a new token")
+    service.stream.hang_up()  # listeners were authorized by the old token
+    log.info("the token was replaced")
     return {"rotated": True}
 
 
 def visits_of(request: Request) -> Visits:
-    """Return who is let in at the app that was asked."""
+    """Return the browser sessions of the request's app."""
     visits = request.app.state.visits
     assert isinstance(visits, Visits)
     return visits

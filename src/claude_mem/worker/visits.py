@@ -1,16 +1,16 @@
-"""Who may come in: programs by the token, a browser by a credential that it gets for a one-time code.
+"""Browser sessions. Programs authenticate with the token; a browser gets a credential for a one-time code.
 
-There is no cookie: a browser sends cookies to every port of a host, so any local web server would be given it. The
+There is no cookie: a browser sends cookies to every port of a host, so any local web server would receive it. The
 page keeps its credential in `localStorage`, which belongs to one port, and sends it as `Authorization: Viewer …`.
 Credentials are kept in memory only and end with the worker's process. If they outlived it, another program that takes
 the port in between could serve a page of its own there, and that page could read the browser's storage.
 
-So that an open page outlives a restart of the worker all the same, it has a renewal in its memory, where no other page
-can look: a key with which it proves to the next worker that it was let in by the one before, and with which that worker
-proves itself to the page. The key is never sent again, holds for one port, and ends with the token.
+To survive a restart of the worker, an open page keeps a renewal in its own memory, which no other page can read: a key
+with which it proves to the next worker that it was logged in, and with which that worker proves itself to the page. The
+key is never sent again, is valid for one port, and ends with the token.
 
-A code works once and for seconds. When it is presented again, nobody knows which of the two browsers is the owner's:
-everyone is locked out, and the owner is told (`alerts`).
+A code is valid once and for seconds. If it is used again, either browser could be the owner's: all browsers are logged
+out, and the owner is notified (`alerts`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ State = Literal["waiting", "used", "expired", "misused"]
 
 @dataclass(slots=True)
 class Link:
-    id: str  # names the link without opening anything
+    id: str  # identifies the link but does not log in
     path: str
     until: float
-    browser: str = ""  # which browser has used it
+    browser: str = ""  # the browser that has used it
     misused: bool = False
 
     @property
@@ -51,7 +51,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    browser: str  # the same for all logins of a browser that had one already
+    browser: str  # the same for all logins of one browser
     until: float
 
 
@@ -63,19 +63,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    id: str  # until when it is good, and a random part
+    id: str  # its expiry time and a random part
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
     credential: str
-    proof: str  # that it was this worker who gave the credential
+    proof: str  # that this worker issued the credential
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something about the door that the owner should know."""
+    """A misuse of a login link that the owner should know about."""
 
     id: str
     text: str
@@ -86,14 +86,14 @@ class Visits:
     token: str
     port: int
     alerts: list[Alert] = field(default_factory=list)
-    challenge: str = field(default_factory=lambda: secrets.token_hex(16))  # what a page signs; another in every process
-    _links: dict[str, Link] = field(default_factory=dict)  # by the digest of the code, the oldest first
-    _logins: dict[str, Login] = field(default_factory=dict)  # by the digest of the credential, the oldest first
+    challenge: str = field(default_factory=lambda: secrets.token_hex(16))  # signed by pages; different in every process
+    _links: dict[str, Link] = field(default_factory=dict)  # by digest of the code, oldest first
+    _logins: dict[str, Login] = field(default_factory=dict)  # by digest of the credential, oldest first
 
     def change(self, token: str) -> None:
-        """Take another token; no link, browser or renewal of the old one is good any more."""
+        """Replace the token, which invalidates all links, logins and renewals."""
         self.token = token
-        self._links = {digest: link for digest, link in self._links.items() if link.misused}  # `state` is asked for
+        self._links = {digest: link for digest, link in self._links.items() if link.misused}  # `state` is still queried
         self._logins.clear()
 
     def link(self, path: str, *, seconds: float = OPENED_SECONDS) -> tuple[str, str]:
@@ -104,34 +104,34 @@ class Visits:
         return link_id, code
 
     def state(self, link_id: str) -> State:
-        """Return what became of a link."""
+        """Return the state of a link."""
         return next((link.state for link in self._links.values() if link.id == link_id), "expired")
 
     def enter(self, code: str, *, credential: str = "", stranger: str = "") -> Entry | Alert | None:
-        """Return a credential for the code; an alert if someone else has the code, too; None if it opens nothing.
+        """Return a credential for the code, an alert if someone else used it as well, or None if it is not valid.
 
-        `credential`: what the browser has already. The browser that has used the code may present it again.
-        `stranger`: in words, the other user of this machine whose program presents the code.
+        `credential`: the browser's current credential. The browser that has used the code may use it again.
+        `stranger`: a description of the other user of this machine whose program sends the code.
         """
         link = self._links.get(_digest(code))
         if link is None or link.state in ("expired", "misused"):
             return None
         if stranger:
-            return self._alert(link, f"{stranger} presented the code of a viewer link and was refused.")
+            return self._alert(link, f"{stranger} sent the code of a viewer link and was refused.")
         login = self._login(credential)
         if link.state == "waiting":
             link.browser = login.browser if login else secrets.token_hex(8)
             return Entry(self._admit(link.browser), link.path)
         if login and login.browser == link.browser:
             return Entry(credential, link.path)
-        return self._alert(link, "A viewer link was used twice, and only one of the two browsers can be yours.")
+        return self._alert(link, "A viewer link was used twice; only one of the two browsers can be yours.")
 
     def knows(self, credential: str) -> bool:
-        """Return whether this is the credential of a browser that was let in."""
+        """Return whether this is the credential of a logged-in browser."""
         return self._login(credential) is not None
 
     def renewal(self) -> Renewal:
-        """Return a renewal for an open page that was let in."""
+        """Return a renewal for a logged-in page."""
         renewal_id = f"{int(time.time()) + RENEWAL_SECONDS}.{secrets.token_hex(16)}"
         return Renewal(renewal_id, self._key(renewal_id))
 
@@ -161,7 +161,7 @@ class Visits:
     def _alert(self, link: Link, text: str) -> Alert:
         self._logins.clear()
         link.misused = True
-        alert = Alert(link.id, f"{text} All browsers were locked out; `claude-mem open` lets yours in again.")
+        alert = Alert(link.id, f"{text} All browsers were logged out; `claude-mem open` logs yours in again.")
         self.alerts = [*self.alerts, alert][-MOST_ALERTS:]
         return alert
 
@@ -172,11 +172,11 @@ def mac(key: str, text: str) -> str:
 
 
 def _digest(secret: str) -> str:
-    """What is looked up instead of a secret, so that the time it takes tells nothing about the secret."""
+    """Return the hash used for lookup, so that its timing reveals nothing about the secret."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _make_room(entries: dict[str, Any], limit: int) -> None:
-    """Drop the oldest until one more fits."""
+    """Drop the oldest entries until one more fits."""
     while len(entries) >= limit:
         del entries[next(iter(entries))]

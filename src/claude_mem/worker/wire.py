@@ -1,12 +1,12 @@
-"""The limits of an HTTP connection, before and after its request has shown a valid credential.
+"""The HTTP protocol with limits on connections, before and after a request has shown a valid credential.
 
-Anyone on this machine may connect, and any web page may make a browser connect. So a head has a greatest size, and what
-proxies do with requests (whole addresses, upgrades, headers after the body) is refused: where two readers can differ
-on what a request says, it says nothing.
+Any program on this machine may connect, and any web page may make a browser connect. So the size of the request head is
+limited, and features for proxies (absolute URLs, upgrades, headers after the body) are refused, since two parsers could
+read such a request differently.
 
-A connection is a *stranger* until the guard has accepted a credential on it. Strangers have a few places of their own
-and a few seconds each; when the places are taken, the oldest stranger is closed for the newest. A known connection
-never gives way to a stranger. A hook sends its whole request as it connects, so it is a stranger for a moment only.
+A connection is a *stranger* until the guard has accepted a credential on it. Strangers share a few slots and have a few
+seconds each; when the slots are taken, the oldest stranger is closed for the newest. A known connection is never closed
+for a stranger. A hook sends its whole request as it connects, so it is a stranger for a moment only.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEAD = 64 << 10
 STRANGER_SECONDS = 10.0  # from the connection to an accepted credential
 MOST_STRANGERS = 64
-GRACE_SECONDS = 0.25  # for which a stranger keeps its place: one whose request is on its way must not be closed
-MOST_CONNECTIONS = 256  # files that may be open are few on some systems, and the database needs some
+GRACE_SECONDS = 0.25  # a stranger keeps its slot for this time, since its request may be on its way
+MOST_CONNECTIONS = 256  # some systems allow few open files, and the database needs some
 OPTIONS: dict[str, Any] = {"ws": "none", "proxy_headers": False, "server_header": False, "access_log": False}
-RECOGNISE = "claude_mem.recognise"  # in the scope of a request: call it when the credential was accepted
+RECOGNISE = "claude_mem.recognise"  # key in the request's scope: a function to call when a credential was accepted
 
 
 class Wire(HttpToolsProtocol):
-    """uvicorn's, with bounds."""
+    """uvicorn's HTTP protocol with limits."""
 
     in_head, head = True, 0
     known, settled, arrived_at = False, False, 0.0
@@ -37,7 +37,9 @@ class Wire(HttpToolsProtocol):
         super().connection_made(transport)
         self.arrived_at = self.loop.time()
         self.too_late = self.loop.call_later(STRANGER_SECONDS, transport.abort)
-        self.loop.call_later(GRACE_SECONDS, self.loop.call_later, 0, self._settle)  # 0: after another look at sockets
+        self.loop.call_later(
+            GRACE_SECONDS, self.loop.call_later, 0, self._settle
+        )  # 0: after the loop has polled sockets again
         self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -48,7 +50,7 @@ class Wire(HttpToolsProtocol):
         self.head += len(data) if self.in_head else 0
         super().data_received(data)
         if self.in_head and self.head > MAX_HEAD and not self.transport.is_closing():
-            self.send_400_response("That head is too long.")
+            self.send_400_response("The request head is too long.")
 
     def on_message_begin(self) -> None:
         self.in_head, self.head = True, 0
@@ -58,11 +60,11 @@ class Wire(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self.in_head = False
         if not self.url.startswith(b"/"):
-            raise ValueError("only a path is taken")  # a whole address names a host which the guard would not see
+            raise ValueError("the target must be a path")  # an absolute URL names a host that the guard would not see
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
-            raise ValueError("that head is too long")
+            raise ValueError("the request head is too long")
         super().on_headers_complete()
-        self.headers = []  # what comes after a body is no header of this request
+        self.headers = []  # headers after the body do not belong to this request
 
     def recognise(self) -> None:
         """Count the connection as known from now on."""
@@ -74,12 +76,12 @@ class Wire(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _settle(self) -> None:
-        """A request that was on its way has been read by now."""
+        """End the grace period: a request that was on its way has been read by now."""
         self.settled = True
         self._make_room()
 
     def _make_room(self) -> None:
-        """Close what is over the limits, the oldest first."""
+        """Close connections over the limits, the oldest first."""
         if len(self.connections) <= min(MOST_STRANGERS, MOST_CONNECTIONS):
             return
         strangers = [each for each in self._open() if not each.known]
@@ -91,7 +93,7 @@ class Wire(HttpToolsProtocol):
                 connection.transport.abort()
 
     def _open(self) -> list[Wire]:
-        """Return the open connections of this server, the oldest first."""
+        """Return the open connections of this server, oldest first."""
         every = cast("set[Wire]", self.connections)
         return sorted((each for each in every if not each.transport.is_closing()), key=lambda each: each.arrived_at)
 
@@ -102,8 +104,8 @@ class Wire(HttpToolsProtocol):
 
 
 def _dispensable(connections: list[Wire]) -> Iterator[Wire]:
-    """Yield connections in the order in which they are given up: strangers, then known ones that wait for nothing, then
-    the newest, if it is a stranger."""
+    """Yield connections in the order in which they are closed: strangers, then idle known ones, then the newest if it
+    is a stranger."""
     yield from (each for each in connections[:-1] if not each.known)
     yield from (each for each in connections[:-1] if each.known and each.is_idle)
     yield from (each for each in connections[-1:] if not each.known)
