@@ -209,13 +209,13 @@ def test_search_finds_in_the_same_order_as_the_http_api(shared: Lab) -> None:
 def test_search_filters(shared: Lab) -> None:
     assert found(ask(shared, "search", query="", kind="prompt")) == ["P2", "P1"]
     assert found(ask(shared, "search", query="", kind="prompt", limit=1)) == ["P2"]
-    assert "There is more" in ask(shared, "search", query="", kind="prompt", limit=1)
+    assert "There are more" in ask(shared, "search", query="", kind="prompt", limit=1)
     assert found(ask(shared, "search", query="", kind="prompt", project="shop", limit="2")) == ["P2", "P1"]
     day = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 30 * 3600))
     assert found(ask(shared, "search", query="", kind="prompt", date_start=day, date_end=day)) == ["P1"]
     assert len(found(ask(shared, "search", query="", kind="observation", files=["basket.py"]))) == 1
-    assert "Nothing is remembered" in ask(shared, "search", query="", concepts=["no such concept"])
-    assert "Nothing is remembered" in ask(shared, "search", query="xylophone quartz")
+    assert "No records match" in ask(shared, "search", query="", concepts=["no such concept"])
+    assert "No records match" in ask(shared, "search", query="xylophone quartz")
     assert found(ask(shared, "search", query="login", type="bugfix", project=None, files=None))
 
 
@@ -292,7 +292,7 @@ def test_without_a_folder_a_session_is_told_about_the_last_project(shared: Lab) 
         ("search", {"query": "x", "project": "nowhere"}, "shop"),
         ("search", {"query": "x", "date_start": "soon"}, "2026-01-31"),
         ("search", {"query": "x", "files": "a.py"}, "array"),
-        ("timeline", {}, "an anchor or a query"),
+        ("timeline", {}, "`anchor` or `query`"),
         ("timeline", {"anchor": "S99999"}, "there is no summary"),
         ("timeline", {"anchor": "T99999"}, "there is no turn"),
         ("timeline", {"anchor": "soon"}, "2026-01-31"),
@@ -317,7 +317,7 @@ def test_bad_arguments_are_answered_with_a_hint(shared: Lab, name: str, argument
 
 
 def test_text_that_no_database_takes_is_no_trouble(shared: Lab) -> None:
-    assert "Nothing is remembered" in ask(shared, "search", query="zz\x00zz", files=["\x00"])
+    assert "No records match" in ask(shared, "search", query="zz\x00zz", files=["\x00"])
     assert refusal(shared, "timeline", anchor="\x00")
 
 
@@ -355,7 +355,7 @@ def test_an_answer_stays_within_what_hosts_take(service: Service) -> None:
 
     text = asyncio.run(talk())
     assert len(text) < MOST_CHARS + 500
-    assert "ask again for: 4, 5" in text
+    assert "request again: 4, 5" in text
     assert "project general" in text
 
 

@@ -98,7 +98,7 @@ TYPES = {
 def _let_in() -> tuple[Visits, str]:
     """Who was let in, and the credential of a browser that was."""
     visits = Visits(TOKEN, PORT)
-    entry = visits.enter(visits.link("/")[1])
+    entry = visits.redeem(visits.create_link("/")[1])
     assert isinstance(entry, Entry)
     return visits, entry.credential
 

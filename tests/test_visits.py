@@ -327,27 +327,27 @@ def test_the_page_says_which_settings_need_a_terminal_and_the_token_changes_them
 
 def test_a_credential_is_ours_whole_and_not_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Visits(TOKEN, PORT)
-    entry = ours.enter(ours.link("/")[1])
+    entry = ours.redeem(ours.create_link("/")[1])
     assert isinstance(entry, Entry)
     good = entry.credential
-    assert ours.knows(good)
-    assert not Visits(TOKEN, PORT).knows(good)  # it ends with the worker
+    assert ours.is_valid(good)
+    assert not Visits(TOKEN, PORT).is_valid(good)  # it ends with the worker
     for bad in ("", "x", TOKEN, good[:-1], good + "x", good.swapcase(), "é", "\ud800", "\0" * 9):
-        assert not ours.knows(bad)
-    ours.change("u" * 43)
-    assert not ours.knows(good)
+        assert not ours.is_valid(bad)
+    ours.replace_token("u" * 43)
+    assert not ours.is_valid(good)
     monkeypatch.setattr(visits, "LOGIN_SECONDS", -1)
-    late = ours.enter(ours.link("/")[1])
+    late = ours.redeem(ours.create_link("/")[1])
     assert isinstance(late, Entry)
-    assert not ours.knows(late.credential)
+    assert not ours.is_valid(late.credential)
 
 
 def test_the_number_of_links_and_browsers_is_bounded() -> None:
     ours = Visits(TOKEN, PORT)
-    entries = [ours.enter(ours.link("/")[1]) for _ in range(visits.MOST_LOGINS + 1)]
-    known = [ours.knows(entry.credential) for entry in entries if isinstance(entry, Entry)]
+    entries = [ours.redeem(ours.create_link("/")[1]) for _ in range(visits.MOST_LOGINS + 1)]
+    known = [ours.is_valid(entry.credential) for entry in entries if isinstance(entry, Entry)]
     assert known == [False] + [True] * visits.MOST_LOGINS
-    links = [ours.link("/") for _ in range(visits.MOST_LINKS + 1)]
+    links = [ours.create_link("/") for _ in range(visits.MOST_LINKS + 1)]
     assert [ours.state(link_id) for link_id, _ in links] == ["expired"] + ["waiting"] * visits.MOST_LINKS
 
 

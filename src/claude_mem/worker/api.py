@@ -132,7 +132,7 @@ async def health(service: Service, request: Request) -> Any:
         "listeners": service.stream.listeners,
         **await service.totals(),
         "to_rewrite": await service.reprocess_count(),
-        "audit": service.self_check.told(),
+        "audit": service.self_check.as_row(),
         "door": [alert.text for alert in viewer.visits_of(request).alerts],
     }
 

@@ -64,7 +64,7 @@ async def page(service: Service, request: Request) -> Any:
         "disk": await asyncio.to_thread(disk, config, service.db.path),
         "times": _times(service),
         "refining": await service.refiner.standing(now),
-        "audit": service.self_check.told(),
+        "audit": service.self_check.as_row(),
         "door": [alert.text for alert in visits_of(request).alerts],
         "settings": [str(problem) for problem in (await _loaded(config)).problems],
         "secret_rules": list(secret_rules.own_rules().problems),

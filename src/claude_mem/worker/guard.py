@@ -140,7 +140,7 @@ class Guard:
         scheme, secret = scheme.lower(), secret.strip()
         if scheme == "bearer" and hmac.compare_digest(secret.encode(), self.visits.token.encode()):
             return "token"
-        return "viewer" if scheme == "viewer" and self.visits.knows(secret) else "none"
+        return "viewer" if scheme == "viewer" and self.visits.is_valid(secret) else "none"
 
 
 def credential_of(headers: Headers) -> str:

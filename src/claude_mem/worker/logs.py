@@ -38,14 +38,14 @@ class Wanted:
     text: str = ""
     before: int | None = None
 
-    def fits(self, entry: Entry) -> bool:
+    def matches(self, entry: Entry) -> bool:
         if self.before is not None and entry.at >= self.before:
             return False
         if self.level and _rank(entry.level) < _rank(self.level):
             return False
         return not self.text or self.text in f"{entry.logger}: {entry.message}".casefold()
 
-    def may_be_in(self, text: str) -> bool:
+    def may_match_in(self, text: str) -> bool:
         """Return False if no entry of this file can match, which saves parsing it."""
         levels = LEVELS[_rank(self.level) :] if self.level else ()
         return self.text in text.casefold() and (not levels or any(f" {level} " in text for level in levels))
@@ -76,7 +76,7 @@ def read(file: Path, log_filter: Wanted, count: int) -> dict[str, Any]:
     items: list[Entry] = []
     more = False
     for entry in _newest_first(file, log_filter):
-        if not log_filter.fits(entry):
+        if not log_filter.matches(entry):
             continue
         if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MOST_AT_ONCE):
             more = True
@@ -93,7 +93,7 @@ def _newest_first(file: Path, log_filter: Wanted) -> Iterator[Entry]:
             text = path.read_text("utf-8", "replace")
         except OSError:
             continue  # just rotated, or missing
-        if log_filter.may_be_in(text):
+        if log_filter.may_match_in(text):
             yield from parse(text)
 
 

@@ -88,10 +88,10 @@ def _server(tools: Tools) -> Server[Any]:
     tool_list = [
         types.Tool(
             name=name,
-            description=tool.says,
+            description=tool.description,
             input_schema=schema(name),
             annotations=types.ToolAnnotations(
-                read_only_hint=tool.reads_only, destructive_hint=name == "forget", open_world_hint=False
+                read_only_hint=tool.is_read_only, destructive_hint=name == "forget", open_world_hint=False
             ),
         )
         for name, tool in TOOLS.items()

@@ -54,10 +54,10 @@ def single(kind: str) -> Handler:
 
 async def show_session(service: Service, request: Request) -> Any:
     """A whole session: its turns, events, prompts, observations and summaries."""
-    return await service.db.read(_whole_session, row_id(request))
+    return await service.db.read(_session_details, row_id(request))
 
 
-def _whole_session(conn: Connection, session_id: int) -> Row:
+def _session_details(conn: Connection, session_id: int) -> Row:
     session = sessions.show(conn, session_id)
     return {
         **session,

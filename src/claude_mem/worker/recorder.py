@@ -20,11 +20,11 @@ class Recorder:
         self.db = db
         self.log = AuditLog(folder, db.read_now(audit.head))
 
-    async def leaving(self, body: bytes, **facts: Fact) -> None:
+    async def record_request(self, body: bytes, **facts: Fact) -> None:
         """Record a request to a provider before it is sent. If this raises, it must not be sent."""
         await self._write("transfer", **facts, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
 
-    async def note(self, action: str, **facts: Fact) -> None:
+    async def record(self, action: str, **facts: Fact) -> None:
         """Record an operation that was carried out. A failure is only logged, since the operation is done already."""
         try:
             await self._write(action, **facts)

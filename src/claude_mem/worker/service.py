@@ -136,7 +136,7 @@ class Service:
         self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         self.recorder = Recorder(self.db, config.data_dir)
-        self.refiner.leaving = self.recorder.leaving
+        self.refiner.leaving = self.recorder.record_request
         self.teller = Teller(self.db, config, self.indexer, self.recorder, self.icons, ready=self._settle_briefly)
         self.self_check = Watch(self.db, self.spool, self.recorder)
         self.forgetter = Forgetter(
@@ -347,7 +347,7 @@ class Service:
         if await self.db.read(rewrites.is_any):
             await self.db.write(rewrites.ask_few, now=now)
             self.reprocess_runner.wake.set()
-        await self.self_check.look()
+        await self.self_check.run()
         failpoint("sweep.stale")
         if closed:
             self.runner.wake.set()
@@ -475,7 +475,7 @@ class Service:
 
     async def record(self, action: str, **facts: Fact) -> None:
         """Append an operation that was carried out to the audit log: names and numbers, never content."""
-        await self.recorder.note(action, **facts)
+        await self.recorder.record(action, **facts)
 
     async def publish_correction(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
         """Publish that a memory was corrected, and refresh the index and the start context."""

@@ -201,7 +201,7 @@ class Teller:
         """Write the ids to the audit log. Files are only counted, since their names may be confidential."""
         session = await self.db.read(sessions.find, host, content_session_id)
         numbers = [name for name in record.names if name[1:].isdigit()]
-        await self.recorder.note(
+        await self.recorder.record(
             "injection",
             moment=record.moment,
             session=session.id if session else None,

@@ -94,9 +94,9 @@ class SessionContext(msgspec.Struct, forbid_unknown_fields=True):
 class About:
     """A tool as it is listed to agents."""
 
-    takes: type[msgspec.Struct]
-    says: str
-    reads_only: bool = True
+    arguments: type[msgspec.Struct]
+    description: str
+    is_read_only: bool = True
 
 
 TOOLS: Mapping[str, About] = {
@@ -105,9 +105,11 @@ TOOLS: Mapping[str, About] = {
     ),
     "timeline": About(Timeline, "Prompts, observations and summaries around a record or date, in order."),
     "get_observations": About(GetObservations, "Records in full, by ID. Request all you need in one call."),
-    "save_memory": About(SaveMemory, "Save something that later sessions should know.", reads_only=False),
+    "save_memory": About(SaveMemory, "Save something that later sessions should know.", is_read_only=False),
     "forget": About(
-        Forget, "Forget an observation. Only when the user asks for it; they can undo it for 30 days.", reads_only=False
+        Forget,
+        "Forget an observation. Only when the user asks for it; they can undo it for 30 days.",
+        is_read_only=False,
     ),
     "session_context": About(SessionContext, "The memory a new session of a project is given at its start."),
 }
@@ -115,9 +117,9 @@ TOOLS: Mapping[str, About] = {
 
 def schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments, from the type that validates them, without empty defaults."""
-    takes = TOOLS[name].takes
-    _, components = msgspec.json.schema_components([takes])
-    definition = components[takes.__name__]
+    arguments = TOOLS[name].arguments
+    _, components = msgspec.json.schema_components([arguments])
+    definition = components[arguments.__name__]
     for field in definition["properties"].values():
         if field.get("default") in ("", []):
             del field["default"]
@@ -141,10 +143,10 @@ class Tools:
             raise Misuse(f"there is no tool {name!r}", hint="use " + ", ".join(TOOLS))
         values = {key: item for key, item in arguments.items() if item is not None}
         try:
-            args = msgspec.convert(values, TOOLS[name].takes, strict=False)
+            args = msgspec.convert(values, TOOLS[name].arguments, strict=False)
         except msgspec.ValidationError as error:
-            takes = ", ".join(TOOLS[name].takes.__struct_fields__)
-            raise Misuse(str(error), hint=f"`{name}` takes {takes}") from error
+            names = ", ".join(TOOLS[name].arguments.__struct_fields__)
+            raise Misuse(str(error), hint=f"`{name}` takes {names}") from error
         text: str = await getattr(self, name)(args)
         return text
 

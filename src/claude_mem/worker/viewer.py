@@ -93,7 +93,7 @@ async def make_link(_: Service, request: Request) -> Any:
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         raise Misuse("`path` is not a page of the viewer", hint="for example /search?q=rounding")
     visits, seconds = visits_of(request), PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS
-    link_id, code = visits.link(path, seconds=seconds)
+    link_id, code = visits.create_link(path, seconds=seconds)
     return {"id": link_id, "url": f"http://127.0.0.1:{visits.port}{OPEN}#{code}", "seconds": seconds}
 
 
@@ -111,7 +111,7 @@ async def enter(service: Service, request: Request) -> Any:
     code = text_in(await body_of(request), "code", required=True, limit=200)
     client, server = request.scope.get("client"), request.scope.get("server")
     stranger = await asyncio.to_thread(peers.stranger, client, server)
-    entry = visits_of(request).enter(code, credential=credential_of(request.headers), stranger=stranger)
+    entry = visits_of(request).redeem(code, credential=credential_of(request.headers), stranger=stranger)
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
         await rotate_token(service, request)  # otherwise whatever a thief got in between would stay valid
@@ -124,7 +124,7 @@ async def enter(service: Service, request: Request) -> Any:
 
 async def make_renewal(_: Service, request: Request) -> Any:
     """Issue the key by which an open page logs in by itself after a restart of the worker → `{id, key}`."""
-    return visits_of(request).renewal()
+    return visits_of(request).create_renewal()
 
 
 async def show_challenge(_: Service, request: Request) -> Any:
@@ -150,7 +150,7 @@ async def rotate_token(service: Service, request: Request) -> Any:
     """Replace the token. The old token and all browsers are refused from now on → `{rotated}`."""
     fresh = process.new_token(service.config.data_dir)
     redact.know(fresh)
-    visits_of(request).change(fresh)
+    visits_of(request).replace_token(fresh)
     if (worker := process.read_worker(service.config.data_dir)) is not None:
         process.announce(service.config.data_dir, msgspec.structs.replace(worker, token=fresh))
     service.stream.hang_up()  # listeners were authorized by the old token

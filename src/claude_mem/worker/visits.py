@@ -90,13 +90,13 @@ class Visits:
     _links: dict[str, Link] = field(default_factory=dict)  # by digest of the code, oldest first
     _logins: dict[str, Login] = field(default_factory=dict)  # by digest of the credential, oldest first
 
-    def change(self, token: str) -> None:
+    def replace_token(self, token: str) -> None:
         """Replace the token, which invalidates all links, logins and renewals."""
         self.token = token
         self._links = {digest: link for digest, link in self._links.items() if link.misused}  # `state` is still queried
         self._logins.clear()
 
-    def link(self, path: str, *, seconds: float = OPENED_SECONDS) -> tuple[str, str]:
+    def create_link(self, path: str, *, seconds: float = OPENED_SECONDS) -> tuple[str, str]:
         """Return the id and the code of a new link to that page."""
         code, link_id = secrets.token_urlsafe(32), str(1 + secrets.randbelow(1 << 53))
         _make_room(self._links, MOST_LINKS)
@@ -107,7 +107,7 @@ class Visits:
         """Return the state of a link."""
         return next((link.state for link in self._links.values() if link.id == link_id), "expired")
 
-    def enter(self, code: str, *, credential: str = "", stranger: str = "") -> Entry | Alert | None:
+    def redeem(self, code: str, *, credential: str = "", stranger: str = "") -> Entry | Alert | None:
         """Return a credential for the code, an alert if someone else used it as well, or None if it is not valid.
 
         `credential`: the browser's current credential. The browser that has used the code may use it again.
@@ -126,11 +126,11 @@ class Visits:
             return Entry(credential, link.path)
         return self._alert(link, "A viewer link was used twice; only one of the two browsers can be yours.")
 
-    def knows(self, credential: str) -> bool:
+    def is_valid(self, credential: str) -> bool:
         """Return whether this is the credential of a logged-in browser."""
         return self._login(credential) is not None
 
-    def renewal(self) -> Renewal:
+    def create_renewal(self) -> Renewal:
         """Return a renewal for a logged-in page."""
         renewal_id = f"{int(time.time()) + RENEWAL_SECONDS}.{secrets.token_hex(16)}"
         return Renewal(renewal_id, self._key(renewal_id))

@@ -60,7 +60,7 @@ class Watch:
         self.wrong: list[Finding] = []
         self._after = 0  # the last observation that was checked
 
-    async def look(self) -> None:
+    async def run(self) -> None:
         findings = await self.db.read(audit.quick, in_spool=len(self.spool.pending()))
         self._after, altered = await self.db.read(audit.altered, self._after)
         if altered:
@@ -79,7 +79,7 @@ class Watch:
             else [Finding("audit log", False, f"{path.name} is missing", "the file was removed outside claude-mem")]
         )
 
-    def told(self) -> Row:
+    def as_row(self) -> Row:
         return {"at": self.at or None, "ok": not self.wrong, "wrong": [asdict(item) for item in self.wrong]}
 
     def line(self) -> str:

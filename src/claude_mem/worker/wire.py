@@ -30,13 +30,13 @@ class Wire(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits."""
 
     in_head, head = True, 0
-    known, settled, arrived_at = False, False, 0.0
-    too_late: TimerHandle | None = None
+    is_known, is_settled, arrived_at = False, False, 0.0
+    timeout: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.arrived_at = self.loop.time()
-        self.too_late = self.loop.call_later(STRANGER_SECONDS, transport.abort)
+        self.timeout = self.loop.call_later(STRANGER_SECONDS, transport.abort)
         self.loop.call_later(
             GRACE_SECONDS, self.loop.call_later, 0, self._settle
         )  # 0: after the loop has polled sockets again
@@ -55,7 +55,7 @@ class Wire(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.in_head, self.head = True, 0
         super().on_message_begin()
-        cast("dict[str, Any]", self.scope)[RECOGNISE] = self.recognise
+        cast("dict[str, Any]", self.scope)[RECOGNISE] = self.mark_known
 
     def on_headers_complete(self) -> None:
         self.in_head = False
@@ -66,9 +66,9 @@ class Wire(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = []  # headers after the body do not belong to this request
 
-    def recognise(self) -> None:
+    def mark_known(self) -> None:
         """Count the connection as known from now on."""
-        self.known = True
+        self.is_known = True
         self._cancel_timer()
 
     @property
@@ -77,16 +77,16 @@ class Wire(HttpToolsProtocol):
 
     def _settle(self) -> None:
         """End the grace period: a request that was on its way has been read by now."""
-        self.settled = True
+        self.is_settled = True
         self._make_room()
 
     def _make_room(self) -> None:
         """Close connections over the limits, the oldest first."""
         if len(self.connections) <= min(MOST_STRANGERS, MOST_CONNECTIONS):
             return
-        strangers = [each for each in self._open() if not each.known]
+        strangers = [each for each in self._open() if not each.is_known]
         for stranger in strangers[: max(0, len(strangers) - MOST_STRANGERS)]:
-            if stranger.settled:
+            if stranger.is_settled:
                 stranger.transport.abort()
         if (excess := len(connections := self._open()) - MOST_CONNECTIONS) > 0:
             for connection in list(_dispensable(connections))[:excess]:
@@ -98,14 +98,14 @@ class Wire(HttpToolsProtocol):
         return sorted((each for each in every if not each.transport.is_closing()), key=lambda each: each.arrived_at)
 
     def _cancel_timer(self) -> None:
-        if self.too_late is not None:
-            self.too_late.cancel()
-            self.too_late = None
+        if self.timeout is not None:
+            self.timeout.cancel()
+            self.timeout = None
 
 
 def _dispensable(connections: list[Wire]) -> Iterator[Wire]:
     """Yield connections in the order in which they are closed: strangers, then idle known ones, then the newest if it
     is a stranger."""
-    yield from (each for each in connections[:-1] if not each.known)
-    yield from (each for each in connections[:-1] if each.known and each.is_idle)
-    yield from (each for each in connections[-1:] if not each.known)
+    yield from (each for each in connections[:-1] if not each.is_known)
+    yield from (each for each in connections[:-1] if each.is_known and each.is_idle)
+    yield from (each for each in connections[-1:] if not each.is_known)
