@@ -72,7 +72,8 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
-            return _answer(await handlers[method](service, request))
+            result = await handlers[method](service, request)
+            return result if isinstance(result, Response) else _json(result)
         except MemError as error:
             return _json({"error": str(error), "hint": error.hint}, status=_status(error))
         except ClientDisconnect:
@@ -85,10 +86,6 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
             return _json({"error": "internal error", "hint": "`claude-mem logs` has the details"}, status=500)
 
     return endpoint
-
-
-def _answer(result: Any) -> Response:
-    return result if isinstance(result, Response) else _json(result)
 
 
 def _json(value: Any, *, status: int = 200) -> Response:

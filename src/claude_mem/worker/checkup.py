@@ -45,14 +45,14 @@ async def page(service: Service, request: Request) -> Any:
     current problems (`concerns`: `{level, text, hint}`, empty if there are none)."""
     config, now = service.config, ids.now()
     account = await service.totals()
-    job_rows = await service.db.read(owed.listing)
+    settings = await asyncio.to_thread(load_forgiving, data_dir=config.data_dir)
     status = {
         "at": now,
         "process": _process(service, now),
         "account": {**account, "adds_up": _adds_up(account)},
         "spool": len(service.spool.pending()),
         "queue": await service.db.read(owed.counts),
-        "jobs": job_rows,
+        "jobs": await service.db.read(owed.listing),
         "aside": await _aside(service),
         "backup": {
             **await asyncio.to_thread(_backups, config.backups),
@@ -66,14 +66,10 @@ async def page(service: Service, request: Request) -> Any:
         "refining": await service.refiner.standing(now),
         "audit": service.self_check.as_row(),
         "door": [alert.text for alert in visits_of(request).alerts],
-        "settings": [str(problem) for problem in (await _loaded(config)).problems],
+        "settings": [str(problem) for problem in settings.problems],
         "secret_rules": list(secret_rules.own_rules().problems),
     }
     return {**status, "concerns": list(concerns(status))}
-
-
-async def _loaded(config: Config) -> Any:
-    return await asyncio.to_thread(load_forgiving, data_dir=config.data_dir)
 
 
 def _adds_up(account: Row) -> bool:
@@ -116,7 +112,8 @@ def _times(service: Service) -> list[Row]:
 
 async def _aside(service: Service) -> Row:
     """Return the number of events set aside, and the time and reason of the newest."""
-    entries = await asyncio.to_thread(_entries, service.spool.aside)
+    files = await asyncio.to_thread(lambda: list(_files(service.spool.aside)))
+    entries = [(name, size) for name, size in files if not name.startswith(".")]
     newest = sorted(entries, reverse=True)[:MOST_ASIDE]
     reasons = await service.db.read(events.rules, [name for name, _ in newest])
     return {
@@ -126,10 +123,6 @@ async def _aside(service: Service) -> Row:
             {"name": name, "at": ids.at(name), "size": size, "reason": reasons.get(name, "")} for name, size in newest
         ],
     }
-
-
-def _entries(folder: Path) -> list[tuple[str, int]]:
-    return [(name, size) for name, size in _files(folder) if not name.startswith(".")]
 
 
 def _backups(folder: Path) -> Row:

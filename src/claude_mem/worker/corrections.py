@@ -144,9 +144,14 @@ def _deletion_preview(conn: Connection, observation_id: int) -> Row:
     if row is None:
         row = observations.get(conn, "observation", observation_id)
     merged = corrections.merged_into(conn, observation_id)
-    summary = {"id": observation_id, "title": row["title"], "forgotten": deleted is not None, **_dates(deleted or row)}
+    dates = deleted or row
     return {
-        **summary,
+        "id": observation_id,
+        "title": row["title"],
+        "forgotten": deleted is not None,
+        "type": dates["type"],
+        "created_at": dates["created_at"],
+        "undo_until": dates.get("undo_until"),
         "project_id": provenance.project_of(conn, observation_id),
         "into": deleted["into_id"] if deleted else None,
         "goes": {
@@ -158,10 +163,6 @@ def _deletion_preview(conn: Connection, observation_id: int) -> Row:
             conn, row, turn_id=provenance.turn_of(conn, observation_id), exclude_ids=[observation_id, *merged]
         ),
     }
-
-
-def _dates(row: Row) -> Row:
-    return {"type": row["type"], "created_at": row["created_at"], "undo_until": row.get("undo_until")}
 
 
 async def _folders_injecting(service: Service, observation_id: int, project_id: int) -> list[str]:

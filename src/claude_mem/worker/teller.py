@@ -123,7 +123,9 @@ class Teller:
             after, own = resumed.informed_upto, resumed.id
             gather = partial(context.gather, limit=limit, after_id=after, but_session=own)
             news = await self.db.read(gather, [resumed.project_id])
-            return await asyncio.to_thread(_news, news, budget, self.icons) if news else Composed("")
+            if news is None:
+                return Composed("")
+            return await asyncio.to_thread(context.compose_news, news, budget_tokens=budget, icons=self.icons)
         project_id = await self.db.read(projects.find, project)
         return await self.compose_start(project_id, project.name, budget=budget, limit=limit)
 
@@ -224,10 +226,6 @@ class Teller:
         """Return a greeting once a day, otherwise "", and its key."""
         text = await self.db.read(_greeting, project, now=ids.now()) if self.config.greeting else ""
         return text, [notices.GREETING] if text else []
-
-
-def _news(news: context.Known, budget: int, icons: context.Icons) -> Composed:
-    return context.compose_news(news, budget_tokens=budget, icons=icons)
 
 
 # --- records -------------------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ async def semantic(service: Service, request: Request) -> Any:
     await service.indexer.catch_up()
     hits = await recall.find(service.db, service.indexer, question)
     moment = payload.Moment(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
+    # A second ranking: it differs for prompts over `recall.MOST_PROMPT` characters and for names of several projects.
     injections = [await service.teller.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()]
     text = "\n".join(injection.text for injection in injections if injection.text)
     return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}

@@ -35,8 +35,9 @@ def loose(config: Config) -> Finding:
     """Check that no other user can read or change the data directory."""
     paths = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_loose(path)]
     names = [str(path.relative_to(config.data_dir)) or "." for path in paths]
+    examples = f": {', '.join(names[:3])}" if names else ""
     hint = f"chmod -R go= {config.data_dir}" if paths else ""
-    return Finding("modes", not paths, f"{len(paths):,} files that others can read{_some(names)}", hint)
+    return Finding("modes", not paths, f"{len(paths):,} files that other users can read{examples}", hint)
 
 
 def _is_loose(path: Path) -> bool:
@@ -45,10 +46,6 @@ def _is_loose(path: Path) -> bool:
     except OSError:
         return False
     return not stat.S_ISLNK(info.st_mode) and bool(info.st_mode & 0o077)
-
-
-def _some(names: list[str]) -> str:
-    return f": {', '.join(names[:3])}" if names else ""
 
 
 class Watch:
