@@ -524,7 +524,7 @@ def test_three_failures_in_a_row_open_the_breaker(tmp_path: Path) -> None:
     ],
 )
 def test_how_long_a_provider_is_left_alone(failures: int, asked: float | None, pause: int) -> None:
-    action = Action(retry=True, opens_after=3, pause_ms=60_000, longest_ms=3_600_000)
+    action = Action(retry=True, opens_after=3, first_pause_ms=60_000, longest_ms=3_600_000)
     assert pause_ms(action, failures, asked) == pause
 
 

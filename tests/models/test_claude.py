@@ -33,7 +33,7 @@ from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
 from claude_mem.providers.claude import Claude, environment, forget_sessions, read_env_file, usable
 from claude_mem.providers.claude_child import Line
 from claude_mem.providers.claude_program import Ask
-from claude_mem.providers.claude_stream import Run, blame
+from claude_mem.providers.claude_stream import ProgramRun, classify_error
 from tests import forks, proof
 from tests.amounts import LONG
 from tests.client.harness import alive, find_client, running
@@ -1096,12 +1096,12 @@ def test_a_child_that_talks_nonsense_is_for_later(tmp_path: Path, program: str) 
     ],
 )
 def test_the_clients_own_words_decide_where_it_gives_no_status(words: str, verdict: Verdict) -> None:
-    assert blame(words, kind="unknown") is verdict
+    assert classify_error(words, kind="unknown") is verdict
 
 
 def test_a_limit_of_ours_without_an_answer_is_no_answer() -> None:
-    heard = Run(finished=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
-    assert claude_stream.reply(heard).verdict is Verdict.TRANSIENT
+    heard = ProgramRun(finished=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
+    assert claude_stream.reply_from_run(heard).verdict is Verdict.TRANSIENT
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

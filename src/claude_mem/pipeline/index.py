@@ -283,12 +283,12 @@ class Indexer:
         self._changes += 1
         return True
 
-    async def embed_query(self, text: str) -> Floats | None:
+    async def embed_query(self, query: str) -> Floats | None:
         """Return the vector of a query; None if the matrix is not ready or the model fails."""
         if not self.ready or self.embedder is None:
             return None
         try:
-            return await asyncio.to_thread(self.embedder.embed_query, text)
+            return await asyncio.to_thread(self.embedder.embed_query, query)
         except CannotDo as problem:
             log.error("search uses words only: %s", problem)
             return None
@@ -351,5 +351,5 @@ def _store_vectors(conn: Connection, model: str, rows: Sequence[Row], blobs: Seq
 
 
 def _hash(row: Row) -> str:
-    text = f"{row['title']}\0{row['body']}".encode("utf-8", "replace")
-    return hashlib.blake2b(text, digest_size=12).hexdigest()
+    content = f"{row['title']}\0{row['body']}".encode("utf-8", "replace")
+    return hashlib.blake2b(content, digest_size=12).hexdigest()

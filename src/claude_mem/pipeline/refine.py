@@ -52,20 +52,20 @@ class Action:
 
     retry: bool
     opens_after: int = 0  # consecutive failures that open the breaker; 0: the failure is not the provider's
-    pause_ms: int = 0  # doubles with each further failure, up to `longest_ms`
+    first_pause_ms: int = 0  # doubles with each further failure, up to `longest_ms`
     longest_ms: int = 6 * HOUR
 
 
 ACTIONS = {
-    Verdict.UNPARSEABLE: Action(retry=True, opens_after=9, pause_ms=HOUR),  # three turns with three attempts each
+    Verdict.UNPARSEABLE: Action(retry=True, opens_after=9, first_pause_ms=HOUR),  # three turns with three attempts each
     Verdict.TRUNCATED: Action(retry=True),
     Verdict.TOO_LONG: Action(retry=True),
     Verdict.REFUSED: Action(retry=False),
-    Verdict.RATE_LIMITED: Action(retry=True, opens_after=1, pause_ms=60 * SECOND, longest_ms=HOUR),
-    Verdict.TRANSIENT: Action(retry=True, opens_after=3, pause_ms=60 * SECOND, longest_ms=HOUR),
-    Verdict.PERMANENT: Action(retry=False, opens_after=3, pause_ms=HOUR),
-    Verdict.AUTH: Action(retry=True, opens_after=1, pause_ms=HOUR),
-    Verdict.QUOTA: Action(retry=True, opens_after=1, pause_ms=HOUR),
+    Verdict.RATE_LIMITED: Action(retry=True, opens_after=1, first_pause_ms=60 * SECOND, longest_ms=HOUR),
+    Verdict.TRANSIENT: Action(retry=True, opens_after=3, first_pause_ms=60 * SECOND, longest_ms=HOUR),
+    Verdict.PERMANENT: Action(retry=False, opens_after=3, first_pause_ms=HOUR),
+    Verdict.AUTH: Action(retry=True, opens_after=1, first_pause_ms=HOUR),
+    Verdict.QUOTA: Action(retry=True, opens_after=1, first_pause_ms=HOUR),
 }
 _ADVICE = {
     Verdict.AUTH: "Check the key or log in again (`claude-mem doctor` shows the provider).",
@@ -422,7 +422,7 @@ def pause_ms(action: Action, failures: int, retry_seconds: float | None) -> int:
     if exchange and failures <= TRUSTED_WAITS:
         return exchange
     times: int = min(max(failures - max(action.opens_after, TRUSTED_WAITS if exchange else 0), 0), 20)
-    return max(exchange, min(action.pause_ms << times, action.longest_ms))
+    return max(exchange, min(action.first_pause_ms << times, action.longest_ms))
 
 
 def back_off_ms(tries: int) -> int:

@@ -24,7 +24,7 @@ import msgspec
 from claude_mem.providers import claude_sdk
 from claude_mem.providers.base import Reply, Verdict
 from claude_mem.providers.claude_program import Ask, command, question
-from claude_mem.providers.claude_stream import NOT_THE_PROGRAM, Run, failure, reply
+from claude_mem.providers.claude_stream import UNKNOWN_FORMAT, ProgramRun, failure_reply, reply_from_run
 from claude_mem.text import plain
 
 MAX_OUTPUT = 8 << 20  # bytes; the longest answer we request takes a tenth of this, including its events
@@ -58,7 +58,7 @@ class Ended(Exception):
 
 async def answer(ask: Ask, say: Say) -> None:
     """Run one question and report the session id and the reply as soon as each is known."""
-    run, errors = Run(), deque[str](maxlen=20)
+    run, errors = ProgramRun(), deque[str](maxlen=20)
     source = claude_sdk.lines(ask, errors.append) if ask.sdk else program_lines(ask)
     try:
         async with aclosing(source) as lines:
@@ -68,26 +68,26 @@ async def answer(ask: Ask, say: Say) -> None:
                 if run.session_id != session_id:
                     say(Line(session_id=run.session_id))
                 if run.finished and not was_finished:
-                    say(Line(reply=reply(run, resumed=bool(ask.resume))))
+                    say(Line(reply=reply_from_run(run, resumed=bool(ask.resume))))
     except Exception as error:  # outermost frame: every error is reported to the worker
         if not run.finished:  # after an error result the SDK also raises, and the program exits with 1
             say(Line(reply=_reply_to_error(run, error, errors)))
 
 
-def _reply_to_error(run: Run, error: Exception, errors: deque[str]) -> Reply:
+def _reply_to_error(run: ProgramRun, error: Exception, errors: deque[str]) -> Reply:
     match error:
         case ImportError():
             return Reply(verdict=Verdict.PERMANENT, message=f"{claude_sdk.INSTALL} ({error})")
         case TooMuch():
-            return Reply(verdict=Verdict.UNPARSEABLE, message=f"{NOT_THE_PROGRAM} ({error})")
+            return Reply(verdict=Verdict.UNPARSEABLE, message=f"{UNKNOWN_FORMAT} ({error})")
         case Ended():
-            return failure(run, str(error))
+            return failure_reply(run, str(error))
         case OSError():
             verdict = Verdict.TRANSIENT if error.errno in _OUT_OF_RESOURCES else Verdict.PERMANENT
             return Reply(verdict=verdict, message=f"cannot run the `claude` program: {error.strerror or error}")
         case _:
             words = " ".join([*(getattr(error, "errors", None) or [str(error)]), *errors])
-            failed_reply = failure(
+            failed_reply = failure_reply(
                 run, f"{type(error).__name__}: {words}", status=getattr(error, "api_error_status", None)
             )
             missing = type(error).__name__ == "CLINotFoundError"

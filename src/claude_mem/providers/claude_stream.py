@@ -1,6 +1,6 @@
 """Parses the lines that the `claude` program prints with `--output-format stream-json`.
 
-`Run` collects one run of the program, line by line; `reply` turns it into a verdict with the text, the token counts and
+`ProgramRun` collects one run of the program, line by line; `reply_from_run` turns it into a verdict with the text, the token counts and
 the reset time that the program reported. This module starts no process and does not wait. The format was observed with
 Claude Code 2.1.325 against a scripted server.
 """
@@ -17,9 +17,9 @@ from claude_mem.providers.base import Reply, Usage, Verdict
 MAX_TEXT = 150_000  # characters of an answer: more than we ever request, less than the line limit to the worker
 MAX_WORDS = 2_000
 RATE_SECONDS = 60.0  # the program does not report `retry-after`
-OUR_LIMITS = ("error_max_budget_usd", "error_max_turns")
+EXPECTED_LIMIT_ERRORS = ("error_max_budget_usd", "error_max_turns")
 SYNTHETIC = "<synthetic>"  # the model name of messages the program writes itself: "API Error: 500 …"
-NOT_THE_PROGRAM = (
+UNKNOWN_FORMAT = (
     "the `claude` program did not answer in the requested format: update Claude Code, or correct `claude_path`"
 )
 
@@ -62,7 +62,7 @@ _TOO_OLD = re.compile(r"unknown option", re.I)
 
 
 @dataclass(slots=True)
-class Run:
+class ProgramRun:
     """The state of one run, as far as the program has printed it."""
 
     session_id: str = ""
@@ -150,31 +150,31 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def reply(run: Run, *, resumed: bool = False) -> Reply:
+def reply_from_run(run: ProgramRun, *, resumed: bool = False) -> Reply:
     """Return the reply for a finished run."""
     if run.failed and _NO_SESSION.search(run.words):
-        return failure(run, run.words)
-    verdict = judge(run)
+        return failure_reply(run, run.words)
+    verdict = verdict_from_run(run)
     has_answer = verdict in (Verdict.OK, Verdict.TRUNCATED, Verdict.REFUSED)
     return Reply(
         verdict=verdict,
         text="".join(run.texts)[:MAX_TEXT] if has_answer else "",
-        usage=usage(run, resumed=resumed),
+        usage=usage_from_run(run, resumed=resumed),
         model=run.model,
         message=(run.stop if has_answer and not run.kind else run.words)[:MAX_WORDS],
-        retry_seconds=wait(run, verdict, now=time.time()),
+        retry_seconds=seconds_to_wait(run, verdict, now=time.time()),
     )
 
 
-def judge(run: Run) -> Verdict:
+def verdict_from_run(run: ProgramRun) -> Verdict:
     if run.stop in _STOP_VERDICTS:
         return _STOP_VERDICTS[run.stop]
-    if not run.failed or (run.subtype in OUR_LIMITS and run.stop):
+    if not run.failed or (run.subtype in EXPECTED_LIMIT_ERRORS and run.stop):
         return Verdict.OK
-    return blame(run.words, kind=run.kind, status=run.status)
+    return classify_error(run.words, kind=run.kind, status=run.status)
 
 
-def blame(words: str, *, kind: str = "", status: int | None = None) -> Verdict:
+def classify_error(words: str, *, kind: str = "", status: int | None = None) -> Verdict:
     """Return the verdict for an error. The message text is checked first because it is more precise than kind and
     status: 413 is reported as "invalid_request", and a used-up plan as "rate_limit"."""
     if _TOO_LONG.search(words):
@@ -190,14 +190,14 @@ def blame(words: str, *, kind: str = "", status: int | None = None) -> Verdict:
     return Verdict.TRANSIENT  # 5xx, or no status: "Stream ended without receiving any events"
 
 
-def wait(run: Run, verdict: Verdict, *, now: float) -> float | None:
+def seconds_to_wait(run: ProgramRun, verdict: Verdict, *, now: float) -> float | None:
     """Return the number of seconds to wait before another request makes sense."""
     if run.resets_at and verdict in (Verdict.QUOTA, Verdict.RATE_LIMITED):
         return max(run.resets_at - now, 1.0)
     return RATE_SECONDS if verdict is Verdict.RATE_LIMITED else None
 
 
-def usage(run: Run, *, resumed: bool) -> Usage | None:
+def usage_from_run(run: ProgramRun, *, resumed: bool) -> Usage | None:
     if not run.usage_counts:
         return None
     new, cached, written, out = (
@@ -219,13 +219,13 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def failure(run: Run, words: str, *, status: int | None = None) -> Reply:
+def failure_reply(run: ProgramRun, words: str, *, status: int | None = None) -> Reply:
     """Return the reply for a run without a result: the program rejected its options, crashed, or is another program."""
     if _NO_SESSION.search(words):
         return Reply(verdict=Verdict.PERMANENT, message=f"resume: {words}")
     if _TOO_OLD.search(words):
         return Reply(verdict=Verdict.PERMANENT, message=f"{words}: update Claude Code")
-    verdict = blame(words, status=status)
+    verdict = classify_error(words, status=status)
     if run.has_unknown_lines and verdict is Verdict.TRANSIENT:
-        return Reply(verdict=Verdict.UNPARSEABLE, message=NOT_THE_PROGRAM)
+        return Reply(verdict=Verdict.UNPARSEABLE, message=UNKNOWN_FORMAT)
     return Reply(verdict=verdict, message=words)

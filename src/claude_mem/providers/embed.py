@@ -60,8 +60,8 @@ class Model:
 
 # All three have the same vocabulary, but the packages format their tokenizer.json differently.
 MODELS = {
-    model.name: model
-    for model in (
+    entry.name: entry
+    for entry in (
         Model(
             name="arctic-s",
             hub="Snowflake/snowflake-arctic-embed-s",
@@ -114,8 +114,8 @@ def model(name: str) -> Model:
 class OnnxEmbedder:
     """Embeds one text at a time on one thread: batches need 300 MB more and are no faster on a small machine."""
 
-    def __init__(self, model: Model, folder: Path) -> None:
-        self._model = model
+    def __init__(self, spec: Model, folder: Path) -> None:
+        self._model = spec
         self._folder = folder
         self._lock = threading.Lock()
 

@@ -134,9 +134,9 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
-def failed(verdict: Verdict, message: str, *, retry_seconds: float | None = None) -> Reply:
+def failed(verdict: Verdict, message: str, *, wait_seconds: float | None = None) -> Reply:
     """Return an error reply with the provider's message, redacted: it may contain a key."""
-    return Reply(verdict=verdict, message=shorten(redact(message), MESSAGE_CHARS), retry_seconds=retry_seconds)
+    return Reply(verdict=verdict, message=shorten(redact(message), MESSAGE_CHARS), retry_seconds=wait_seconds)
 
 
 def _decode(raw: bytes) -> dict[str, Any] | Reply:
@@ -173,7 +173,7 @@ def classify(status: int, headers: Mapping[str, str], raw: bytes) -> Reply:
     verdict, wait = _verdict_for(status, words), retry_seconds(headers.get("retry-after"), now=time.time())
     if wait is None and verdict is Verdict.RATE_LIMITED:
         wait = USUAL_WAIT
-    return failed(verdict, message, retry_seconds=wait)
+    return failed(verdict, message, wait_seconds=wait)
 
 
 def _verdict_for(status: int, words: str) -> Verdict:

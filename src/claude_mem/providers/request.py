@@ -209,13 +209,13 @@ class Entry:
     answer: str = ""
 
     @property
-    def size(self) -> int:
+    def byte_size(self) -> int:
         return _bytes(self.text) + 1 + (_bytes(self.answer) + ARROW_BYTES if self.answer else 0)
 
     @property
     def min_size(self) -> int:
         """The bytes it gets before any entry gets more."""
-        return min(self.size, _bytes(self.text) + 1 + BRIEF_BYTES)
+        return min(self.byte_size, _bytes(self.text) + 1 + BRIEF_BYTES)
 
     def text_within(self, room: int) -> str:
         answer = fit(self.answer, room - _bytes(self.text) - ARROW_BYTES)
@@ -300,7 +300,7 @@ def condense(entries: Sequence[Entry], room: int) -> list[str]:
     selected = [entry for _, entry in numbered_entries]
     room -= sum(_bytes(gap) + 1 for gap in gaps)
     rooms = _allocate([(entry.min_size, entry.weight) for entry in selected], room)
-    extra_rooms = _allocate([(entry.size - entry.min_size, entry.weight) for entry in selected], room - sum(rooms))
+    extra_rooms = _allocate([(entry.byte_size - entry.min_size, entry.weight) for entry in selected], room - sum(rooms))
     return _weave(
         gaps, [entry.text_within(sum(own) - 1) for entry, *own in zip(selected, rooms, extra_rooms, strict=True)]
     )
