@@ -229,7 +229,7 @@ def _unquoted(value: str) -> str:
     return value.replace('\\"', '"').replace("\\\\", "\\").replace("\0", "\ufffd")
 
 
-# --- what tells it from others ---------------------------------------------------------------------------------------
+# --- what identifies a repository ------------------------------------------------------------------------------------
 
 
 def describe(git_dir: Path) -> Repository:
