@@ -84,7 +84,7 @@ def test_another_server_of_our_name_is_not_replaced(lab: Lab, settings: Path) ->
     theirs = {"mcpServers": {"claude-mem": {"command": "npx", "args": ["something"]}}}
     path = settings.parent.parent / ".claude.json"
     path.write_text(json.dumps(theirs))
-    assert "another tool server" in lab.mem("install", "--yes", ok=False).stderr
+    assert "another MCP server" in lab.mem("install", "--yes", ok=False).stderr
     lab.mem("uninstall", "--yes")
     assert json.loads(path.read_text()) == theirs
 
@@ -328,7 +328,7 @@ def test_what_is_written_between_looking_and_writing_is_not_lost(tmp_path: Path)
     (tmp_path / ".claude").mkdir()
     changes = plan(claude.HOST, ours)
     (tmp_path / ".claude.json").write_text('{"login": true}')
-    with pytest.raises(CannotDo, match="changed in this very moment"):
+    with pytest.raises(CannotDo, match="changed by another program just now"):
         put_in(changes, Record(tmp_path / "data"))
     assert (tmp_path / ".claude.json").read_text() == '{"login": true}'
     assert not (tmp_path / ".claude" / "settings.json").exists()

@@ -611,5 +611,5 @@ def test_the_folder_may_lie_elsewhere(tmp_path: Path) -> None:
 def test_a_server_of_our_name_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini" / "settings.json").write_text('{"mcpServers": {"claude-mem": {"command": "npx"}}}')
-    with pytest.raises(CannotDo, match="another tool server"):
+    with pytest.raises(CannotDo, match="another MCP server"):
         plan(gemini.HOST, ours(tmp_path))
