@@ -18,7 +18,7 @@ _NAME = re.compile(r"[os]\d+$|file:")
 class Telling:
     """One injection. Only names of items are stored, not their text."""
 
-    moment: str  # start | prompt | file | failure
+    trigger: str  # start | prompt | file | failure
     at: int
     tokens: int
     names: Sequence[str] = ()
@@ -36,7 +36,7 @@ def note(conn: Connection, host: str, content_session_id: str, injection: Tellin
         (
             host,
             content_session_id,
-            injection.moment,
+            injection.trigger,
             injection.about,
             injection.at,
             injection.tokens,

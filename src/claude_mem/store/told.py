@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from claude_mem.store.database import Connection, rows
 
 
-def note(conn: Connection, host: str, content_session_id: str, items: Iterable[str], *, moment: str, now: int) -> None:
+def note(conn: Connection, host: str, content_session_id: str, items: Iterable[str], *, trigger: str, now: int) -> None:
     for item in items:
         conn.execute(
             "insert or ignore into told (host, content_session_id, what, moment, at) values (?, ?, ?, ?, ?)",
-            (host, content_session_id, item, moment, now),
+            (host, content_session_id, item, trigger, now),
         )
 
 

@@ -104,7 +104,7 @@ class Teller:
             entry.injected_ids, entry.loaded = set(), True
         entry.injected_ids.update(injection_ids)
         failpoint("inject.noted")
-        record = Telling(moment="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
+        record = Telling(trigger="start", at=ids.now(), tokens=tokens(start.text), names=start.told)
         write = partial(
             _store_start,
             injection_ids=injection_ids,
@@ -196,7 +196,7 @@ class Teller:
     async def record_injection(self, moment: Moment, injection: Speech) -> None:
         """Record an injection after the response was sent: a busy database must not delay the session."""
         await self.db.write(_store_injection, moment, injection, now=ids.now())
-        record = Telling(moment=moment.kind, at=ids.now(), tokens=tokens(injection.text), names=injection.told)
+        record = Telling(trigger=moment.kind, at=ids.now(), tokens=tokens(injection.text), names=injection.told)
         await self._audit_injection(moment.host, moment.content_session_id, record)
 
     async def _audit_injection(self, host: str, content_session_id: str, record: Telling) -> None:
@@ -205,7 +205,7 @@ class Teller:
         numbers = [name for name in record.names if name[1:].isdigit()]
         await self.recorder.record(
             "injection",
-            moment=record.moment,
+            moment=record.trigger,
             session=session.id if session else None,
             names=numbers,
             others=len(record.names) - len(numbers),
@@ -244,7 +244,7 @@ def _store_start(
 ) -> None:
     if is_new_conversation:
         told.forget(conn, *session_key)
-    told.note(conn, *session_key, injection_ids, moment="start", now=now)
+    told.note(conn, *session_key, injection_ids, trigger="start", now=now)
     if record:
         tellings.note(conn, *session_key, record)
     if session := sessions.find(conn, *session_key):
@@ -256,9 +256,9 @@ def _store_start(
 
 def _store_injection(conn: Connection, moment: Moment, injection: Speech, *, now: int) -> None:
     session_key = (moment.host, moment.content_session_id)
-    told.note(conn, *session_key, injection.told, moment=moment.kind, now=now)
+    told.note(conn, *session_key, injection.told, trigger=moment.kind, now=now)
     record = Telling(
-        moment=moment.kind, at=now, tokens=tokens(injection.text), names=injection.told, about=moments.about(injection)
+        trigger=moment.kind, at=now, tokens=tokens(injection.text), names=injection.told, about=moments.about(injection)
     )
     tellings.note(conn, *session_key, record)
 
