@@ -118,7 +118,7 @@ def test_code_that_can_not_be_imported_does_not_take_over(here: Installation, la
     (here.package / "worker" / "serve.py").write_text("this is no Python\n")
     here.set_version(NEWER)
     here.tell(1)
-    wait_for(lambda: "can't be started" in (lab.data / "logs" / "worker.log").read_text())
+    wait_for(lambda: "cannot be started" in (lab.data / "logs" / "worker.log").read_text())
     assert running(lab) == before
     here.restore()
     here.set_version(NEWER)
