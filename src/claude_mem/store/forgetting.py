@@ -748,10 +748,6 @@ def undone(conn: Connection) -> dict[int, int]:
     return {row["id"]: row["undone_at"] for row in deletion_rows}
 
 
-def get(conn: Connection, n: int) -> Row | None:
-    return one(conn, "select * from forgettings where id = ?", (n,))
-
-
 def is_due(conn: Connection, *, now: int) -> bool:
     sql = "select 1 from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ? limit 1"
     return bool(value(conn, sql, (now - KEEP_MS,)))
