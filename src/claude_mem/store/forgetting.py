@@ -189,7 +189,7 @@ def rest(conn: Connection, scope: Scope, known_tombstones: Sequence[Stone], *, e
     """Return the rows that an interrupted deletion has not removed yet.
 
     Events that a session added after `upto` are not covered. If an older database was restored in between, its row ids
-    may mean other rows, so only the known_tombstones are used.
+    may mean other rows, so only the tombstones are used.
     """
     tombstoned = marked(conn, known_tombstones)
     if scope.ids and stones.missing(conn, known_tombstones):

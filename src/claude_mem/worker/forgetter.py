@@ -313,8 +313,8 @@ class Forgetter:
         affected = await self.db.write(forgetting.rest, request.scope, existing, erase=request.erased, upto=request.at)
         await self.db.write(stones.put, existing)
         log.warning("deletion F%d is resumed: %d rows", request.n, affected.size())
-        tombstones = await self._delete_from_database(request, affected, existing, progress)
-        self.unfinished.append((request, tombstones, progress))
+        all_tombstones = await self._delete_from_database(request, affected, existing, progress)
+        self.unfinished.append((request, all_tombstones, progress))
 
     async def _reapply(self, number: int, own_tombstones: list[Stone]) -> None:
         """Apply a deletion again from its tombstones alone."""
