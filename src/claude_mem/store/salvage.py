@@ -130,12 +130,12 @@ def _salvage_table(damaged: Connection, into: Connection, table: str, result: Sa
     after = 0
     if table in _APPEND_ONLY_TABLES:
         after = int(value(into, f"select coalesce(max({shape.number}), 0) from {table}"))
-    checksums = _read_checksums(damaged, table)
+    sums_by_row = _read_checksums(damaged, table)
     upsert, reader = _upsert_sql(shape), TableReader(damaged, shape)
     existing_ids: set[int] = set()
     for row in reader.read(after):
         number = row[shape.number] if shape.number else None
-        if not _matches_checksum(shape, row, checksums):
+        if not _matches_checksum(shape, row, sums_by_row):
             result.lost[table] += 1
             continue
         if isinstance(number, int):
@@ -168,24 +168,24 @@ def _upsert_sql(shape: TableShape) -> str:
 
 def _read_checksums(damaged: Connection, table: str) -> dict[int, int]:
     """Return the checksums of a table's rows by row id, as far as they can be read."""
-    spec, checksums = seals.BY_TABLE.get(table), {}
+    spec, sums_by_row = seals.BY_TABLE.get(table), {}
     if spec is not None:
         shape = TableShape("seals", ("id", "sum"), ("id",), "id")
         try:
             for row in TableReader(damaged, shape).read(0):
                 if isinstance(row["id"], int) and row["id"] % seals.KINDS == spec.number:
-                    checksums[row["id"] // seals.KINDS] = row["sum"]
+                    sums_by_row[row["id"] // seals.KINDS] = row["sum"]
         except apsw.Error:
             pass  # a version without checksums
-    return checksums
+    return sums_by_row
 
 
-def _matches_checksum(shape: TableShape, row: Row, checksums: dict[int, int]) -> bool:
+def _matches_checksum(shape: TableShape, row: Row, sums_by_row: dict[int, int]) -> bool:
     """Return whether the row matches its checksum. A row without one is accepted."""
     spec = seals.BY_TABLE.get(shape.table)
-    if spec is None or row[spec.key] not in checksums or not set(spec.columns) <= row.keys():
+    if spec is None or row[spec.key] not in sums_by_row or not set(spec.columns) <= row.keys():
         return True
-    return seals.matches(spec, row, checksums[row[spec.key]])
+    return seals.matches(spec, row, sums_by_row[row[spec.key]])
 
 
 def _is_intact(damaged: Connection, table: str) -> bool:
