@@ -45,7 +45,9 @@ MADE_UP = {
 }
 SIZES = (2_000, 10_000) if proof.long() else (2_000,)
 EVERY = 1 if proof.long() else 5  # each text that is made, or some of them
-SUSPECT = 0.002  # CPU seconds: for the short text a linear pattern takes less, a quadratic one ten times as long
+# CPU seconds above which a pattern is measured again on a longer text: a third of what a quadratic pattern takes on this
+# machine. A linear pattern takes less than a tenth of it.
+SUSPECT = min(seconds(re.compile(r"\\+n").search, "\\" * SIZES[0]) for _ in range(9)) / 3
 RUNS = "a1 \n\t-_./<>\"'=:@A\\%#$*[(é\0"
 # What has been used against others, and what our own marks invite.
 SHAPES = (
