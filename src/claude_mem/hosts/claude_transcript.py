@@ -154,7 +154,7 @@ class _Reader:
         return lines.look_back(place, [call.line for call in self.calls.values()])
 
     def mark(self, place: lines.Place) -> _Mark:
-        again = {call.line for call in self.calls.values()} | {self.closing_line}
+        unfinished = {call.line for call in self.calls.values()} | {self.closing_line}
         return _Mark(
             offset=place.offset,
             inside=place.inside,
@@ -164,7 +164,7 @@ class _Reader:
             prompt_id=self.prompt_id,
             private=self.prompt_id in self.transcript.private,
             at=self.at,
-            lines=sorted(again - {-1})[-lines.MAX_AGAIN :],
+            lines=sorted(unfinished - {-1})[-lines.MAX_AGAIN :],
         )
 
     def again(self, record: dict[str, Any], line: int) -> None:
@@ -201,8 +201,8 @@ class _Reader:
 
     def _is_closing(self, record: dict[str, Any], block: dict[str, Any]) -> bool:
         """Return whether a text ends a turn: no tool call follows, and it is not the client's own error message."""
-        goes_on = record["message"].get("stop_reason") == "tool_use" or record.get("isApiErrorMessage")
-        return not goes_on and not self.agent_id and bool(string(block.get("text")).strip())
+        is_not_last = record["message"].get("stop_reason") == "tool_use" or record.get("isApiErrorMessage")
+        return not is_not_last and not self.agent_id and bool(string(block.get("text")).strip())
 
     def _user(self, record: dict[str, Any]) -> None:
         blocks = _blocks(record)

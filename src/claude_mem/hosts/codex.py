@@ -138,14 +138,14 @@ class ServerTable(BlockEdit):
 def _without_table(text: str, name: str) -> str:
     """Remove a table with its subtables; it ends at the next table, comment or empty line."""
     kept_lines: list[str] = []
-    inside = False
+    in_table = False
     for line in text.splitlines(keepends=True):
         if not line.strip() or line.lstrip().startswith("#"):
-            inside = False
+            in_table = False
         elif line.lstrip().startswith("["):
             header = line.strip().strip("[]").replace('"', "").replace("'", "")
-            inside = header == name or header.startswith(f"{name}.")
-        if not inside:
+            in_table = header == name or header.startswith(f"{name}.")
+        if not in_table:
             kept_lines.append(line)
     return "".join(kept_lines)
 

@@ -136,15 +136,15 @@ def agents(path: Path) -> Iterator[tuple[str, Path]]:
             yield from _agents_in(day).get(session, ())
 
 
-def _days(own: Path) -> list[Path]:
+def _days(folder: Path) -> list[Path]:
     """Return the directory of a session, `year/month/day`, and those of the following days. For a directory of any
     other form, return only that."""
     try:
-        first = date.fromisoformat("-".join(own.parts[-3:]))
+        first = date.fromisoformat("-".join(folder.parts[-3:]))
         days = [first + timedelta(days=number) for number in range(1, MOST_DAYS)]
     except (ValueError, OverflowError):
         days = []
-    return [own, *(own.parents[2] / f"{day:%Y/%m/%d}" for day in days)]
+    return [folder, *(folder.parents[2] / f"{day:%Y/%m/%d}" for day in days)]
 
 
 def _agents_in(folder: Path) -> dict[str, list[tuple[str, Path]]]:
@@ -200,10 +200,10 @@ class _Reader:
         self.at = 0
         self.has_meta = False
 
-    def resume(self, mark: _Mark, again: Iterable[tuple[int, Fields]]) -> None:
+    def resume(self, mark: _Mark, unfinished: Iterable[tuple[int, Fields]]) -> None:
         """Continue where a part ended, after reading its unfinished lines again."""
         self.failed = set(mark.failed)
-        for start, record in again:
+        for start, record in unfinished:
             self._restore(mark)
             self.take(start, record)
         self._restore(mark)
@@ -223,7 +223,7 @@ class _Reader:
         return lines.look_back(place, [call.line for call in self.calls.values()])
 
     def mark(self, place: lines.Place) -> _Mark:
-        running = [line for both in list(self.running_lines.values())[-_MOST_RUNNING:] for line in both]
+        running = [line for offsets in list(self.running_lines.values())[-_MOST_RUNNING:] for line in offsets]
         unfinished = {*running, *(call.line for call in self.calls.values()), self.closing_line}
         return _Mark(
             offset=place.offset,
@@ -262,8 +262,8 @@ class _Reader:
         if parent(meta) and not self.agent_id:
             # A subagent's rollout that is read on its own still belongs to its parent's session.
             self.agent_id = string_of(meta, "id")
-        own = string_of(meta, "session_id") or (parent(meta) if self.agent_id else "") or string_of(meta, "id")
-        self.transcript.content_session_id = self.content_session_id = self.content_session_id or own
+        session_id = string_of(meta, "session_id") or (parent(meta) if self.agent_id else "") or string_of(meta, "id")
+        self.transcript.content_session_id = self.content_session_id = self.content_session_id or session_id
         self.transcript.cwd = self.cwd = string_of(meta, "cwd")
 
     def _turn(self, fields: Fields) -> None:
@@ -341,8 +341,8 @@ class _Reader:
         before = self.prompts.setdefault(self.turn_id, len(self.transcript.events))
         earlier = self.transcript.events[before:]
         if earlier and isinstance(earlier_prompt := earlier[0].body, Prompted):
-            more = self._event(Prompted(f"{earlier_prompt.text}\n{text}"), name)
-            self.transcript.events[before] = replace(earlier[0], body=more.body, private=more.private)
+            extended = self._event(Prompted(f"{earlier_prompt.text}\n{text}"), name)
+            self.transcript.events[before] = replace(earlier[0], body=extended.body, private=extended.private)
         else:
             self.transcript.events.append(self._event(Prompted(text), name))
 

@@ -116,9 +116,9 @@ class _Reader:
         self.announced = False  # a hook call has already set the id of the next prompt
         self.closing_line = -1
 
-    def resume(self, mark: _Mark, again: Iterable[tuple[int, Record]]) -> None:
+    def resume(self, mark: _Mark, unfinished: Iterable[tuple[int, Record]]) -> None:
         """Continue where a part ended, after reading its unfinished lines again."""
-        for start, record in again:
+        for start, record in unfinished:
             self._restore(mark)
             self.take(start, record)
         self._restore(mark)

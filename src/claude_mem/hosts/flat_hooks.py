@@ -42,6 +42,6 @@ def edited(fields: Fields) -> Fields:
     """Translate a file with replacements to an `Edit` or `MultiEdit` call."""
     path, edits = fields.get("file_path"), fields.get("edits")
     if isinstance(edits, list) and len(edits) == 1 and isinstance(edits[0], dict):
-        only = {key: edits[0].get(key) for key in ("old_string", "new_string")}
-        return {"tool_name": "Edit", "tool_input": {"file_path": path, **only}}
+        replacement = {key: edits[0].get(key) for key in ("old_string", "new_string")}
+        return {"tool_name": "Edit", "tool_input": {"file_path": path, **replacement}}
     return {"tool_name": "MultiEdit", "tool_input": {"file_path": path, "edits": edits}}

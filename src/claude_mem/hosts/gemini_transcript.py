@@ -152,8 +152,8 @@ class _Messages:
         messages = [record]
         if owns(record):
             self.session_record = self.session_record or record
-            inside = record.get("messages")
-            messages = [item for item in inside if isinstance(item, dict)] if isinstance(inside, list) else []
+            nested = record.get("messages")
+            messages = [item for item in nested if isinstance(item, dict)] if isinstance(nested, list) else []
         self.messages |= {message["id"]: message for message in messages if isinstance(message.get("id"), str)}
         if len(self.messages) > _MOST_MESSAGES:
             raise lines.TooMuch
@@ -170,8 +170,10 @@ def _project_root(path: Path, project_hash: str) -> str:
         names_by_root = msgspec.json.decode(content, type=_Projects).projects
     except (OSError, ValueError, LookupError):
         return ""
-    here = path.parent.parent.name
-    return next((root for root, name in names_by_root.items() if name == here or _hash(root) == project_hash), "")
+    directory_name = path.parent.parent.name
+    return next(
+        (root for root, name in names_by_root.items() if name == directory_name or _hash(root) == project_hash), ""
+    )
 
 
 def _hash(root: str) -> str:

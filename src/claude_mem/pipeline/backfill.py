@@ -119,8 +119,8 @@ def _read_next(file: File, path: Path, host: str, transcripts: Transcripts) -> t
     """Return this part and where the next one begins: the subagent (or "") and the position in that file. Both are ""
     after the last part."""
     agents = dict(transcripts.agents(path))
-    here = agents.get(file.agent) if file.agent else path
-    transcript, mark = _read_part(file, here, host, transcripts) if here else (Found(), "")
+    current_path = agents.get(file.agent) if file.agent else path
+    transcript, mark = _read_part(file, current_path, host, transcripts) if current_path else (Found(), "")
     if mark:
         return transcript, file.agent, mark
     return transcript, min((agent for agent in agents if agent > file.agent), default=""), ""
@@ -158,15 +158,15 @@ def _read_problem(path: Path) -> str:
 
 def _unrecognised_reason(path: Path) -> str:
     """Return why no agent recognises a file as its transcript."""
-    transcript, why = Found(), "foreign"
+    transcript, reason = Found(), "foreign"
     with lines.problems(transcript), lines.opened(path) as file:
         if not file.read(1):
-            why = "empty"
+            reason = "empty"
         else:
             file.seek(lines.MAX_DOCUMENT)  # a file that is a single record is not read beyond this size
             if path.name.removesuffix(".gz").endswith(".json") and file.read(1):
-                why = "huge"
-    return "broken" if transcript.problem == "unreadable" else transcript.problem or why
+                reason = "huge"
+    return "broken" if transcript.problem == "unreadable" else transcript.problem or reason
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -258,5 +258,5 @@ def _finish(conn: Connection, file: File, part: Part, session_id: int, *, now: i
         _enqueue_digests(conn, session_id, now=now)
         backfills.end(conn, file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)
         return
-    why = "format" if part.bad_lines or backfills.bad_lines(conn, file) else "empty"
-    backfills.end(conn, file, host=part.host, state="skipped", problem=why, bad_lines=part.bad_lines)
+    reason = "format" if part.bad_lines or backfills.bad_lines(conn, file) else "empty"
+    backfills.end(conn, file, host=part.host, state="skipped", problem=reason, bad_lines=part.bad_lines)

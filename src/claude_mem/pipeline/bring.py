@@ -337,9 +337,9 @@ def _read_lines(path: Path, import_run: Import) -> Batch:
 
 def _next_line(file: BinaryIO) -> bytes:
     """Return the next line, or only its beginning if it is longer than the limit; empty at the end of the file."""
-    raw = more = file.readline(MOST_BYTES)
-    while more and not more.endswith(b"\n"):
-        more = file.readline(MOST_BYTES)
+    raw = chunk = file.readline(MOST_BYTES)
+    while chunk and not chunk.endswith(b"\n"):
+        chunk = file.readline(MOST_BYTES)
     return raw
 
 

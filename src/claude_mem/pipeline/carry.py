@@ -49,8 +49,8 @@ async def lines(db: Database, export_scope: Scope) -> AsyncIterator[bytes]:
     yield portable.line(Header(format=FORMAT, program=__version__))
     count = 0
     for kind in portable.KINDS:
-        after = 0
-        while page := await db.read(rows.page, kind, export_scope, after=after, limit=PAGE):
+        last_id = 0
+        while page := await db.read(rows.page, kind, export_scope, after=last_id, limit=PAGE):
             yield b"".join(portable.line(record) for _, record in page)
-            after, count = page[-1][0], count + len(page)
+            last_id, count = page[-1][0], count + len(page)
     yield portable.line(End(records=count))

@@ -148,7 +148,7 @@ def outcome(turns: Sequence[Row]) -> str:
     outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
     if outcomes[0] not in ("", "answered"):
         return outcomes[0]
-    return next((each for each in outcomes if each in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
+    return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
 
 _WORK_OUTCOMES = ("done", "partly", "failed")

@@ -287,9 +287,9 @@ def _last_session(memory: Known, work_pieces: Sequence[Piece], most: int) -> Sec
 
 def _is_request_covered(turn: Row, work_pieces: Sequence[Piece]) -> bool:
     """Return whether the title of a piece of work already says what was asked, so that no separate line is needed."""
-    own = choose.subject(asked_line(choose.request(turn)))
+    request_terms = choose.subject(asked_line(choose.request(turn)))
     titles = [choose.subject(_title_of_piece(piece)) for piece in work_pieces]
-    return any(choose.is_alike(own, title) or choose.covers(title, own) for title in titles)
+    return any(choose.is_alike(request_terms, title) or choose.covers(title, request_terms) for title in titles)
 
 
 def _request_line(turn: Row) -> Line:
@@ -321,14 +321,14 @@ def _dated_line(
     the topic is known."""
     day = _day(row["created_at"] if at is None else at)
     numbers = [str(other["id"]) for other in others]
-    more = [*numbers[:MOST_OTHERS], *([f"+{len(numbers) - MOST_OTHERS}"] if len(numbers) > MOST_OTHERS else [])]
+    also = [*numbers[:MOST_OTHERS], *([f"+{len(numbers) - MOST_OTHERS}"] if len(numbers) > MOST_OTHERS else [])]
     icon = icons.get(row["type"], icons["change"])
     end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not _is_plan(row) else ""
-    return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(more)})" if more else end)
+    return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(also)})" if also else end)
 
 
-def _line(row: Row, mark: str, more: str = "") -> Line:
-    text = _fit_to_line(f"{mark} ", _title(row), more, verbatim=is_chosen(row))
+def _line(row: Row, mark: str, suffix: str = "") -> Line:
+    text = _fit_to_line(f"{mark} ", _title(row), suffix, verbatim=is_chosen(row))
     return Line(text, _title(row), f"o{row['id']}", vouched(row))
 
 
@@ -433,9 +433,9 @@ def timeline_text(entries: Sequence[dict[str, Any]], middle: Anchor, icons: Icon
     for day, rows in groupby(entries, key=lambda row: local(row["created_at"]).strftime("%Y-%m-%d")):
         lines.append(f"### {day}")
         for row in rows:
-            here = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "
+            marker = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "
             sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"], icons["change"])
             number = f"{timeline.MARKS[row['kind']]}{row['id']}"
             title = safe(shorten(row["title"] or "Untitled", 160))
-            lines.append(f"{here}{number:>6} {local(row['created_at']):%H:%M} {sign} {title}{held_mark(row)}")
+            lines.append(f"{marker}{number:>6} {local(row['created_at']):%H:%M} {sign} {title}{held_mark(row)}")
     return "\n".join(lines) + "\n" if lines else "Nothing happened around then.\n"

@@ -477,7 +477,7 @@ def _store_in_turn(conn: Connection, session: Session, item: Accepted, news: lis
         ask_reconcile(conn, session.id, seq, now=now)
         news.append(_make_news(conn, "turn_ended", session))
     if isinstance(event.body, SubagentStopped):
-        ask_reconcile(conn, session.id, seq, now=now, also=f"agent-{event.body.agent_id}")
+        ask_reconcile(conn, session.id, seq, now=now, subagents=f"agent-{event.body.agent_id}")
     return STORED
 
 
@@ -541,19 +541,19 @@ def _store_session_end(conn: Connection, session: Session, item: Accepted, news:
     at = _event_time(conn, session, item)
     turns.close_open(conn, session.id, by="session_end", at=at)
     sessions.set_status(conn, session.id, Status.COMPLETED, at=at)
-    ask_reconcile(conn, session.id, seq, now=now, also="agents")
+    ask_reconcile(conn, session.id, seq, now=now, subagents="agents")
     news.append(_make_news(conn, "session_completed", session))
     return STORED
 
 
-def _make_news(conn: Connection, type_: str, session: Session, **more: int | str) -> News:
+def _make_news(conn: Connection, type_: str, session: Session, **fields: int | str) -> News:
     project = projects.get(conn, session.project_id)
-    return News(type_, {"session_id": session.id, "project": project["name"] if project else "", **more})
+    return News(type_, {"session_id": session.id, "project": project["name"] if project else "", **fields})
 
 
-def ask_reconcile(conn: Connection, session_id: int, seq: int | None, *, now: int, also: str = "") -> None:
+def ask_reconcile(conn: Connection, session_id: int, seq: int | None, *, now: int, subagents: str = "") -> None:
     """Enqueue reading the transcript for missed events, then digesting. The job is keyed by the event that caused it.
 
-    `also` names the subagent files to read as well: `agent-<id>` for one, `agents` for all.
+    `subagents` names the subagent files to read as well: `agent-<id>` for one, `agents` for all.
     """
-    jobs.ask(conn, "reconcile", f"{session_id}.{seq or 0}.{also}".rstrip("."), now=now)
+    jobs.ask(conn, "reconcile", f"{session_id}.{seq or 0}.{subagents}".rstrip("."), now=now)

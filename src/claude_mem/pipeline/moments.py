@@ -167,8 +167,10 @@ def _changed_since(path: Path, at: int) -> bool:
 
 def _row_line(row: Row, icons: Icons) -> str:
     icon = icons.get(row["type"], icons["change"])
-    more = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    return f"{row['id']} {icon} {safe_text(shorten(row['title'] or '', 140))}{f' — {safe_text(more)}' if more else ''}"
+    detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
+    return (
+        f"{row['id']} {icon} {safe_text(shorten(row['title'] or '', 140))}{f' — {safe_text(detail)}' if detail else ''}"
+    )
 
 
 # --- after a command failed ------------------------------------------------------------------------------------------

@@ -500,9 +500,9 @@ def _turn_number(group: Group, row: Row, at: int) -> int:
 
 
 def _first_time(group: Group) -> int | None:
-    own = _time(group.row, "started_at")
+    started_at = _time(group.row, "started_at")
     rows = (*group.prompts, *group.observations, *group.summaries)
-    return own or min((at for row in rows if (at := _time(row, "created_at"))), default=None)
+    return started_at or min((at for row in rows if (at := _time(row, "created_at"))), default=None)
 
 
 # --- projects by name ------------------------------------------------------------------------------------------------
@@ -588,7 +588,7 @@ def _milliseconds(value: Any) -> int | None:
     else:
         return int(number * (1000 if abs(number) < 100_000_000_000 else 1)) if abs(number) < LATEST else None
     try:
-        when = datetime.fromisoformat(text)
-        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         return None

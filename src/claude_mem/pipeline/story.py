@@ -125,8 +125,8 @@ def _files(turn_evidence: Evidence, summary: Row | None) -> list[Row]:
         Counter(item.text for item in turn_evidence.opened),
     )
     if not edited and not read and summary:
-        rest = [path for path in summary["files_read"] if path not in summary["files_edited"]]
-        counts = [(path, None, 0) for path in summary["files_edited"]] + [(path, 0, None) for path in rest]
+        only_read = [path for path in summary["files_read"] if path not in summary["files_edited"]]
+        counts = [(path, None, 0) for path in summary["files_edited"]] + [(path, 0, None) for path in only_read]
         return [{"path": path, "edited": changed, "read": opened} for path, changed, opened in counts]
     paths = evidence.unique([*edited, *read])
     return [{"path": path, "edited": edited[path], "read": read[path]} for path in paths]
@@ -139,7 +139,9 @@ def _commits(turn_evidence: Evidence, observations: Sequence[Row]) -> list[Row]:
     ]
     seen_ids = {commit.id for commit in turn_evidence.commits}
     commit_ids = evidence.unique(row["commit_id"] or "" for row in observations)
-    return items + [{"id": each, "subject": "", "branch": ""} for each in commit_ids if each not in seen_ids]
+    return items + [
+        {"id": commit_id, "subject": "", "branch": ""} for commit_id in commit_ids if commit_id not in seen_ids
+    ]
 
 
 # --- what failed, and what fixed it ----------------------------------------------------------------------------------
@@ -148,24 +150,31 @@ def _commits(turn_evidence: Evidence, observations: Sequence[Row]) -> list[Row]:
 def _failures(
     conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]
 ) -> dict[int, list[Row]]:
-    later = _passes_by_command(conn, session, turns, evidence_by_turn)
+    passes = _passes_by_command(conn, session, turns, evidence_by_turn)
     failures_by_turn: dict[int, list[Row]] = {}
-    for each in evidence_by_turn.values():
-        items = [_failure(each, fix.failed, each, fix.passed) for fix in each.evidence.fixes]
-        for failed in each.evidence.unsolved:
-            then = (each.times[failed.seq], failed.seq)
-            passed = next(((where, how) for when, where, how in later[failed.key] if when > then), (None, None))
-            items.append(_failure(each, failed, *passed))
-        failures_by_turn[each.turn["id"]] = sorted(items, key=lambda item: item["at"])
+    for turn in evidence_by_turn.values():
+        items = [_failure(turn, fix.failed, turn, fix.passed) for fix in turn.evidence.fixes]
+        for failed in turn.evidence.unsolved:
+            failed_at = (turn.times[failed.seq], failed.seq)
+            passed = next(
+                (
+                    (later_turn, command)
+                    for passed_at, later_turn, command in passes[failed.key]
+                    if passed_at > failed_at
+                ),
+                (None, None),
+            )
+            items.append(_failure(turn, failed, *passed))
+        failures_by_turn[turn.turn["id"]] = sorted(items, key=lambda item: item["at"])
     return failures_by_turn
 
 
-def _failure(where: Looked, failed: Command, later: Looked | None, passed: Command | None) -> Row:
-    fixed = later and passed and {"turn": later.turn["number"], "at": later.times[passed.seq]}
+def _failure(turn: Looked, failed: Command, later_turn: Looked | None, passed: Command | None) -> Row:
+    fixed = later_turn and passed and {"turn": later_turn.turn["number"], "at": later_turn.times[passed.seq]}
     return {
         "command": shorten(failed.text, COMMAND_CHARS),
         "error": evidence.error_line(failed.output),
-        "at": where.times[failed.seq],
+        "at": turn.times[failed.seq],
         "fixed": fixed,
     }
 
@@ -174,16 +183,16 @@ def _passes_by_command(
     conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]
 ) -> dict[str, list[Passed]]:
     """Return, in order, when and where each command passed that was still failing at the end of its turn."""
-    open_ = {command.key for each in evidence_by_turn.values() for command in each.evidence.unsolved}
+    failing_keys = {command.key for turn in evidence_by_turn.values() for command in turn.evidence.unsolved}
     passed: defaultdict[str, list[Passed]] = defaultdict(list)
-    for each in (
-        [*evidence_by_turn.values(), *_turns_beyond_page(conn, session, turns, evidence_by_turn, open_)]
-        if open_
+    for turn in (
+        [*evidence_by_turn.values(), *_turns_beyond_page(conn, session, turns, evidence_by_turn, failing_keys)]
+        if failing_keys
         else []
     ):
-        for command in each.evidence.commands:
-            if command.key in open_ and not command.failed:
-                passed[command.key].append(((each.times[command.seq], command.seq), each, command))
+        for command in turn.evidence.commands:
+            if command.key in failing_keys and not command.failed:
+                passed[command.key].append(((turn.times[command.seq], command.seq), turn, command))
     return passed
 
 
@@ -195,10 +204,10 @@ def _turns_beyond_page(
     commands: Iterable[str],
 ) -> Iterator[Looked]:
     """Return the next turns beyond the page in which one of these commands was run again."""
-    after = max(each.turn["opened_at"] for each in evidence_by_turn.values())
-    again = stories.ran(conn, session["id"], [command[:FRAGMENT] for command in commands], after=after)
+    newest_opened_at = max(evidence.turn["opened_at"] for evidence in evidence_by_turn.values())
+    rerun_ids = stories.ran(conn, session["id"], [command[:FRAGMENT] for command in commands], after=newest_opened_at)
     beyond = [
-        turn for turn in turns if turn["id"] in again and turn["id"] not in evidence_by_turn and not turn["private"]
+        turn for turn in turns if turn["id"] in rerun_ids and turn["id"] not in evidence_by_turn and not turn["private"]
     ]
     return (_load_turn(conn, session, turn) for turn in beyond[:MOST_LATER])
 
@@ -218,14 +227,14 @@ def _injections_by_turn(
     """Return the injections of each turn of the page, by turn id; those before the first turn are under 0."""
     turn_ids = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
     injections = [
-        (where, injection)
+        (turn_id, injection)
         for injection in tellings.of_session(conn, session["id"])
-        if (where := _turn_of(injection, turns)) in turn_ids
+        if (turn_id := _turn_of(injection, turns)) in turn_ids
     ]
     if not injections:
         return {}
     rows_by_name = stories.named(conn, {name for _, injection in injections for name in injection["names"]})
-    after = After.of(
+    uses = After.of(
         conn,
         session,
         turns,
@@ -234,9 +243,9 @@ def _injections_by_turn(
         injections=[injection for _, injection in injections],
     )
     by_turn: defaultdict[int, list[Row]] = defaultdict(list)
-    for where, injection in injections:
-        items = [_item(name, injection, rows_by_name, after) for name in injection.pop("names")]
-        by_turn[where].append({**injection, "items": items})
+    for turn_id, injection in injections:
+        items = [_item(name, injection, rows_by_name, uses) for name in injection.pop("names")]
+        by_turn[turn_id].append({**injection, "items": items})
     return by_turn
 
 
@@ -282,7 +291,7 @@ class After:
         files |= {name.removeprefix("file:") for injection in injections for name in injection["names"]}
         touched_at = stories.touched(conn, session["id"], sorted(files), after=since)
         last_action_at = stories.last_work(conn, session["id"])
-        for at, path in (item for each in evidence_by_turn.values() for item in _file_uses(each)):
+        for at, path in (item for turn in evidence_by_turn.values() for item in _file_uses(turn)):
             touched_at[path], last_action_at = max(at, touched_at.get(path, 0)), max(at, last_action_at)
         fetched_at: dict[str, int] = {}
         for at, body in stories.recalling(conn, session["id"], after=since):
@@ -306,10 +315,10 @@ class After:
         return (False, "") if self.unknown_until < at <= self.last_action_at else (None, "")
 
 
-def _file_uses(each: Looked) -> Iterator[tuple[int, str]]:
-    yield from ((each.times[edit.seq], edit.path) for edit in each.evidence.edits)
-    yield from ((each.times[item.seq], item.text) for item in each.evidence.opened)
-    yield from ((each.times[command.seq], "") for command in each.evidence.commands)
+def _file_uses(turn: Looked) -> Iterator[tuple[int, str]]:
+    yield from ((turn.times[edit.seq], edit.path) for edit in turn.evidence.edits)
+    yield from ((turn.times[item.seq], item.text) for item in turn.evidence.opened)
+    yield from ((turn.times[command.seq], "") for command in turn.evidence.commands)
 
 
 def _unknown_until(session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, Looked]) -> float:
@@ -317,7 +326,7 @@ def _unknown_until(session: Row, turns: Sequence[Row], evidence_by_turn: Mapping
     that is private or too long to be read completely."""
     if session["status"] not in (*OVER, Status.INTERRUPTED):
         return float("inf")
-    cut = {each.turn["id"] for each in evidence_by_turn.values() if not each.whole}
+    cut = {turn_evidence.turn["id"] for turn_evidence in evidence_by_turn.values() if not turn_evidence.whole}
     return max((turn["last_at"] for turn in turns if turn["private"] or turn["id"] in cut), default=0)
 
 
@@ -335,16 +344,16 @@ def fetches(body: Body | None) -> Iterator[str]:
             yield f"{'s' if match[1] == 'S' else 'o'}{match[2]}"
 
 
-def _item(name: str, injection: Row, rows_by_name: Mapping[str, Row], after: After) -> Row:
+def _item(name: str, injection: Row, rows_by_name: Mapping[str, Row], uses: After) -> Row:
     if name.startswith("file:"):
         path = name.removeprefix("file:")
-        used, how = after.used(name, [path], injection)
+        used, how = uses.used(name, [path], injection)
         return {"kind": "file", "path": path, "used": used, "how": how}
     kind = "observation" if name[0] == "o" else "summary"
     row = rows_by_name.get(name)
     if row is None or row["forgotten"]:
         return {"kind": kind, "id": None, "title": FORGOTTEN if row else GONE, "used": None, "how": ""}
-    used, how = after.used(name, row["files"], injection)
+    used, how = uses.used(name, row["files"], injection)
     return {
         "kind": kind,
         "id": row["id"],

@@ -83,8 +83,8 @@ def _session_key(job: Job) -> str:
     return job.subject.partition(".")[0]
 
 
-def read(session: Session, also: str, config: Config, mark: Mark | None) -> Read:
-    """Read the next part. `also` is "agents" to read the files of all subagents, or "agent-<id>" for one."""
+def read(session: Session, subagents: str, config: Config, mark: Mark | None) -> Read:
+    """Read the next part. `subagents` is "agents" to read the files of all subagents, or "agent-<id>" for one."""
     transcripts = registry.of(session.host).transcripts
     unchanged = Read(closings={}, lines={}, offset=session.transcript_offset)
     if not session.transcript_path or transcripts is None:
@@ -95,7 +95,7 @@ def read(session: Session, also: str, config: Config, mark: Mark | None) -> Read
         return Read(closings={}, lines={}, offset=_file_size(path))
     if not _is_live(path) or not transcripts.is_of(path, session.content_session_id):
         return unchanged  # a hook payload may name any file
-    main, events, rest = _read_files(session, also, transcripts, mark or Mark())
+    main, events, next_mark = _read_files(session, subagents, transcripts, mark or Mark())
     return Read(
         events=tuple(_filter_and_clean(events, project, config)),
         closings={
@@ -104,8 +104,8 @@ def read(session: Session, also: str, config: Config, mark: Mark | None) -> Read
             for event in _filter_and_clean([closing], project, config)
         },
         lines=main.lines,
-        offset=None if (mark and mark.agent) or (rest and not rest.agent) else main.offset,
-        rest=rest,
+        offset=None if (mark and mark.agent) or (next_mark and not next_mark.agent) else main.offset,
+        rest=next_mark,
     )
 
 
@@ -123,34 +123,34 @@ def whole(transcripts: Transcripts, path: Path, *, host: str, content_session_id
 
 
 def _read_files(
-    session: Session, also: str, transcripts: Transcripts, mark: Mark
+    session: Session, subagents: str, transcripts: Transcripts, mark: Mark
 ) -> tuple[Found, list[Event], Mark | None]:
     """Read one part: return the content of the session's own file, the events of all files, and where to continue."""
     path, events, bytes_left = Path(session.transcript_path), [], PART_BYTES
     next_part = partial(_read_file_part, transcripts, host=session.host, content_session_id=session.content_session_id)
     main = Found()
     if not mark.agent:
-        main, size, rest = next_part(path, mark=mark.text, offset=session.transcript_offset, most=bytes_left)
+        main, size, next_mark = next_part(path, mark=mark.text, offset=session.transcript_offset, most=bytes_left)
         events, bytes_left = list(main.events), bytes_left - size
-        if rest:
-            return main, events, Mark("", rest)
-    for agent_id, file in _subagent_files(transcripts, path, also):
+        if next_mark:
+            return main, events, Mark("", next_mark)
+    for agent_id, file in _subagent_files(transcripts, path, subagents):
         if agent_id < mark.agent or not transcripts.is_of(file, session.content_session_id):
             continue
         if bytes_left <= 0:
             return main, events, Mark(agent_id)
         text = mark.text if agent_id == mark.agent else ""
-        transcript, size, rest = next_part(file, mark=text, agent_id=agent_id, most=bytes_left)
+        transcript, size, next_mark = next_part(file, mark=text, agent_id=agent_id, most=bytes_left)
         events, bytes_left = events + transcript.events, bytes_left - size
-        if rest:
-            return main, events, Mark(agent_id, rest)
+        if next_mark:
+            return main, events, Mark(agent_id, next_mark)
     return main, events, None
 
 
-def _subagent_files(transcripts: Transcripts, path: Path, also: str) -> list[tuple[str, Path]]:
+def _subagent_files(transcripts: Transcripts, path: Path, subagents: str) -> list[tuple[str, Path]]:
     """Return the ids and files of the subagents to read, in a stable order."""
-    agents = transcripts.agents(path) if also else ()
-    files = {id_: file for id_, file in agents if also in ("agents", f"agent-{id_}") and id_ and _is_live(file)}
+    agents = transcripts.agents(path) if subagents else ()
+    files = {id_: file for id_, file in agents if subagents in ("agents", f"agent-{id_}") and id_ and _is_live(file)}
     return sorted(files.items())
 
 
@@ -171,11 +171,11 @@ def _read_file_part(
         transcript = transcripts.read(path, host=host, content_session_id=session, offset=offset, agent_id=agent_id)
         return transcript, most, ""
     part = partial(transcripts.part, path, host=host, content_session_id=session, agent_id=agent_id, over=False)
-    transcript, rest = part(mark=mark, offset=offset, most=most)
+    transcript, next_mark = part(mark=mark, offset=offset, most=most)
     if transcript.problem:
         transcript.offset = offset
         return transcript, 0, ""
-    return transcript, most if rest else min(most, max(0, transcript.offset - offset)), rest
+    return transcript, most if next_mark else min(most, max(0, transcript.offset - offset)), next_mark
 
 
 def _is_live(path: Path) -> bool:

@@ -20,7 +20,7 @@ def ask_grown(conn: Connection, *, now: int) -> None:
         except OSError:
             continue
         if session.transcript_path and grown:
-            ingest.ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now, also="agents")
+            ingest.ask_reconcile(conn, session.id, events.newest(conn, session.id), now=now, subagents="agents")
 
 
 def set_back(conn: Connection, *, by: int) -> None:
@@ -34,7 +34,7 @@ def close_silent(conn: Connection, *, now: int, silence_ms: int) -> int:
     silent = turns.silent(conn, before=now - silence_ms)
     for turn in silent:
         turns.close(conn, turn["id"], by="silence", at=turn["last_at"])
-        ingest.ask_reconcile(conn, turn["session_id"], events.newest(conn, turn["session_id"]), now=now, also="agents")
+        ingest.ask_reconcile(conn, turn["session_id"], events.newest(conn, turn["session_id"]), now=now, subagents="agents")
         failpoint("sweep.closed")
     return len(silent)
 
@@ -45,7 +45,7 @@ def close_gone(conn: Connection, session_ids: list[int], *, now: int) -> int:
     for session_id in session_ids:
         session = sessions.get(conn, session_id)
         if turns.close_open(conn, session_id, by="host_gone", at=session.last_event_at):
-            ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now, also="agents")
+            ingest.ask_reconcile(conn, session_id, events.newest(conn, session_id), now=now, subagents="agents")
             closed += 1
     return closed
 
