@@ -421,14 +421,14 @@ def test_a_launcher_that_moved_is_written_anew(table: codex.ServerTable) -> None
     ("text", "why"),
     [
         ("model = ", "not valid TOML"),
-        ('[mcp_servers.claude-mem]\ncommand = "npx"\n', "another tool server"),
+        ('[mcp_servers.claude-mem]\ncommand = "npx"\n', "another MCP server"),
         ('mcp_servers = { other = { command = "true" } }\n', "not valid TOML"),
     ],
 )
 def test_settings_that_cannot_take_it_are_left_alone(table: codex.ServerTable, text: str, why: str) -> None:
     with pytest.raises(CannotDo, match=why):
         table.with_ours(text)
-    if why == "another tool server":
+    if why == "another MCP server":
         assert table.without_ours(text) == text
 
 

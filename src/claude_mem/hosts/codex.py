@@ -109,7 +109,7 @@ class ServerTable(BlockEdit):
         bare = self.without_ours(text)
         if SERVER in _servers(self._read(bare)):
             raise CannotDo(
-                f"{self.path}: another tool server is already called {SERVER!r}", hint="rename it, then try again"
+                f"{self.path}: another MCP server is already called {SERVER!r}", hint="rename it, then try again"
             )
         changed = BlockEdit.with_ours(self, bare)
         self._read(changed)
