@@ -306,7 +306,7 @@ def test_since_until_project_and_host_choose(lab: Lab, old: Old) -> None:
 def test_a_path_that_does_not_exist_is_said_so(lab: Lab) -> None:
     done = lab.mem("backfill", "/does/not/exist", ok=False)
     assert done.returncode == 1
-    assert "no transcripts" in done.stderr
+    assert "no such file or directory" in done.stderr
 
 
 # --- parts, and what happens in between ------------------------------------------------------------------------------

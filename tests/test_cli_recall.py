@@ -622,7 +622,7 @@ def test_another_model_is_fetched_and_it_is_said_how_to_use_it(
 def test_a_wrong_file_is_refused(hub: dict[str, bytes], lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     hub["file"] = b"something else"
     assert main(["model", "pull"]) == 1
-    assert "not the file it should be" in capsys.readouterr().err
+    assert "unexpected checksum" in capsys.readouterr().err
     assert not list((lab.data / "models" / "arctic-s").iterdir())
 
 

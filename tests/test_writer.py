@@ -217,7 +217,7 @@ def test_what_a_tool_created_is_no_look_up() -> None:
     made = ToolUsed("mcp__tracker__create_issue", {"title": "Vouchers expire too late"}, {"id": 7})
     seen = ToolUsed("mcp__tracker__get_issue", {"query": "vouchers"}, {"id": 7})
     evidence = gather(turn("file it", made, seen))
-    assert [item.text for item in evidence.made] == ["Created issue: Vouchers expire too late"]
+    assert [item.text for item in evidence.creations] == ["Created issue: Vouchers expire too late"]
     assert [item.text for item in evidence.looked_up] == ["tracker__get_issue: vouchers"]
 
 

@@ -31,7 +31,7 @@ class Candidate:
     statement: Statement | None = None
     placed: bool = False  # the file was added
     topical: bool = False  # what was asked about was added
-    asked: bool = False  # the question or the request was added
+    with_request: bool = False  # the question or the request was added
     sectioned: bool = False  # the heading above it was added
     worked: bool = False  # the turn changed something
     commit: Commit | None = None
@@ -92,16 +92,16 @@ def _from_evidence(story: Story) -> Iterator[Candidate]:
     evidence = story.evidence
     if commit := main_commit(evidence.commits):
         yield Candidate(commit_title(commit), "commit", commit=commit)
-    plan = story.asked.plan or evidence.plan
+    plan = story.request.plan or evidence.plan
     if story.planned:
-        own = story.asked.is_wish and not story.asked.pointed and not subjects.VAGUE.search(story.asked.text[:40])
-        wish = plan or (story.asked.text if own else "")
+        own = story.request.is_wish and not story.request.pointed and not subjects.VAGUE.search(story.request.text[:40])
+        wish = plan or (story.request.text if own else "")
         line = prose.as_wish(wish.rstrip("?"))
         start = "Planned" if plan or prose.past(line) != line else "Plan made for"
         yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
         yield from _of_plan(plan, story)
-    for creation in evidence.made:
+    for creation in evidence.creations:
         if ":" in creation.text:
             yield Candidate(prose.as_title(creation.text), "made")
     if evidence.moves:
@@ -120,7 +120,7 @@ def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
         yield Candidate(prose.as_title(plan), "plan")
         return
     heading = _carried_out(plan)
-    labelled = _with_labels(heading.removeprefix("Implemented: "), story) if story.asked.plan else ""
+    labelled = _with_labels(heading.removeprefix("Implemented: "), story) if story.request.plan else ""
     yield Candidate(labelled or heading, "plan")
 
 
@@ -213,7 +213,7 @@ def edited_title(evidence: Evidence) -> str:
 
 
 def _from_wish(story: Story) -> Iterator[Candidate]:
-    request = story.asked
+    request = story.request
     wish = prose.as_wish(request.text)
     past_wish = prose.past(wish)
     if len(content_words(request.text) - content_words(wish)) > 2:
@@ -221,7 +221,7 @@ def _from_wish(story: Story) -> Iterator[Candidate]:
     telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
     if story.worked and not request.plan and past_wish != wish and telling:
         yield Candidate(past_wish, "wish")
-    if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].done:
+    if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
         yield Candidate(prose.past(prose.as_title(story.evidence.tasks[0].subject)), "task")
 
 
@@ -313,7 +313,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
         under_option = is_option(one) or (under_option and one.depth > 0)
         if under_option or proposed or is_past_state(one, story):
             continue
-        if one.shown:
+        if one.shown_line:
             yield from _showing(one)
         if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
             yield from _with_items(statements, index)
@@ -353,7 +353,7 @@ _CURRENT = re.compile(r"(?i)^\W*(?:the )?current(?:ly)? (?:behaviou?r|flow)\b")
 def is_past_state(one: Statement, story: Story) -> bool:
     """Return whether the statement describes the state before the change. If nothing was changed, the current behaviour
     is the answer."""
-    if not story.worked and story.asked.is_question and (_CURRENT.match(one.label) or _CURRENT.match(one.section)):
+    if not story.worked and story.request.is_question and (_CURRENT.match(one.label) or _CURRENT.match(one.section)):
         return False
     return bool(
         _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)
@@ -366,9 +366,9 @@ _UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$"
 def _showing(one: Statement) -> Iterator[Candidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
     start = prose.as_title(one.text.rstrip(":： "), 90)
-    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown):
-        shown_line = prose.fit(one.shown, 145 - len(start))
-        if len(shown_line) >= 0.6 * min(len(one.shown), 60):
+    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
+        shown_line = prose.fit(one.shown_line, 145 - len(start))
+        if len(shown_line) >= 0.6 * min(len(one.shown_line), 60):
             yield Candidate(f"{start}: `{shown_line}`", "shown", one)
 
 
@@ -388,7 +388,7 @@ def _from_answer(story: Story) -> Iterator[Candidate]:
     plain = Candidate(first, "told", one)
     starts = [plain]
     if story.subject:
-        starts.append(replace(plain, title=f"{story.subject} {first}", asked=True))
+        starts.append(replace(plain, title=f"{story.subject} {first}", with_request=True))
     for topic in story.topics[:1]:
         if not content_words(topic) & content_words(first):
             starts.append(replace(plain, title=f"{topic}: {_BACK.sub('', first)}", topical=True))
@@ -559,8 +559,8 @@ def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     title, source, one = candidate.title, candidate.source, candidate.statement
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
         return
-    if story.asked.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
-        yield from _explained(candidate, _carried_out(story.asked.plan).removeprefix("Implemented: "), story)
+    if story.request.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
+        yield from _explained(candidate, _carried_out(story.request.plan).removeprefix("Implemented: "), story)
         return
     place = story.place
     placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
@@ -615,7 +615,7 @@ def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
     if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
         whole, subject_words = f"{story.subject} {title}", content_words(story.subject)
         if len(whole) <= 175 and len(title_words - subject_words) >= 2 and len(subject_words - title_words) >= 2:
-            yield replace(candidate, title=whole, asked=True)
+            yield replace(candidate, title=whole, with_request=True)
     bare = _BACK.sub("", title)
     for topic in story.topics if bare == title or answers else ():
         whole = f"{topic}: {bare}"

@@ -108,7 +108,7 @@ def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterat
     for texts in (
         [one.text for one in statements if one.kind == "heading"],
         [one.label for one in statements if one.label and one.first and one.depth <= 1],
-        [task.subject for task in evidence.tasks if task.done],
+        [task.subject for task in evidence.tasks if task.is_done],
     ):
         bare = [prose.as_title(_NUMBERED.sub("", text), 100) for text in texts[:12]]
         telling = [line for line in bare if _DONE.match(line) and not _EMPTY.match(line) and len(line) <= 90]

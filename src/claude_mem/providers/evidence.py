@@ -146,7 +146,7 @@ class Task:
     """An entry of the agent's own task list."""
 
     subject: str
-    done: bool
+    is_done: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Evidence:
     fixes: tuple[Fix, ...]
     unsolved: tuple[Command, ...]
     moves: tuple[Move, ...] = ()
-    made: tuple[Found, ...] = ()  # issues, pull requests, comments and documents that a tool created or changed
+    creations: tuple[Found, ...] = ()  # issues, pull requests, comments and documents that a tool created or changed
     tasks: tuple[Task, ...] = ()
     plan: str = ""  # the heading of the plan that was presented or written
     answers: tuple[Found, ...] = ()  # the user's answers to questions: "question: answer"
@@ -244,7 +244,7 @@ def gather(turn: Turn, *, symbols: bool = True) -> Evidence:
         fixes=fixes,
         unsolved=_unsolved(commands, fixes),
         moves=tuple(_moves(successes, commands, turn)),
-        made=tuple(_created_things(successes)),
+        creations=tuple(_created_things(successes)),
         tasks=tuple(_tasks(successes)),
         plan=next((plan for _, body in reversed(successes) if (plan := _plan(body))), ""),
         answers=tuple(_answers(successes)),

@@ -76,7 +76,7 @@ def features(story: Story, title: str) -> dict[str, float]:
     worked = story.worked
     values = {
         "work" if worked else "no work": 1.0,
-        "asked a question": float(story.asked.is_question),
+        "asked a question": float(story.request.is_question),
         "only documents": float(bool(paths) and all(_DOCS.search(path) for path in paths)),
         "only tests": float(bool(paths) and all(is_test(path) for path in paths)),
         "only settings": float(bool(paths) and all(_CONFIG.search(path) or _DOCS.search(path) for path in paths)),
@@ -93,7 +93,7 @@ def features(story: Story, title: str) -> dict[str, float]:
             )
         ),
         "proposal": float(openings.is_proposal(story, ["open"])),
-        "plan": float(bool(story.asked.plan or evidence.plan)),
+        "plan": float(bool(story.request.plan or evidence.plan)),
         **({f"commit {commit}": 1.0} if commit else {}),
     }
     claims = [one.text for one in story.statements if one.kind != "heading"][:40]
@@ -105,11 +105,11 @@ def features(story: Story, title: str) -> dict[str, float]:
     values["asked about something broken"] = float(bool(_BROKEN.search(story.prompt[:2_000])))
     for name, pattern in _WORDS.items():
         kind = "work" if worked else "answer"
-        values[f"asked: {name} ({kind})"] = float(bool(pattern.search(story.asked.text)))
+        values[f"asked: {name} ({kind})"] = float(bool(pattern.search(story.request.text)))
         values[f"title: {name} ({kind})"] = float(bool(pattern.search(title)))
     if worked:
         for name, pattern in _VERBS.items():
-            values[f"wish begins: {name}"] = float(bool(pattern.match(story.asked.text)))
+            values[f"wish begins: {name}"] = float(bool(pattern.match(story.request.text)))
             values[f"title begins: {name}"] = float(bool(pattern.match(re.sub(r"^[\w./`-]{2,40}: ", "", title))))
             values[f"claims begin: {name}"] = (
                 sum(bool(pattern.match(claim)) for claim in claims) / max(3, len(claims)) * 3
@@ -123,7 +123,7 @@ def kind(story: Story, title: str) -> str:
         return Type.DISCOVERY  # the result of a plan is a separate record
     values, weights = features(story, title), ranking.weights()
     possible = [one for one in TYPES if story.worked or one in (Type.DISCOVERY, Type.DECISION)]
-    if not _WORDS["decide"].search(f"{title} {story.asked.text}"):
+    if not _WORDS["decide"].search(f"{title} {story.request.text}"):
         possible.remove(Type.DECISION)  # requires a choice between alternatives
     return max(possible, key=lambda one: ranking.score(values, weights.get(f"type {one}", {})))
 
@@ -132,12 +132,12 @@ def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
     """Return the features that decide whether a record is kept, by name."""
     evidence = story.evidence
     claims = [one for one in story.statements if not prose.is_chat(one.text) and not prose.is_status(one.text)]
-    prompt = story.asked.text
+    prompt = story.request.text
     return {
         "bias": 1.0,
         "edits": float(bool(evidence.edits)),
         "commits": float(bool(evidence.commits)),
-        "made or moved": float(bool(evidence.made or evidence.moves)),
+        "made or moved": float(bool(evidence.creations or evidence.moves)),
         "routine": float(is_routine(story)),
         "nothing said": float(not claims),
         "little said": float(len(evidence.message) < 200),
@@ -147,8 +147,8 @@ def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
         "title words": min(len(content_words(title)), 12) / 8,
         "looked": float(bool(evidence.opened or evidence.searched or evidence.reported)),
         "looked nowhere": float(not (evidence.opened or evidence.searched or evidence.commands or evidence.edits)),
-        "pointed prompt": float(story.asked.pointed),
-        "question": float(story.asked.is_question),
+        "pointed prompt": float(story.request.pointed),
+        "question": float(story.request.is_question),
         "asked words": min(len(content_words(prompt)), 10) / 8,
         "rank": max(-3.0, min(rank, 6.0)) / 3,
         "rejected": float(bool(evidence.rejected)),

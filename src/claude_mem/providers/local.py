@@ -82,7 +82,7 @@ def _without_claims(evidence: Evidence, taint: Taint) -> Evidence:
         searched=(),
         looked_up=(),
         reported=(),
-        made=(),
+        creations=(),
         tasks=(),
         plan="",
         answers=(),
@@ -123,7 +123,7 @@ def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
         reported=tuple(
             replace(item, text=phrases.without_repeats(item.text, foreign.source)) for item in evidence.reported
         ),
-        made=tuple(item for item in evidence.made if not repeats(item.text)),
+        creations=tuple(item for item in evidence.creations if not repeats(item.text)),
         tasks=tuple(task for task in evidence.tasks if not repeats(task.subject)),
         plan="" if repeats(evidence.plan) else evidence.plan,
         answers=tuple(item for item in evidence.answers if not repeats(item.text)),
@@ -213,7 +213,7 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
 
 def _is_piece(candidate: Candidate) -> bool:
     """Return whether the candidate is a single list item without the subject of its list."""
-    bare = not (candidate.asked or candidate.topical or candidate.sectioned or candidate.worked)
+    bare = not (candidate.with_request or candidate.topical or candidate.sectioned or candidate.worked)
     if candidate.source == "row" and not candidate.worked:
         return "; " in candidate.title or bare
     return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair")
@@ -246,7 +246,7 @@ def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Can
             other.source in _SINGLE
             and other.statement != best.statement
             and (other.worked or other.source in ("prose", "proposed"))
-            and not (other.placed or other.topical or other.asked or other.sectioned or other.is_cut)
+            and not (other.placed or other.topical or other.with_request or other.sectioned or other.is_cut)
             and len(best.title) + len(other.title) + 2 <= WHOLE_CHARS
             and len(words) >= 3
             and 2 * len(words & best_words) <= min(len(words), len(best_words))
@@ -269,19 +269,25 @@ def _finished(candidate: Candidate, story: Story) -> Candidate:
         return (
             candidate if place.rsplit(".")[0] in title else replace(candidate, title=f"{title} ({place})", placed=True)
         )
-    if candidate.source == "row" and not story.worked and not candidate.asked and story.subject:
+    if candidate.source == "row" and not story.worked and not candidate.with_request and story.subject:
         whole = f"{story.subject} {title}"
-        return replace(candidate, title=whole, asked=True) if len(whole) <= WHOLE_CHARS else candidate
+        return replace(candidate, title=whole, with_request=True) if len(whole) <= WHOLE_CHARS else candidate
     own = title.removeprefix(story.subject).strip() if story.subject.endswith("?") else title
-    if candidate.asked and story.worked and own != title and candidates.is_change(own) and len(content_words(own)) >= 4:
-        return replace(candidate, title=own, asked=False)
+    if (
+        candidate.with_request
+        and story.worked
+        and own != title
+        and candidates.is_change(own)
+        and len(content_words(own)) >= 4
+    ):
+        return replace(candidate, title=own, with_request=False)
     return _told_plainly(candidate, story)
 
 
 def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
     """Return the request instead of "Edited `a.py`" if nothing states what was done."""
-    wish = prose.past(prose.as_wish(story.asked.text))
-    if candidate.source != "edited" or not story.asked.is_wish or len(story.asked_words) < 2:
+    wish = prose.past(prose.as_wish(story.request.text))
+    if candidate.source != "edited" or not story.request.is_wish or len(story.asked_words) < 2:
         return candidate
     if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
@@ -343,7 +349,7 @@ def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
         key="work" if story.worked else "answer",
         type=kinds.kind(story, candidate.title),
         title=candidate.title,
-        subtitle=shorten(story.asked.text if story.asked.pointed and story.asked.text else turn.prompt, 140),
+        subtitle=shorten(story.request.text if story.request.pointed and story.request.text else turn.prompt, 140),
         narrative=_narrative(evidence.message),
         facts=tuple({fact.text: fact for fact in facts}.values())[:MOST_FACTS],
         concepts=_concepts(story),
@@ -430,7 +436,7 @@ def _tool_facts(story: Story) -> Iterator[Fact]:
     for path in evidence.edited:
         if path not in deleted_paths:
             yield _file_fact(path, [edit for edit in evidence.edits if edit.path == path])
-    yield from (Fact(item.text, (item.seq,)) for item in evidence.made[:3])
+    yield from (Fact(item.text, (item.seq,)) for item in evidence.creations[:3])
     yield from (Fact(f"Answered: {item.text}", (item.seq,)) for item in evidence.answers[:3])
     yield from _checked(evidence)
     yield from (Fact(f"Reported: {lead}", (item.seq,)) for item in evidence.reported[:3] if (lead := _lead(item)))
@@ -500,7 +506,7 @@ def summarize(turn: Turn, story: Story) -> Summary:
     steps = openings.open_steps(story)
     outcome = openings.outcome(story, steps)
     completed, learned = _parts(evidence.message, worked=story.worked)
-    wish = story.asked.text if story.asked.pointed and story.asked.text else ""
+    wish = story.request.text if story.request.pointed and story.request.text else ""
     return Summary(
         request=clip(f"{wish} (“{turn.prompt.strip()}”)" if wish else turn.prompt.strip(), 600),
         investigated=_investigated(evidence),

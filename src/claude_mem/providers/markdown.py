@@ -41,9 +41,9 @@ class Statement:
     first: bool = False  # first of its paragraph or item
     depth: int = 0  # nesting depth of the list; 0 outside lists
     position: int = 0
-    done: bool | None = None  # state of a task list item
+    is_done: bool | None = None  # state of a task list item
     number: str = ""  # of an ordered list's item
-    shown: str = ""  # for a lead-in: the first meaningful line of the code block or quotation it introduces
+    shown_line: str = ""  # for a lead-in: the first meaningful line of the code block or quotation it introduces
 
     @property
     def labelled(self) -> str:
@@ -114,7 +114,7 @@ class _Reader:
         self.quoted = 0
         self.number = ""
         self.position = 0
-        self.shown = ""
+        self.shown_line = ""
 
     def read(self) -> Iterator[Statement]:
         cells: list[str] = []
@@ -145,7 +145,7 @@ class _Reader:
                 case "inline" if self.tokens[index - 1].type in ("th_open", "td_open"):
                     cells.append(_plain(token))
                 case "inline" if not self.quoted:
-                    self.shown = _first_shown_line(self.tokens, index)
+                    self.shown_line = _first_shown_line(self.tokens, index)
                     yield from self._inline(token, self.tokens[index - 1].type == "heading_open")
 
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
@@ -160,7 +160,7 @@ class _Reader:
         if is_heading or (bold == text and not _is_sentence(text) and not self.leads):
             self.section = text.rstrip(":： ")
             self.last = text if text.endswith(":") else ""
-            yield self._made(self.section, "heading")
+            yield self._statement(self.section, "heading")
             return
         is_done = None
         if self.leads and (task := _TASK.match(text)):
@@ -169,11 +169,11 @@ class _Reader:
         sentences = [part for part in _SENTENCE_END.split(rest) if part and part.strip()]
         kind: Kind = "item" if self.leads else "prose"
         for number, sentence in enumerate(sentences):
-            statement = self._made(
+            statement = self._statement(
                 sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, is_done=is_done
             )
-            leads_on = self.shown and number == len(sentences) - 1 and statement.text.endswith((":", "："))
-            yield replace(statement, shown=self.shown) if leads_on else statement
+            leads_on = self.shown_line and number == len(sentences) - 1 and statement.text.endswith((":", "："))
+            yield replace(statement, shown_line=self.shown_line) if leads_on else statement
         self.last = sentences[-1].strip() if sentences else f"{label}:"
 
     def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
@@ -181,9 +181,9 @@ class _Reader:
         if len(filled) > 1:
             pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads[1:], filled[1:], strict=False)]
             text = filled[1] if len(filled) == 2 else "; ".join(pairs or filled[1:])
-            yield self._made(text, "row", label=filled[0], first=True)
+            yield self._statement(text, "row", label=filled[0], first=True)
 
-    def _made(
+    def _statement(
         self, text: str, kind: Kind, *, label: str = "", first: bool = False, is_done: bool | None = None
     ) -> Statement:
         self.position += 1

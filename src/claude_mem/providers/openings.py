@@ -61,10 +61,10 @@ def open_steps(story: Story) -> list[str]:
 
 def _unfinished(story: Story) -> Iterator[str]:
     tasks = story.evidence.tasks
-    if any(task.done for task in tasks) and not all(task.done for task in tasks):
-        yield from (shorten(task.subject, STEP_CHARS) for task in tasks if not task.done)
+    if any(task.is_done for task in tasks) and not all(task.is_done for task in tasks):
+        yield from (shorten(task.subject, STEP_CHARS) for task in tasks if not task.is_done)
     for one in story.statements:
-        if one.done is False:
+        if one.is_done is False:
             yield prose.as_title(unlabelled("next_steps", one.labelled), STEP_CHARS)
 
 
@@ -80,7 +80,7 @@ def unsolved_check(story: Story) -> Command | None:
 
 def _unchecked(story: Story) -> Iterator[str]:
     """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
-    if not story.asked.plan or story.asked.pointed or not story.worked:
+    if not story.request.plan or story.request.pointed or not story.worked:
         return
     if any(_TRIED.search(one.text) for one in story.statements):
         return
@@ -133,11 +133,11 @@ _STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
 def _undone(story: Story) -> Iterator[str]:
     """Yield the request of a turn that ended without an answer and without any work."""
     telling = [word for word in story.asked_words - _GENERIC if not word.isdigit() and not _STOPPED.match(story.prompt)]
-    wished = story.asked.is_wish and not story.asked.pointed and len(telling) >= 3
+    wished = story.request.is_wish and not story.request.pointed and len(telling) >= 3
     if (
         wished and not story.evidence.message_seq and not story.worked
     ):  # a message that waits for approval was an answer, too
-        yield f"{prose.as_wish(story.asked.text, STEP_CHARS)} (asked, not done)"
+        yield f"{prose.as_wish(story.request.text, STEP_CHARS)} (asked, not done)"
 
 
 def _failing(story: Story) -> Iterator[str]:
@@ -334,7 +334,7 @@ def outcome(story: Story, steps: Sequence[str]) -> str:
             return (
                 "failed" if not any(command.is_check and command.passed for command in evidence.commands) else "partly"
             )
-        unfinished = any(task.done for task in evidence.tasks) and not all(task.done for task in evidence.tasks)
+        unfinished = any(task.is_done for task in evidence.tasks) and not all(task.is_done for task in evidence.tasks)
         return "partly" if unfinished else "done"
     if not story.statements:
         return "abandoned" if evidence.rejected else ""

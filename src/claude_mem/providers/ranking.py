@@ -116,10 +116,12 @@ def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
         "points back": float(prose.is_pointing(title)),
         "placed": float(candidate.placed),
         "topical": float(candidate.topical),
-        "asked, after work": float(candidate.asked and worked),
-        "asked, in an answer": float(candidate.asked and not worked),
-        "asked, of a sentence that points back": float(candidate.asked and bool(one) and prose.is_pointing(text)),
-        "asked, of a sentence without names": float(candidate.asked and not names(text)),
+        "asked, after work": float(candidate.with_request and worked),
+        "asked, in an answer": float(candidate.with_request and not worked),
+        "asked, of a sentence that points back": float(
+            candidate.with_request and bool(one) and prose.is_pointing(text)
+        ),
+        "asked, of a sentence without names": float(candidate.with_request and not names(text)),
         "a change, after work": float(worked and bool(_CHANGED.match(title))),
         "a change, in an answer": float(not worked and bool(_CHANGED.match(title))),
         "a state": float(bool(_STATE.search(title))),
@@ -143,7 +145,9 @@ def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
         "topical, of a sentence without names": float(candidate.topical and not names(text)),
         "exclaims": float(text.endswith("!")),
         "about nothing asked, in an answer": float(
-            not worked and not (candidate.asked or candidate.topical) and not content_words(title) & story.asked_words
+            not worked
+            and not (candidate.with_request or candidate.topical)
+            and not content_words(title) & story.asked_words
         ),
         "called by its number": float(bool(_NUMBERED.search(title))),
         "the thing": float(bool(_THE_THING.match(title)) and not names(title[:40])),
@@ -177,8 +181,8 @@ def _of_wish(candidate: Candidate, story: Story) -> dict[str, float]:
         "wish for a change": float(bool(_CHANGED.match(title))),
         "vague wish": float(bool(_VAGUE.search(title) or not names(title))),
         "long wish": float(len(title) > 90),
-        "pointed prompt": float(story.asked.pointed),
-        "question prompt": float(story.asked.is_question),
+        "pointed prompt": float(story.request.pointed),
+        "question prompt": float(story.request.is_question),
     }
 
 
@@ -240,7 +244,7 @@ def sureness(candidate: Candidate, story: Story) -> int:
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source in ("plan", "planned"):
-        return _SURE["plan"] if evidence.edits and story.asked.plan and not story.asked.pointed else 0
+        return _SURE["plan"] if evidence.edits and story.request.plan and not story.request.pointed else 0
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0
 
 

@@ -234,7 +234,7 @@ def _entries(turn: Turn) -> Iterator[Entry]:
             number += 1
             yield Entry(f"{number}. a subagent reported: {body.message}", 2)
     if tasks := gather(turn).tasks:
-        lines = (f"- {'done' if task.done else 'open'}: {shorten(task.subject, 160)}" for task in tasks[:MAX_TASKS])
+        lines = (f"- {'done' if task.is_done else 'open'}: {shorten(task.subject, 160)}" for task in tasks[:MAX_TASKS])
         yield Entry("\n".join(("the agent's task list, as the turn left it:", *lines)), 4)
 
 

@@ -38,7 +38,7 @@ _TEST = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|spec)(?:[/_.-]|$)|_test\.|\.test\
 class Story:
     """Everything known about a turn when its record is written."""
 
-    asked: Asked
+    request: Asked
     evidence: Evidence
     statements: Sequence[Statement]
     prompt: str = ""
@@ -46,7 +46,7 @@ class Story:
 
     @cached_property
     def asked_words(self) -> frozenset[str]:
-        return content_words(self.asked.text)
+        return content_words(self.request.text)
 
     @cached_property
     def work_words(self) -> frozenset[str]:
@@ -107,11 +107,11 @@ class Story:
     @cached_property
     def worked(self) -> bool:
         evidence = self.evidence
-        if evidence.edits or evidence.commits or evidence.moves or evidence.made:
+        if evidence.edits or evidence.commits or evidence.moves or evidence.creations:
             return not self.planned
         # A plan may be carried out where events do not show it, for example by a subagent; then the agent's statement counts.
         claims = [one.text for one in self.statements if one.kind != "heading"]
-        return bool(self.asked.plan) and any(CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
+        return bool(self.request.plan) and any(CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
 
     @cached_property
     def planned(self) -> bool:
@@ -143,7 +143,7 @@ def is_test(path: str) -> bool:
 
 def asked_subject(story: Story) -> str:
     """Return the question or the request as the beginning of a title: an answer alone often lacks its subject."""
-    request = story.asked
+    request = story.request
     whole = _TAG.sub("", _ASKING.sub("", request.text) if request.is_question else request.text)
     whole = re.sub(r"(?i)\b(?:I|we) have (?=an?\b)", "one has ", whole)
     short = prose.fit(whole, 90).strip(" ,.;:-")
@@ -201,16 +201,16 @@ _COMMON = frozenset(
 def topic_of(story: Story) -> str:
     """Return the topic of the request in a few words: the plan's heading, the pull request under review, else a name in
     the request that the answer mentions."""
-    if story.asked.plan:
-        return prose.fit(story.asked.plan, 60)
-    if story.asked.review:
-        return story.asked.review
-    if _REVIEWED.search(story.asked.text) and (branch := _reviewed_branch(story)):
+    if story.request.plan:
+        return prose.fit(story.request.plan, 60)
+    if story.request.review:
+        return story.request.review
+    if _REVIEWED.search(story.request.text) and (branch := _reviewed_branch(story)):
         return f"Review of `{branch}`"
     spoken = story.message_words | story.work_words
     matching_names = [
         name
-        for name in names(story.asked.text)
+        for name in names(story.request.text)
         if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name) and name not in _COMMON
     ]
     return next((name for name in matching_names if len(name) <= 45), "")
