@@ -340,7 +340,7 @@ def test_four_hundred_calls_are_read() -> None:
 
 def test_a_line_that_is_shown_is_read_in_bounds() -> None:
     (one, *_) = markdown.read("It now reads:\n\n```\n" + "word " * 50_000 + "\n```")
-    assert len(one.shown) <= 400
+    assert len(one.shown_line) <= 400
 
 
 def test_a_joined_title_holds_whole_lines_only() -> None:
