@@ -65,7 +65,7 @@ def routes() -> Iterator[str]:
     yield "viewer's own files (no data is in them), `/healthz` and `/open` need neither. All need the exact Host, and no Origin"
     yield "but our own. With the viewer's credential, what changes something must have that Origin and be JSON, and what lets"
     yield "others in or reads files by their path is refused. JSON; times in milliseconds UTC; errors are"
-    yield '`{"error", "hint"}` with 400 (misused), 401 (no credential), 403 (host, origin, not for a browser), 404, 409 (not as'
+    yield '`{"error", "hint"}` (and `field`, an invalid setting) with 400 (misused), 401 (no credential), 403 (host, origin, not for a browser), 404, 409 (not as'
     yield "things are), 413 (over 8 MB) or 415 (not JSON). `claude-mem routes --openapi` prints an OpenAPI document."
 
     yield "\n| path | methods | |\n|---|---|---|"

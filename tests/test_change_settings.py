@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from claude_mem import config_file, process
@@ -135,6 +136,18 @@ def test_what_makes_no_sense_changes_nothing_and_is_named(shared: Lab, given: di
     assert says in str(refused.value)
     assert "77777" not in str(refused.value)
     assert not (shared.data / "config.toml").exists()
+
+
+@pytest.mark.parametrize("given", [{"silence_minutes": 0}, {"data_dir": "/elsewhere"}, {"nope": 1}])
+def test_an_error_names_the_setting_as_its_field(shared: Lab, given: dict[str, Any]) -> None:
+    worker = shared.client().worker
+    answer = httpx2.patch(
+        f"http://127.0.0.1:{worker.port}/api/settings",
+        json=given,
+        headers={"Authorization": f"Bearer {worker.token}"},
+        timeout=SECONDS,
+    )
+    assert (answer.status_code, answer.json()["field"]) == (400, next(iter(given)))
 
 
 def test_a_file_that_is_not_toml_is_left_alone(lab: Lab, file: Path) -> None:

@@ -1,6 +1,6 @@
 """The HTTP API. A handler reads the request, calls one function and returns JSON.
 
-Errors are `{"error", "hint"}`; times are milliseconds, UTC.
+Errors are `{"error", "hint"}`, with the setting as `field` if one is invalid; times are milliseconds, UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from claude_mem import __version__, hook, ids, projects
-from claude_mem.errors import BadRecord, CannotDo, MemError, Misuse, NotFound, TooLarge
+from claude_mem.errors import BadRecord, BadSetting, CannotDo, MemError, Misuse, NotFound, TooLarge
 from claude_mem.pipeline import budget, tryout
 from claude_mem.store import account, damage, jobs, ledger, observations
 from claude_mem.store import projects as project_rows
@@ -75,7 +75,8 @@ def _endpoint(service: Service, handlers: dict[str, Handler]) -> Callable[[Reque
             result = await handlers[method](service, request)
             return result if isinstance(result, Response) else _json(result)
         except MemError as error:
-            return _json({"error": str(error), "hint": error.hint}, status=_status(error))
+            field = {"field": error.name} if isinstance(error, BadSetting) and error.name else {}
+            return _json({"error": str(error), "hint": error.hint, **field}, status=_status(error))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:

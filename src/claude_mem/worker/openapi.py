@@ -115,7 +115,7 @@ _SHAPES: dict[str, Row] = {
 _ERROR = {
     "type": "object",
     "required": ["error", "hint"],
-    "properties": {"error": {"type": "string"}, "hint": {"type": "string"}},
+    "properties": {name: {"type": "string"} for name in ("error", "hint", "field")},
 }
 
 

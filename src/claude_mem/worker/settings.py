@@ -35,7 +35,7 @@ from claude_mem.config import (
     showable,
     shown,
 )
-from claude_mem.errors import Misuse
+from claude_mem.errors import BadSetting, Misuse
 from claude_mem.store.database import Row
 from claude_mem.worker.guard import CREDENTIAL
 from claude_mem.worker.requests import body_of
@@ -148,6 +148,14 @@ def _effective_values(config: Config) -> list[Any]:
 
 
 def _validated(loaded: Loaded, name: str, raw: Any, *, by_token: bool) -> Any:
+    """Return the checked value, or raise `BadSetting` with the setting's name for the API's error answer."""
+    try:
+        return _checked(loaded, name, raw, by_token=by_token)
+    except Misuse as error:
+        raise BadSetting(str(error), hint=error.hint, name=name) from error
+
+
+def _checked(loaded: Loaded, name: str, raw: Any, *, by_token: bool) -> Any:
     if name not in names():
         raise Misuse(f"there is no setting `{name}`", hint="GET /api/settings lists them")
     if why := _fixed_reason(loaded, name, by_token=by_token):
