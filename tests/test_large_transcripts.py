@@ -82,7 +82,7 @@ def test_a_line_that_is_too_long_is_left_out_wherever_a_part_ends(
 ) -> None:
     monkeypatch.setattr("claude_mem.hosts.lines.MAX_LINE", 5_000)
     monkeypatch.setattr("claude_mem.hosts.lines._PIECE", 100)
-    monkeypatch.setattr("claude_mem.hosts.lines._SKIPPED", 1)
+    monkeypatch.setattr("claude_mem.hosts.lines._SKIPPED_COST", 1)
     path = tmp_path / "talk.jsonl"
     large.write(path, host, size=10_000, calls=3, chars=400)
     first, *rest = path.read_bytes().splitlines(keepends=True)

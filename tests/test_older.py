@@ -661,7 +661,7 @@ def test_a_broken_list_gives_what_can_still_be_read(home: Home, theirs: OlderDb)
 def test_the_command_says_what_came_and_what_did_not(lab: Lab, theirs: OlderDb) -> None:
     theirs.observation("", narrative=None, facts=None)
     done = lab.mem("import", str(theirs.path))
-    assert "new:                1 project, 1 session, 2 prompts, 2 observations, 2 summaries" in done.stdout
+    assert "added:              1 project, 1 session, 2 prompts, 2 observations, 2 summaries" in done.stdout
     assert "set aside:          1 observation (empty)" in done.stdout
     found = lab.mem("search", "empty baskets").stdout
     assert "Empty baskets no longer fail" in found
