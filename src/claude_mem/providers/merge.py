@@ -32,7 +32,7 @@ _COMMON = frozenset(
     here instead into its more must never not now off only other our out over rather should since some than that the
     their them then there these they this those too use user using very was were what when which will with would you
     your
-    """.split()  # noqa: SIM905 -- a list of so many words can't be read
+    """.split()  # noqa: SIM905 -- a literal list would be much longer
 )
 
 

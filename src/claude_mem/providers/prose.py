@@ -187,7 +187,7 @@ _REGULAR = frozenset(
     refresh register reject release remove rename render reorder replace reset resolve restore restrict retry return
     reuse revert re-run save scope shorten simplify skip sort stop store strip support suppress surface switch sync
     test tighten track translate trim truncate tweak unify update upgrade use validate verify warn wire wrap
-    """.split()  # noqa: SIM905 -- a list of so many words can't be read
+    """.split()  # noqa: SIM905 -- a literal list would be much longer
 )
 
 

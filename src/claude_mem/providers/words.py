@@ -16,7 +16,7 @@ _STOP = frozenset(
     me more my no not now of on only or our out over should so some such than that the their them then there these
     they this those through to too up us use used uses using was we were what when where which while who why will
     with would you your yes also all any both each other same very via per please
-    """.split()  # noqa: SIM905 -- a list of so many words can't be read
+    """.split()  # noqa: SIM905 -- a literal list would be much longer
 )
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "e")
 
