@@ -646,7 +646,7 @@ def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
     for one, folder in zip(lab.workers, folders, strict=True):
         if one is not left:
             assert (one.wait(), (folder / "stdout").read_text()) == (0, "")
-            assert (folder / "stderr").read_text() == "a worker is already running\n"
+            assert (folder / "stderr").read_text() == "a worker is running already\n"
     assert run(lab, "save", tool(), worker=True) == hook.ANSWER
     wait_for(lambda: lab.status()["stored"] == 1)
     assert lab.mem("stop").stdout == "worker stopped\n"
@@ -710,7 +710,7 @@ def test_a_worker_that_can_not_start_costs_no_event_and_is_not_tried_each_time(l
         assert run(lab, "save", tool(tool_use_id=str(number)), worker=True) == hook.ANSWER
     linked = how == "a link"  # which is seen before anything is opened, even the log
     log = lab.data / "logs" / ("start.log" if linked else "worker.log")
-    wait_for(lambda: log.exists() and ("worker failed" in log.read_text() or "is a link" in log.read_text()))
+    wait_for(lambda: log.exists() and ("worker failed" in log.read_text() or "is a symbolic link" in log.read_text()))
     wait_for(lambda: process.holder(lab.data) is None)
     run(lab, "save", tool(tool_use_id="5"), worker=True)
     assert check_answer("context", run(lab, "context", payload("SessionStart"), worker=True))

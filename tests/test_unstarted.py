@@ -220,7 +220,7 @@ def test_nothing_is_said_while_nothing_is_wrong(lived_in: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="later", prompt_id="p4", at=ids.now() - LONG_AGO_MS)
     lab.no_worker()
     assert not warned(start(lab))
-    (lab.data / "logs" / "start.log").write_text("a worker is already running\n")
+    (lab.data / "logs" / "start.log").write_text("a worker is running already\n")
     _later(lab)
     lab.no_worker()
     assert not warned(start(lab))

@@ -87,7 +87,7 @@ def serve(_: argparse.Namespace) -> int:
         run(loaded.config)
     except WorkerHeld:
         if not process.replace_outdated(loaded.config.data_dir):
-            output.say("a worker is already running")
+            output.say("a worker is running already")  # `hook.start_problem` looks for this in start.log
     return 0
 
 
